@@ -10,10 +10,11 @@ from edge_client.agent.session.events import (
     ChunkLost,
     Connected,
     Disconnected,
+    SendMessage,
     Tick,
 )
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from schemas.messages import ClientOffer, ClientWithdrawal, Message
+from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause
 
 if TYPE_CHECKING:
@@ -116,13 +117,6 @@ Event = (
 
 
 @dataclass(frozen=True)
-class SendUpdateMessage:
-    """Command: publish a message on the device's fleet topic."""
-
-    message: Message
-
-
-@dataclass(frozen=True)
 class Install:
     """Command: install the archive into the spare slot; answered by `Installed` or `Failed`."""
 
@@ -166,7 +160,7 @@ class DiscardFiles:
 
 
 Command = (
-    SendUpdateMessage
+    SendMessage
     | WriteChunk
     | VerifyBlob
     | Install

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.client_update.events import WorkEnded, update_path
 from edge_client.agent.messenger import Messenger
-from edge_client.agent.service import Service, Topic
-from edge_client.agent.session.state import Session, SessionPhase
+from edge_client.agent.offers.lazy_service import LazyOfferService
+from edge_client.agent.service import Topic
 from edge_client.agent.settings import AgentSettings
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, decode_message
 from schemas.messages.client_update import UpdateCause, UpdateStage
-from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class LazyClientUpdate(Service):
+class LazyClientUpdate(LazyOfferService["UpdateRuntime"]):
     """Forwards the agent's calls to the update's runtime once there is one.
 
     `settings.install_root` is the folder of the launcher that has started this process; without one a release
@@ -32,29 +31,12 @@ class LazyClientUpdate(Service):
     """
 
     def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
+        super().__init__()
         self._settings, self._inbox = settings, inbox
         self._publish = partial(messenger.publish, Channel.UP_FLEET)
-        self._runtime: UpdateRuntime | None = None
-        self._connected, self._trouble = False, ""
+        self._trouble = ""
         if settings.install_root is not None and update_path(settings.install_root).exists():
             self._start()
-
-    def connected(self, up: LinkUp, now: float) -> None:
-        """Pass the connection on."""
-        self._connected = True
-        if self._runtime is not None:
-            self._runtime.connected()
-
-    def disconnected(self, down: LinkDown) -> None:
-        """Pass the loss on."""
-        self._connected = False
-        if self._runtime is not None:
-            self._runtime.disconnected()
-
-    def tick(self, now: float, session: Session) -> None:
-        """Pass the time on."""
-        if self._runtime is not None:
-            self._runtime.tick(training=session.phase is SessionPhase.WORKING)
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         """Take offers, withdrawals and chunks of the offered archive."""
@@ -65,19 +47,14 @@ class LazyClientUpdate(Service):
                     return False
                 self._take(message)
                 return True
-            case DeviceTopic(channel=Channel.DOWN_BLOB) if self._runtime is not None:
-                return self._runtime.take_chunk(decode_chunk(arrived.payload))
+            case DeviceTopic(channel=Channel.DOWN_BLOB):
+                return self._take_chunk(arrived)
         return False
 
     def handle(self, event: Any) -> None:
         """Pass on the end of an installation or a check."""
         if self._runtime is not None and isinstance(event, WorkEnded):
             self._runtime.work_ended(event)
-
-    def stop(self) -> None:
-        """End what the runtime does."""
-        if self._runtime is not None:
-            self._runtime.stop()
 
     def _take(self, message: ClientOffer | ClientWithdrawal) -> None:
         runtime = self._start()
@@ -102,16 +79,15 @@ class LazyClientUpdate(Service):
     def _start(self) -> "UpdateRuntime | None":
         """The runtime; None without a launcher, or if its folder cannot be written to."""
         root = self._settings.install_root
-        if self._runtime is None and root is not None:
-            from edge_client.agent.client_update.runtime import UpdateRuntime
-            from edge_client.agent.client_update.slots import ClientSlots
+        if self._runtime is not None or root is None:
+            return self._runtime
+        from edge_client.agent.client_update.runtime import UpdateRuntime
+        from edge_client.agent.client_update.slots import ClientSlots
 
-            try:
-                self._runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
-            except OSError as error:
-                self._trouble = f"the launcher's folder cannot be used: {error}"[:500]
-                log.warning("the client cannot be updated: %s", error)
-                return None
-            if self._connected:
-                self._runtime.connected()
-        return self._runtime
+        try:
+            runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
+        except OSError as error:
+            self._trouble = f"the launcher's folder cannot be used: {error}"[:500]
+            log.warning("the client cannot be updated: %s", error)
+            return None
+        return self._use(runtime)

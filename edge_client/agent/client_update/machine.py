@@ -10,7 +10,6 @@ power cut at any moment the next process, of whichever version, resumes. A proce
 given up by the launcher.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from edge_client.agent.client_update.events import (
@@ -28,13 +27,14 @@ from edge_client.agent.client_update.events import (
     Restart,
     RollBack,
     RolledBack,
-    SendUpdateMessage,
     Switch,
     Switched,
     UpdateRestored,
     Withdrawn,
 )
 from edge_client.agent.client_update.state import Step, Update, UpdateState, report
+from edge_client.agent.offers import download
+from edge_client.agent.offers.download import FileEvent
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -43,15 +43,12 @@ from edge_client.agent.session.events import (
     Disconnected,
     Tick,
 )
-from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import Receiving, TransferCommand
 from schemas.messages.client_update import UpdateCause, UpdateStage
 
 MAX_RESTARTS = 3
 """An installation is given up after more restarts than this."""
 UNDECIDED = frozenset({UpdateStage.CHECKED, UpdateStage.SWITCHED})
 """Stages in which the release may be in use, and is not kept."""
-Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
 
 
 def step(state: UpdateState, event: Event, now: float) -> Step:
@@ -59,7 +56,7 @@ def step(state: UpdateState, event: Event, now: float) -> Step:
     match event:
         case Connected():
             there = state if state.connected else replace(state, connected=True, since=now)
-            return _asking(there, chunk_transfer.resume, now)
+            return download.resume(there, now)
         case Disconnected():
             return _cut_off(state, now), []
         case Offered():
@@ -71,7 +68,7 @@ def step(state: UpdateState, event: Event, now: float) -> Step:
         case Tick():
             return _tick(state, now)
         case ChunkArrived() | ChunkLost() | BlobChecked():
-            return _fetching(state, event, now)
+            return _file_changed(state, event, now)
         case _:
             return (state, []) if state.update is None else _ended(state, state.update, event)
 
@@ -101,7 +98,7 @@ def _offered(state: UpdateState, event: Offered, now: float) -> Step:
         return _refuse(fresh, update, event.objection)
     if event.running == offer.blob.digest:
         return _over(fresh.with_update(update.at(UpdateStage.KEPT, had_it=True, detail="it runs already")))
-    begun, commands = _fetch(fresh, update, event.present, now)
+    begun, commands = download.start(fresh, offer.blob, event.present, now)
     return begun, [report(begun), *commands]
 
 
@@ -114,8 +111,8 @@ def _restored(state: UpdateState, event: UpdateRestored, now: float) -> Step:
     if update.stage in UNDECIDED or update.going_back:
         return _resumed_switch(known, update, event)
     if update.stage is UpdateStage.OFFERED:
-        return _fetch(known, update, event.present, now)
-    again = update.model_copy(update={"restarts": update.restarts + 1})
+        return download.start(known, update.offer.blob, event.present, now)
+    again = update.restarted()
     known = known.with_update(again)
     if again.restarts > MAX_RESTARTS:
         why = f"the device has restarted {again.restarts} times while it was installed"
@@ -152,51 +149,19 @@ def _withdrawn(state: UpdateState, rollout: str, detail: str) -> Step:
 
 
 # --- the archive ---
-def _fetch(state: UpdateState, update: Update, present: int, now: float) -> Step:
-    receiving, asks = chunk_transfer.start(update.offer.blob, now, present, pushed=False)
-    return replace(state, receiving=receiving), _requests(state, asks)
-
-
-def _fetching(state: UpdateState, event: ChunkArrived | ChunkLost | BlobChecked, now: float) -> Step:
-    receiving, update = state.receiving, state.update
-    if receiving is None or update is None:
-        return state, []
-    match event:
-        case ChunkArrived(chunk) if receiving.ref.digest.startswith(chunk.prefix):
-            taken, commands = chunk_transfer.accept(receiving, chunk, now)
-            return replace(state, receiving=taken), _requests(state, commands)
-        case ChunkLost(digest, index) if digest == receiving.ref.digest:
-            return replace(state, receiving=chunk_transfer.lost(receiving, index, now)), []
-        case BlobChecked(digest, sound) if digest == receiving.ref.digest:
-            if not sound:
-                return _fetch(state, update, 0, now)
-            fetched = state.with_update(update.at(UpdateStage.FETCHED), receiving=None)
-            return fetched, [report(fetched), Install(update.offer)]
-        case _:
-            return state, []
-
-
-def _asking(state: UpdateState, ask: Asking, now: float) -> Step:
-    if state.receiving is None or not state.connected:
-        return state, []
-    receiving, asks = ask(state.receiving, now)
-    return replace(state, receiving=receiving), _requests(state, asks)
-
-
-def _requests(state: UpdateState, commands: list[TransferCommand]) -> list[Command]:
-    return [
-        SendUpdateMessage(command.request(state.federation, state.device))
-        if isinstance(command, chunk_transfer.RequestChunks)
-        else command
-        for command in commands
-    ]
+def _file_changed(state: UpdateState, event: FileEvent, now: float) -> Step:
+    if not download.is_complete(state, event):
+        return download.advance(state, event, now)
+    assert state.update is not None
+    fetched = state.with_update(state.update.at(UpdateStage.FETCHED), receiving=None)
+    return fetched, [report(fetched), Install(state.update.offer)]
 
 
 # --- the watch ---
 def _tick(state: UpdateState, now: float) -> Step:
     update = state.update
     if state.receiving is not None:
-        return _asking(state, chunk_transfer.tick, now)
+        return download.tick(state, now)
     if update is None or not state.watching:
         return state, []
     terms, passed = update.offer.terms, now - state.since
@@ -239,8 +204,7 @@ def _object(state: UpdateState, update: Update, objection: Objection) -> Step:
     """Refuse the release, or go back if it may be in use."""
     if update.stage not in UNDECIDED and update.stage is not UpdateStage.KEPT:
         return _refuse(state, update, objection)
-    against = {"cause": objection[0], "detail": objection[1], "going_back": True}
-    gone = update.model_copy(update=against)
+    gone = update.returning(*objection)
     return state.with_update(gone), [RollBack(gone)]
 
 

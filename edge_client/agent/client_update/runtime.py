@@ -24,7 +24,6 @@ from edge_client.agent.client_update.events import (
     Restart,
     RollBack,
     RolledBack,
-    SendUpdateMessage,
     Switch,
     Switched,
     UpdateRestored,
@@ -39,7 +38,7 @@ from edge_client.agent.client_update.state import Update, UpdateState
 from edge_client.agent.client_update.update_file import update_file
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.restart import RestartWanted
-from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
+from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
 from edge_client.agent.settings import AgentSettings
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.hardware.versions import release
@@ -79,7 +78,7 @@ class UpdateRuntime:
         self._thread = threading.Thread()
         self._restored = False
         version = release("edge-federation") or ""
-        self._state = UpdateState(settings.federation, settings.device, version)
+        self._state = UpdateState(settings.federation, settings.device, version=version)
 
     def connected(self) -> None:
         """The broker has accepted the connection."""
@@ -116,8 +115,7 @@ class UpdateRuntime:
 
     def take_chunk(self, chunk: Chunk) -> bool:
         """Take a chunk of the offered archive; False: it belongs to something else."""
-        receiving = self._state.receiving
-        if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
+        if not self._state.expects(chunk):
             return False
         self._step(ChunkArrived(chunk))
         return True
@@ -202,7 +200,7 @@ class UpdateRuntime:
 
     def _do(self, command: Command) -> None:
         match command:
-            case SendUpdateMessage(message):
+            case SendMessage(message):
                 self._publish(message)
             case WriteChunk():
                 if (lost := keep_chunk(self._store, command)) is not None:

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 from edge_client.agent.client_update.state import Update
-from edge_client.agent.offer_file import OfferFile
+from edge_client.agent.offers.progress_file import ProgressFile
 from schemas.messages import ClientOffer
 
 
-def update_file(path: Path) -> OfferFile[Update]:
+def update_file(path: Path) -> ProgressFile[Update]:
     """The file of an update."""
-    return OfferFile(path, _update_in)
+    return ProgressFile(path, _update_in)
 
 
 def _update_in(data: bytes) -> Update:

@@ -10,11 +10,12 @@ from edge_client.agent.session.events import (
     ChunkLost,
     Connected,
     Disconnected,
+    SendMessage,
     Tick,
 )
 from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
-from schemas.messages import Message, ModelOffer, ModelWithdrawal
+from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, ModelMeasurement
 from schemas.values import Variant
 
@@ -138,13 +139,6 @@ Event = (
 
 
 @dataclass(frozen=True)
-class SendRolloutMessage:
-    """Command: publish a message on the device's rollout topic."""
-
-    message: Message
-
-
-@dataclass(frozen=True)
 class Compare:
     """Command: compare the offered model with the one in use; answered by `Compared`."""
 
@@ -177,7 +171,7 @@ class DiscardFiles:
     """Command: remove the fetched file."""
 
 
-Command = SendRolloutMessage | WriteChunk | VerifyBlob | Compare | Recheck | Switch | RollBack | DiscardFiles
+Command = SendMessage | WriteChunk | VerifyBlob | Compare | Recheck | Switch | RollBack | DiscardFiles
 
 
 def trial_path(state: Path) -> Path:

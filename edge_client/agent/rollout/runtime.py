@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
-from edge_client.agent.offer_file import OfferFile
+from edge_client.agent.offers.progress_file import ProgressFile
 from edge_client.agent.rollout import trial as machine
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.events import (
@@ -26,7 +26,6 @@ from edge_client.agent.rollout.events import (
     Recheck,
     Rechecked,
     RollBack,
-    SendRolloutMessage,
     Switch,
     SwitchFailed,
     TrialRestored,
@@ -35,7 +34,7 @@ from edge_client.agent.rollout.events import (
 )
 from edge_client.agent.rollout.slot_switch import ServingSlots
 from edge_client.agent.rollout.state import Trial, TrialState
-from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, Tick
+from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE
@@ -68,7 +67,7 @@ class RolloutRuntime:
         # Only the original file is signed: a device that requires signatures serves no other variant.
         variants = settings.variants if settings.trust is None else EXPORT_ALONE
         self._comparisons = ComparisonRunner(data, folder / "examples.npz", variants)
-        self._file = OfferFile(trial_path(settings.state), Trial.model_validate_json)
+        self._file = ProgressFile(trial_path(settings.state), Trial.model_validate_json)
         self._waiting: Compare | Recheck | None = None
         self._waits_since = 0.0
         self._restored = False
@@ -109,8 +108,7 @@ class RolloutRuntime:
 
     def take_chunk(self, chunk: Chunk) -> bool:
         """Take a chunk of the offered file; False: it belongs to something else."""
-        receiving = self._trials.receiving
-        if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
+        if not self._trials.expects(chunk):
             return False
         self._step(ChunkArrived(chunk))
         return True
@@ -163,7 +161,7 @@ class RolloutRuntime:
 
     def _do(self, command: Command) -> None:
         match command:
-            case SendRolloutMessage(message):
+            case SendMessage(message):
                 self._publish(message)
             case WriteChunk():
                 if (lost := keep_chunk(self._store, command)) is not None:

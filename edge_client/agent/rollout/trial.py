@@ -9,12 +9,12 @@ execute. The state is saved before a command is executed, and executing a comman
 power cut at any moment the next process resumes, with one of the two models in use.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
+from edge_client.agent.offers import download
+from edge_client.agent.offers.download import FileEvent
 from edge_client.agent.rollout.acceptance import judge_comparison, judge_service
 from edge_client.agent.rollout.events import (
-    Command,
     Compare,
     Compared,
     Comparison,
@@ -26,7 +26,6 @@ from edge_client.agent.rollout.events import (
     Rechecked,
     RollBack,
     RolledBack,
-    SendRolloutMessage,
     Switch,
     Switched,
     SwitchFailed,
@@ -42,22 +41,19 @@ from edge_client.agent.session.events import (
     Disconnected,
     Tick,
 )
-from edge_client.transport import chunk_transfer
-from edge_client.transport.chunk_transfer import Receiving, TransferCommand
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 
 MAX_RESTARTS = 3
 """A trial is given up after more restarts than this."""
 LOOKS = 10
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
-Asking = Callable[[Receiving, float], tuple[Receiving, list[TransferCommand]]]
 
 
 def step(trials: TrialState, event: Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit (the state is unchanged)."""
     match event:
         case Connected():
-            return _asking(replace(trials, connected=True), chunk_transfer.resume, now)
+            return download.resume(replace(trials, connected=True), now)
         case Disconnected():
             return replace(trials, connected=False), []
         case Offered():
@@ -69,7 +65,7 @@ def step(trials: TrialState, event: Event, now: float) -> Step:
         case Tick():
             return _tick(trials, now)
         case ChunkArrived() | ChunkLost() | BlobChecked():
-            return _fetching(trials, event, now)
+            return _file_changed(trials, event, now)
         case _:
             return (trials, []) if trials.trial is None else _ended(trials, trials.trial, event, now)
 
@@ -86,7 +82,7 @@ def _offered(trials: TrialState, event: Offered, now: float) -> Step:
         return _refuse(fresh, trial, event.objection)
     if event.serving == offer.blob.digest:
         return _reported(fresh.with_trial(trial.at(Stage.KEPT, had_it=True, detail="it serves it already")))
-    begun, commands = _fetch(fresh, event.present, now)
+    begun, commands = download.start(fresh, offer.blob, event.present, now)
     return begun, [report(begun), *commands]
 
 
@@ -94,7 +90,7 @@ def _remembered(trials: TrialState, trial: Trial, present: int, now: float) -> S
     """Resume the trial of an earlier process by repeating its last step."""
     if trial.final:
         return trials.with_trial(trial), []
-    again = trial.model_copy(update={"restarts": trial.restarts + 1})
+    again = trial.restarted()
     known = trials.with_trial(again)
     if again.going_back:
         return known, [RollBack(trial.digest)]
@@ -102,7 +98,7 @@ def _remembered(trials: TrialState, trial: Trial, present: int, now: float) -> S
         return _object(known, again, (Cause.CRASHES, f"{again.restarts} restarts while it was on trial"))
     match trial.stage:
         case Stage.OFFERED:
-            return _fetch(known, present, now)
+            return download.start(known, trial.offer.blob, present, now)
         case Stage.FETCHED:
             return replace(known, busy=True), [Compare(trial.offer)]
         case Stage.COMPARED:
@@ -121,32 +117,10 @@ def _withdrawn(trials: TrialState, rollout: str, detail: str) -> Step:
 
 
 # --- the file ---
-def _fetch(trials: TrialState, present: int, now: float) -> Step:
+def _file_changed(trials: TrialState, event: FileEvent, now: float) -> Step:
+    if not download.is_complete(trials, event):
+        return download.advance(trials, event, now)
     assert trials.trial is not None
-    receiving, asks = chunk_transfer.start(trials.trial.offer.blob, now, present, pushed=False)
-    return replace(trials, receiving=receiving), _requests(trials, asks)
-
-
-def _fetching(trials: TrialState, event: ChunkArrived | ChunkLost | BlobChecked, now: float) -> Step:
-    receiving = trials.receiving
-    if receiving is None:
-        return trials, []
-    match event:
-        case ChunkArrived(chunk) if receiving.ref.digest.startswith(chunk.prefix):
-            taken, commands = chunk_transfer.accept(receiving, chunk, now)
-            return replace(trials, receiving=taken), _requests(trials, commands)
-        case ChunkLost(digest, index) if digest == receiving.ref.digest:
-            return replace(trials, receiving=chunk_transfer.lost(receiving, index, now)), []
-        case BlobChecked(digest, sound) if digest == receiving.ref.digest:
-            return _fetched(trials, receiving, sound, now)
-        case _:
-            return trials, []
-
-
-def _fetched(trials: TrialState, receiving: Receiving, sound: bool, now: float) -> Step:
-    assert trials.trial is not None
-    if not sound:
-        return _fetch(trials, 0, now)
     fetched = trials.with_trial(trials.trial.at(Stage.FETCHED), receiving=None, busy=True)
     return fetched, [report(fetched), Compare(trials.trial.offer)]
 
@@ -154,27 +128,11 @@ def _fetched(trials: TrialState, receiving: Receiving, sound: bool, now: float) 
 def _tick(trials: TrialState, now: float) -> Step:
     trial = trials.trial
     if trials.receiving is not None:
-        return _asking(trials, chunk_transfer.tick, now)
+        return download.tick(trials, now)
     watched = trial is not None and trial.stage is Stage.SWITCHED and not trial.going_back
     if trial is None or not watched or trials.busy or now < trials.look_at:
         return trials, []
     return replace(trials, busy=True), [Recheck(trial.offer)]
-
-
-def _asking(trials: TrialState, ask: Asking, now: float) -> Step:
-    if trials.receiving is None or not trials.connected:
-        return trials, []
-    receiving, asks = ask(trials.receiving, now)
-    return replace(trials, receiving=receiving), _requests(trials, asks)
-
-
-def _requests(trials: TrialState, commands: list[TransferCommand]) -> list[Command]:
-    return [
-        SendRolloutMessage(command.request(trials.federation, trials.device))
-        if isinstance(command, chunk_transfer.RequestChunks)
-        else command
-        for command in commands
-    ]
 
 
 # --- the end of what commands began ---
@@ -238,8 +196,7 @@ def _object(trials: TrialState, trial: Trial, objection: Objection) -> Step:
     if trial.stage in (Stage.OFFERED, Stage.FETCHED):
         return _refuse(trials, trial, objection)
     # After `compared` a switch may be under way, or was made by a process that ended before saving it.
-    against = {"cause": objection[0], "detail": objection[1], "going_back": True}
-    return trials.with_trial(trial.model_copy(update=against), busy=False), [RollBack(trial.digest)]
+    return trials.with_trial(trial.returning(*objection), busy=False), [RollBack(trial.digest)]
 
 
 def _refuse(trials: TrialState, trial: Trial, objection: Objection) -> Step:

@@ -18,7 +18,6 @@ from edge_client.agent.client_update.events import (
     Restart,
     RollBack,
     RolledBack,
-    SendUpdateMessage,
     Switch,
     Switched,
     UpdateRestored,
@@ -26,7 +25,14 @@ from edge_client.agent.client_update.events import (
 )
 from edge_client.agent.client_update.machine import MAX_RESTARTS, step
 from edge_client.agent.client_update.state import Update, UpdateState
-from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
+from edge_client.agent.session.events import (
+    BlobChecked,
+    ChunkArrived,
+    Connected,
+    Disconnected,
+    SendMessage,
+    Tick,
+)
 from schemas.messages import BlobRequest, ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
@@ -45,14 +51,16 @@ class Device:
     """The machine, its clock and the commands it has returned; `restart` is another process."""
 
     now: float = 0.0
-    state: UpdateState = field(default_factory=lambda: UpdateState("home", "pi", "0.1.0", connected=True))
+    state: UpdateState = field(
+        default_factory=lambda: UpdateState("home", "pi", version="0.1.0", connected=True)
+    )
     done: list[Any] = field(default_factory=list)
 
     def do(self, event: Event) -> list[Any]:
         """Make one step and return its commands without the messages."""
         self.state, commands = step(self.state, event, self.now)
         self.done += commands
-        return [command for command in commands if not isinstance(command, SendUpdateMessage)]
+        return [command for command in commands if not isinstance(command, SendMessage)]
 
     def fetch(self) -> list[Any]:
         """Receive the offer and every chunk of the archive."""
@@ -73,7 +81,7 @@ class Device:
         """The next process, with the saved update."""
         update = self.state.update
         assert update is not None
-        self.state = UpdateState("home", "pi", "0.2.0" if runs_it else "0.1.0", connected=connected)
+        self.state = UpdateState("home", "pi", version="0.2.0" if runs_it else "0.1.0", connected=connected)
         return self.do(UpdateRestored(update, runs_it=runs_it, back=back))
 
     def wait(self, seconds: float) -> list[Any]:
@@ -89,7 +97,7 @@ class Device:
     @property
     def reports(self) -> list[ClientReport]:
         """The reports sent so far."""
-        messages = [command.message for command in self.done if isinstance(command, SendUpdateMessage)]
+        messages = [command.message for command in self.done if isinstance(command, SendMessage)]
         return [message for message in messages if isinstance(message, ClientReport)]
 
 

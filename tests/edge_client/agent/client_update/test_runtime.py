@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent import offer_file
 from edge_client.agent.client_update import launcher
 from edge_client.agent.client_update.update_file import update_file
+from edge_client.agent.offers import progress_file
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit
@@ -156,7 +156,7 @@ ACTS = (
     (launcher, "write_trial"),
     (launcher, "point_current"),
     (launcher, "forget_trial"),
-    (offer_file, "write_synced"),
+    (progress_file, "write_synced"),
 )
 
 

@@ -19,14 +19,13 @@ from edge_client.agent.rollout.events import (
     Rechecked,
     RollBack,
     RolledBack,
-    SendRolloutMessage,
     Switch,
     Switched,
     TrialRestored,
     Withdrawn,
 )
 from edge_client.agent.rollout.state import TrialState
-from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Tick
+from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, SendMessage, Tick
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout import events as server_events
@@ -74,7 +73,7 @@ class Board:
         sent: list[Any] = []
         for command in commands:
             match command:
-                case SendRolloutMessage(message):
+                case SendMessage(message):
                     sent.append(message)
                 case VerifyBlob(ref):
                     sent += self.do(BlobChecked(ref.digest, sound=True), now)

@@ -220,7 +220,7 @@ def test_if_the_trial_cannot_be_recorded_the_model_is_not_switched(tmp_path, mon
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("edge_client.agent.offer_file.write_synced", full)
+    monkeypatch.setattr("edge_client.agent.offers.progress_file.write_synced", full)
     begin(device)
     assert device.serves() == OLD
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)

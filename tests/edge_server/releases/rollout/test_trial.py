@@ -16,7 +16,6 @@ from edge_client.agent.rollout.events import (
     Rechecked,
     RollBack,
     RolledBack,
-    SendRolloutMessage,
     Switch,
     Switched,
     SwitchFailed,
@@ -25,7 +24,14 @@ from edge_client.agent.rollout.events import (
 )
 from edge_client.agent.rollout.state import Trial, TrialState
 from edge_client.agent.rollout.trial import MAX_RESTARTS, step
-from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, Disconnected, Tick
+from edge_client.agent.session.events import (
+    BlobChecked,
+    ChunkArrived,
+    Connected,
+    Disconnected,
+    SendMessage,
+    Tick,
+)
 from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
@@ -62,7 +68,7 @@ class Device:
         """Make one step and return its commands without the reports."""
         self.trials, commands = step(self.trials, event, self.now)
         self.done += commands
-        return [command for command in commands if not isinstance(command, SendRolloutMessage)]
+        return [command for command in commands if not isinstance(command, SendMessage)]
 
     def fetch(self) -> list[Any]:
         """Receive the offer and every chunk of the file."""
@@ -93,7 +99,7 @@ class Device:
     @property
     def reports(self) -> list[ModelReport]:
         """The reports sent so far."""
-        messages = [command.message for command in self.done if isinstance(command, SendRolloutMessage)]
+        messages = [command.message for command in self.done if isinstance(command, SendMessage)]
         return [message for message in messages if isinstance(message, ModelReport)]
 
 
@@ -282,7 +288,7 @@ def test_an_interrupted_watch_starts_over() -> None:
 def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
     device = Device()
     device.do(TrialRestored(Trial(offer=OFFER), present=0b01))
-    requests = [command.message for command in device.done if isinstance(command, SendRolloutMessage)]
+    requests = [command.message for command in device.done if isinstance(command, SendMessage)]
     assert [(request.first, request.count) for request in requests] == [(1, 1)]
 
 

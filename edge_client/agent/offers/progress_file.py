@@ -5,16 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from edge_client.agent.client_update.state import Update
-from edge_client.agent.rollout.state import Trial
+from edge_client.agent.offers.progress import Progress
 from edge_client.storage.atomic_files import write_synced
 
 log = logging.getLogger(__name__)
 
-Kept = TypeVar("Kept", bound=Trial | Update)
+Kept = TypeVar("Kept", bound=Progress)
 
 
-class OfferFile(Generic[Kept]):
+class ProgressFile(Generic[Kept]):
     """Reads and writes the progress of an offer; raises `OSError` if it cannot be written.
 
     `parse` reads the file's bytes, and raises `ValueError`, `TypeError` or `KeyError` for others.

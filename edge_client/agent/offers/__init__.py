@@ -1,0 +1,1 @@
+"""What trials of models and updates of the client have in common."""
