@@ -19,7 +19,8 @@ from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFail
 from edge_server.coordinator.label_watch import LabelWatch
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reception import Reception
-from edge_server.coordinator.replication.shipper import EntryMade, Shipper
+from edge_server.coordinator.replication.shipper import EntryMade, FollowedRun, Shipper
+from edge_server.coordinator.replication.standby_output import StandbyOutput
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.writing_right import WritingRight
@@ -64,34 +65,17 @@ class Server:
         reception: Reception | None = None,
         labels: LabelWatch | None = None,
     ) -> None:
-        self._coordinator, storage = coordinator, coordinator.storage
-        settings = coordinator.context.config.federation
-        name, receivers = settings.name, settings.receivers
         reception = reception or Reception(coordinator.context.config, address, lease)
+        self._coordinator, self._labels = coordinator, labels
         self.inbox, self._connection = reception.inbox, reception.connection
         self._standby_topic = reception.standby_topic
-        self._right = WritingRight(
-            lease,
-            self._connection.link,
-            storage.journal,
-            coordinator.context.run,
-            linked=reception.is_open,
-        )
-        self._receivers = ReceiverPool(receivers, name, address, storage.folder.blobs, self.inbox)
+        self._right = self._make_right(lease, linked=reception.is_open)
+        self._receivers = self._make_receivers(address)
         self._jobs = Jobs(coordinator, self.inbox)
         self._shipper = None if lease is None else self._make_shipper(lease)
         counters = RunCounters(known=lambda device: self._driver.knows(device))
         self._reporter = RunReporter(coordinator, watcher, counters, self._look, share=SHOWN_SHARE)
-        self._outgoing = Publisher(
-            name,
-            self._connection.link,
-            storage.store,
-            counters,
-            lambda digest: self.inbox.put(RepairBlob(digest)),
-            self._tagged,
-            lambda send: send() if self._shipper is None else self._shipper.gate(send),
-            settings.sites,
-        )
+        self._outgoing = self._make_publisher(counters)
         self._driver = RoundDriver(
             new_federation(coordinator),
             coordinator,
@@ -99,16 +83,51 @@ class Server:
             self._jobs,
             self._outgoing,
             self._reporter,
-            writes_chunks=not receivers,
+            writes_chunks=not coordinator.context.config.federation.receivers,
         )
-        partial = storage.store.parts() if recovered else set[str]()
-        if recovered is not None:
-            self._driver.take_over(recovered)
-        self._intake = Intake(self._driver, self._reporter, self._receivers, storage.store, partial=partial)
-        self._labels = labels
+        self._intake = self._make_intake(recovered)
         self._watchdog = watchdog_of(os.environ)
         self._next_tick = 0.0
         self._waiting: deque[Any] = deque(reception.hand_over())
+
+    def _make_right(self, lease: LeaseKeeper | None, *, linked: bool) -> WritingRight:
+        journal, run = self._coordinator.storage.journal, self._coordinator.context.run
+        return WritingRight(lease, self._connection.link, journal, run, linked=linked)
+
+    def _make_receivers(self, address: BrokerAddress) -> ReceiverPool:
+        settings = self._coordinator.context.config.federation
+        blobs = self._coordinator.storage.folder.blobs
+        return ReceiverPool(settings.receivers, settings.name, address, blobs, self.inbox)
+
+    def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
+        """What keeps a standby up to date, should one come."""
+        context, storage = self._coordinator.context, self._coordinator.storage
+        refused = SECRET_NOISE if context.privacy.on else ""
+        run = FollowedRun(storage.folder.path, storage.journal, self._jobs.in_turn, refused)
+        output = StandbyOutput(context.config.federation.name, self._connection.link)
+        return Shipper(run, output, lease, self.inbox)
+
+    def _make_publisher(self, counters: RunCounters) -> Publisher:
+        """What sends to devices, once the standby knows what the messages follow from."""
+        settings = self._coordinator.context.config.federation
+        return Publisher(
+            settings.name,
+            self._connection.link,
+            self._coordinator.storage.store,
+            counters,
+            lambda digest: self.inbox.put(RepairBlob(digest)),
+            self._tagged,
+            lambda send: send() if self._shipper is None else self._shipper.gate(send),
+            settings.sites,
+        )
+
+    def _make_intake(self, recovered: Recovered | None) -> Intake:
+        """What takes messages of devices; a run that goes on has chunks from before."""
+        store = self._coordinator.storage.store
+        partial = store.parts() if recovered else set[str]()
+        if recovered is not None:
+            self._driver.take_over(recovered)
+        return Intake(self._driver, self._reporter, self._receivers, store, partial=partial)
 
     def run(self) -> Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
@@ -126,21 +145,6 @@ class Server:
         end = self._driver.end
         assert end is not None
         return self._reporter.finish(end, self._jobs.exported)
-
-    def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
-        """What keeps a standby up to date, should one come."""
-        config, storage = self._coordinator.context.config, self._coordinator.storage
-        private = self._coordinator.context.privacy.on
-        return Shipper(
-            config.federation.name,
-            storage.folder.path,
-            storage.journal,
-            self._connection.link,
-            lease,
-            self.inbox,
-            in_turn=self._jobs.in_turn,
-            refused=SECRET_NOISE if private else "",
-        )
 
     def warn(self, what: str, detail: str) -> None:
         """Note something that concerns the user; may be called from another thread."""

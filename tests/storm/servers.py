@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replication.follower import Standby
-from edge_server.coordinator.replication.shipper import STATUS
+from edge_server.coordinator.replication.standby_status import STATUS
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, recorded
 from edge_server.coordinator.server import Server

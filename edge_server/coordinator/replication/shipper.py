@@ -1,6 +1,5 @@
 """The server's side of a standby: entries go out, and what the server says waits until they are confirmed."""
 
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -8,37 +7,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from edge_client.storage.atomic_files import unlink, write_synced
+from edge_client.storage.atomic_files import unlink
 from edge_client.transport.link_events import Inbox
-from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.replication.gate import OutputGate
+from edge_server.coordinator.replication.known_standby import KnownStandby
+from edge_server.coordinator.replication.standby_output import StandbyOutput
+from edge_server.coordinator.replication.standby_status import STATUS
 from edge_server.storage.journal import Journal
-from edge_server.storage.replica.source import Numbered, RunSource
+from edge_server.storage.replica.source import RunSource
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas.base import Frozen
 from schemas.errors import PeerError
-from schemas.messages import (
-    BlobRequest,
-    Message,
-    StandbyEntry,
-    StandbyRefusal,
-    StandbyReport,
-    decode_message,
-    encode_message,
-)
-from schemas.tensors.chunks import BlobRef
-from schemas.topics import StandbyTopic
+from schemas.messages import BlobRequest, StandbyReport, decode_message
 
 log = logging.getLogger(__name__)
 
-SILENT_S = 4.0
-"""A standby that has said nothing for so long is left behind."""
-STUCK_S = 20.0
-"""So is one that is not up to date and has fetched nothing for so long."""
-NEARLY = 16
-"""From so few entries behind on, the server waits for its standby."""
 MOST_ANNOUNCED = 64
-STATUS = "standby.json"
 
 
 @dataclass(frozen=True)
@@ -46,64 +29,41 @@ class EntryMade:
     """Event: a change of the run folder is to be sent to the standby."""
 
 
-class StandbyStatus(Frozen):
-    """For `edge-server handover`: the standby, and whether it may take over."""
-
-    standby: str
-    origin: str
-    follows: bool
-
-
 @dataclass(frozen=True)
-class Follower:
-    """A standby as the server knows it: `heard_at` and `moved_at` are when it last spoke, and last got on."""
-
-    standby: str
-    origin: str
-    series: str
-    heard_at: float
-    moved_at: float
-    known: int = 0
-    confirmed: int = 0
-    named: bool = False
-    leaving: bool = False
-
-
-class Shipper:
-    """Keeps one standby up to date; belongs to the server's thread, but for the source.
+class FollowedRun:
+    """The run that a standby may follow.
 
     `in_turn` runs a function where no other job changes the run folder. `refused` says why this run cannot
     be followed; empty if it can.
     """
 
-    def __init__(
-        self,
-        federation: str,
-        run: Path,
-        journal: Journal,
-        link: Link,
-        lease: LeaseKeeper,
-        inbox: Inbox,
-        *,
-        in_turn: Callable[[Callable[[], None]], None],
-        refused: str = "",
-    ) -> None:
-        self._federation, self._run, self._journal = federation, run, journal
-        self._link, self._lease, self._inbox = link, lease, inbox
-        self._in_turn, self._refused = in_turn, refused
+    folder: Path
+    journal: Journal
+    in_turn: Callable[[Callable[[], None]], None]
+    refused: str = ""
+
+
+class Shipper:
+    """Keeps one standby up to date; belongs to the server's thread, but for the source.
+
+    There is a source of entries as long as there is a standby.
+    """
+
+    def __init__(self, run: FollowedRun, output: StandbyOutput, lease: LeaseKeeper, inbox: Inbox) -> None:
+        self._run, self._output, self._lease, self._inbox = run, output, lease, inbox
         self._source: RunSource | None = None
-        self._follower: Follower | None = None
+        self._standby: KnownStandby | None = None
         self.gate = OutputGate(lambda: 0 if self._source is None else self._source.last)
-        unlink(run / STATUS)
+        unlink(run.folder / STATUS)
 
     @property
     def standby(self) -> str:
         """Where the standby that may take over is; empty without one."""
-        return self._follower.origin if self._follower is not None and self._follower.named else ""
+        return self._standby.origin if self._standby is not None and self._standby.named else ""
 
     def hear(self, payload: bytes, now: float) -> None:
         """Take a message of a standby; raises `PeerError` for any other."""
-        message = decode_message(payload, federation=self._federation)
+        message = decode_message(payload, federation=self._output.federation)
         match message:
             case StandbyReport():
                 self._reported(message, now)
@@ -114,27 +74,25 @@ class Shipper:
 
     def announce(self) -> None:
         """Send the entries of which the standby has not heard."""
-        follower, source = self._follower, self._source
-        if follower is None or source is None or follower.leaving:
+        standby, source = self._standby, self._source
+        if standby is None or source is None or standby.leaving:
             return
-        fresh = source.after(follower.known)[:MOST_ANNOUNCED]
+        fresh = source.after(standby.known)[:MOST_ANNOUNCED]
         for entry in fresh:
-            self._send_entry(follower, entry)
+            self._output.send_entry(standby, entry, source.store)
         if fresh:
-            self._follower = replace(follower, known=fresh[-1].number)
+            self._standby = replace(standby, known=fresh[-1].number)
 
     def tick(self, now: float) -> None:
         """Leave a standby behind that is silent or stuck."""
-        follower = self._follower
-        if follower is None:
+        standby, source = self._standby, self._source
+        if standby is None or source is None:
             return
-        if follower.leaving:
-            self._finish_leaving(follower)
-            return
-        behind = self._source is not None and self._source.last > follower.confirmed
-        if now >= follower.heard_at + SILENT_S or (behind and now >= follower.moved_at + STUCK_S):
-            log.warning("the standby on %s is left behind: nothing was heard of it", follower.origin)
-            self._leave(follower)
+        if standby.leaving:
+            self._finish_leaving(standby)
+        elif standby.is_lost(source.last, now):
+            log.warning("the standby on %s is left behind: nothing was heard of it", standby.origin)
+            self._leave(standby)
 
     def close(self) -> None:
         """Stop making entries."""
@@ -143,132 +101,87 @@ class Shipper:
 
     # --- what the standby says ---
     def _reported(self, report: StandbyReport, now: float) -> None:
-        if self._refused:
-            refusal = StandbyRefusal(
-                federation=self._federation, standby=report.standby, detail=self._refused
-            )
-            self._publish(refusal)
-            return
-        follower = self._follower
-        if follower is None:
+        standby, source = self._standby, self._source
+        if self._run.refused:
+            self._output.refuse(report.standby, self._run.refused)
+        elif standby is None or source is None:
             self._welcome(report, now)
-        elif follower.leaving or report.standby != follower.standby:
-            if not follower.leaving:
-                # Another process: the one before has ended, or is a second standby.
-                self._consider(follower, report, now)
-        elif report.series == follower.series:
-            self._note(follower, report, now)
-        else:
-            self._follower = replace(follower, heard_at=now, known=0)
-            self.announce()
-
-    def _consider(self, follower: Follower, report: StandbyReport, now: float) -> None:
-        if now < follower.heard_at + SILENT_S / 2:
-            detail = f"the standby on {follower.origin} follows this server already"
-            self._publish(StandbyRefusal(federation=self._federation, standby=report.standby, detail=detail))
+        elif standby.leaving:
             return
-        self._leave(follower)
+        elif report.standby != standby.standby:
+            self._consider(report.standby, standby, now)
+        elif report.series != standby.series:
+            self._standby = standby.begun_again(now)
+            self.announce()
+        else:
+            self._note(report, standby, source, now)
+
+    def _consider(self, other: str, standby: KnownStandby, now: float) -> None:
+        """Another process reports: the one before has ended, or this is a second standby."""
+        if standby.is_replaceable(now):
+            self._leave(standby)
+        else:
+            self._output.refuse(other, f"the standby on {standby.origin} follows this server already")
 
     def _welcome(self, report: StandbyReport, now: float) -> None:
         """Begin a series for a new standby."""
         series = secrets.token_hex(8)
-        self._follower = Follower(report.standby, report.origin, series, heard_at=now, moved_at=now)
-        self._source = source = RunSource(self._run, self._journal, made=lambda: self._inbox.put(EntryMade()))
-        log.info("a standby on %s begins to follow", report.origin)
-        self._in_turn(partial(_begin, source))
-
-    def _note(self, follower: Follower, report: StandbyReport, now: float) -> None:
-        moved = report.confirmed > follower.confirmed
-        follower = replace(
-            follower,
-            heard_at=now,
-            moved_at=now if moved else follower.moved_at,
-            known=report.known if report.known < follower.known else follower.known,
-            confirmed=max(report.confirmed, follower.confirmed),
+        self._standby = KnownStandby(report.standby, report.origin, series, heard_at=now, moved_at=now)
+        self._source = source = RunSource(
+            self._run.folder, self._run.journal, made=lambda: self._inbox.put(EntryMade())
         )
-        self._follower = follower
-        if self._source is not None:
-            if moved:
-                self._source.taken(follower.confirmed)
-            self._catch_up(follower, self._source)
-        self.gate.confirm(follower.confirmed)
+        log.info("a standby on %s begins to follow", report.origin)
+        self._run.in_turn(partial(_begin, source))
+
+    def _note(self, report: StandbyReport, before: KnownStandby, source: RunSource, now: float) -> None:
+        """Take a report on this series: the confirmed entries need not be kept any more."""
+        self._standby = standby = before.reported(report, now)
+        if standby.confirmed > before.confirmed:
+            source.taken(standby.confirmed)
+        self._catch_up(standby, source)
+        self.gate.confirm(standby.confirmed)
         self.announce()
 
-    def _catch_up(self, follower: Follower, source: RunSource) -> None:
+    def _catch_up(self, standby: KnownStandby, source: RunSource) -> None:
         """Wait for a standby that is nearly up to date: in a busy run it would always be a little behind."""
-        behind = source.last - follower.confirmed
-        if self._lease.mute:
-            # Nobody would hear who may follow.
-            return
-        if follower.named or not follower.confirmed or behind > NEARLY:
+        # While the lease is mute, nobody would hear who may follow.
+        if self._lease.mute or not standby.catches_up(source.last):
             return
         self.gate.closed = True
-        if source.last == follower.confirmed:
-            self._name(follower)
+        if source.last == standby.confirmed:
+            self._name(standby)
 
-    def _name(self, follower: Follower) -> None:
+    def _name(self, standby: KnownStandby) -> None:
         """Nothing is said any more before the standby knows it; therefore it may take over."""
-        self._follower = replace(follower, named=True)
-        self._lease.name_standby(follower.standby)
-        self._write_status(follower, follows=True)
-        log.info("the standby on %s is up to date", follower.origin)
+        self._standby = replace(standby, named=True)
+        self._lease.name_standby(standby.standby)
+        standby.status(follows=True).write(self._run.folder)
+        log.info("the standby on %s is up to date", standby.origin)
 
     def _requested(self, request: BlobRequest, now: float) -> None:
-        follower, source = self._follower, self._source
-        if follower is None or source is None or request.device != follower.standby:
+        standby, source = self._standby, self._source
+        if standby is None or source is None or request.device != standby.standby:
             return
-        self._follower = replace(follower, heard_at=now, moved_at=now)
-        path = source.store.path(request.digest)
-        with contextlib.suppress(OSError):
-            ref = BlobRef(digest=request.digest, size=path.stat().st_size, chunk_bytes=source.chunk_bytes)
-            self._send_chunks(ref, range(request.first, min(request.first + request.count, ref.chunks)))
+        self._standby = standby.fetching(now)
+        self._output.answer(request, source)
 
     # --- leaving it behind ---
-    def _leave(self, follower: Follower) -> None:
+    def _leave(self, standby: KnownStandby) -> None:
         """Take the standby's name out of the lease; only once that counts, the server goes on alone."""
-        self._follower = replace(follower, leaving=True)
-        if follower.named:
-            self._write_status(follower, follows=False)
+        self._standby = leaving = replace(standby, leaving=True)
+        if standby.named:
+            standby.status(follows=False).write(self._run.folder)
             self._lease.name_standby("")
-        self._finish_leaving(self._follower)
+        self._finish_leaving(leaving)
 
-    def _finish_leaving(self, follower: Follower) -> None:
-        if follower.named and self._lease.named != "":
+    def _finish_leaving(self, standby: KnownStandby) -> None:
+        if standby.named and self._lease.named != "":
             return
         if self._source is not None:
             self._source.end()
-        self._source = self._follower = None
-        unlink(self._run / STATUS)
+        self._source = self._standby = None
+        unlink(self._run.folder / STATUS)
         self.gate.open()
-
-    def _write_status(self, follower: Follower, *, follows: bool) -> None:
-        status = StandbyStatus(standby=follower.standby, origin=follower.origin, follows=follows)
-        write_synced(self._run / STATUS, status.model_dump_json().encode())
-
-    # --- what goes out ---
-    def _send_entry(self, follower: Follower, entry: Numbered) -> None:
-        self._publish(
-            StandbyEntry(
-                federation=self._federation,
-                standby=follower.standby,
-                series=follower.series,
-                number=entry.number,
-                entry=entry.ref,
-            )
-        )
-        if entry.ref.inline:
-            self._send_chunks(entry.ref, range(1))
-
-    def _send_chunks(self, ref: BlobRef, indices: range) -> None:
-        assert self._source is not None
-        store = self._source.store
-        for index in indices:
-            key = "standby", ref.digest, index
-            topic = str(StandbyTopic(self._federation, "chunk"))
-            self._link.send_chunk(key, topic, partial(store.read_frame, ref, index))
-
-    def _publish(self, message: Message) -> None:
-        self._link.publish(str(StandbyTopic(self._federation, "entry")), encode_message(message))
 
 
 def _begin(source: RunSource) -> None:

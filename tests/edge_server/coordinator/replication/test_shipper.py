@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.replication.shipper import NEARLY, SILENT_S, STATUS, STUCK_S, Shipper
+from edge_server.coordinator.replication.known_standby import NEARLY, SILENT_S, STUCK_S
+from edge_server.coordinator.replication.shipper import FollowedRun, Shipper
+from edge_server.coordinator.replication.standby_output import StandbyOutput
+from edge_server.coordinator.replication.standby_status import STATUS
 from edge_server.storage.journal import Journal
 from schemas.errors import PeerError
 from schemas.messages import StandbyEntry, StandbyRefusal, StandbyReport, decode_message, encode_message
@@ -45,11 +48,9 @@ class Setup:
             (run / name).mkdir(parents=True, exist_ok=True)
         self.run, self.journal = run, Journal(run / "journal.sqlite")
         self.link, self.lease, self.said = LinkDouble(), LeaseDouble(), []
-        self.shipper = Shipper(
-            *("home", run, self.journal, self.link, self.lease, queue.SimpleQueue()),
-            in_turn=lambda job: job(),
-            **options,
-        )
+        followed = FollowedRun(run, self.journal, in_turn=lambda job: job(), **options)
+        output = StandbyOutput("home", self.link)
+        self.shipper = Shipper(followed, output, self.lease, queue.SimpleQueue())
 
     def report(self, now: float, confirmed: int = 0, standby: str = "s", known: int | None = None) -> None:
         series = self.entries[-1].series if self.entries and confirmed else ""
