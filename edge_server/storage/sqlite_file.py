@@ -62,6 +62,11 @@ class SqliteFile:
         with self._lock:
             return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
+    def version(self) -> tuple[int, int]:
+        """A value that changes whenever any connection, this one included, has written to the file."""
+        with self._lock:
+            return self.changed_elsewhere(), self._connection.total_changes
+
     def close(self) -> None:
         """Close the connection."""
         with self._lock:

@@ -11,6 +11,7 @@ from edge_server.observability.alerts.machine import Plan, step
 from edge_server.observability.alerts.receivers.build import build_receivers, resend_seconds
 from edge_server.observability.alerts.rules import evaluate
 from edge_server.observability.alerts.store import AlertStore
+from edge_server.storage.inventory.device_reader import DeviceReader
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class AlertKeeper(Part):
 
     def __init__(self, context: ServiceContext, *, settled_s: float = SETTLED_S) -> None:
         settings, names = context.settings.alerts, [served.name for served in context.settings.federations]
-        self._inventory, self._settings, self._settled_s = context.inventory, settings, settled_s
+        self._settings, self._settled_s = settings, settled_s
+        self._reader = DeviceReader(context.inventory)
         self._rules = settings.parsed_rules()
         self._resend = resend_seconds(settings)
         self._store = AlertStore(context.folder.alerts)
@@ -107,5 +109,5 @@ class AlertKeeper(Part):
 
     def _facts(self, now: float) -> Facts:
         heard = {name for name, since in self._connected.items() if now - since >= self._settled_s}
-        devices = (row for row in self._inventory.devices() if row.federation in self._federations)
+        devices = (row for row in self._reader.devices() if row.federation in self._federations)
         return gather(devices, self._incidents.read(now), unheard=frozenset(self._federations - heard))

@@ -11,6 +11,7 @@ from edge_server.observability.fleet_page.interfaces import Json
 from edge_server.observability.fleet_page.work_lists import alert_list, job_list, rollout_list
 from edge_server.security.people.lockout import USER_RULES, wait_s
 from edge_server.security.people.values import Actor, User
+from edge_server.storage.inventory.device_reader import DeviceReader
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.people.login import USER
@@ -36,9 +37,10 @@ class FolderLists:
     ) -> None:
         self._folder, self._people, self._clock = folder, people, clock
         self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
+        self._reader = DeviceReader(self._inventory)
         self._lock = threading.Lock()
-        self._known: list[InventoryDevice] = []
-        self._version, self._read_at = -1, float("-inf")
+        self._known: Sequence[InventoryDevice] = ()
+        self._read_at = float("-inf")
         self._others: Mapping[str, Callable[[float], Json]] = {
             "jobs": partial(job_list, folder, jobs_at_once),
             "rollouts": partial(rollout_list, folder, jobs_at_once),
@@ -98,12 +100,9 @@ class FolderLists:
         about = {"user": user.name, "role": user.role, "kind": user.kind, "made_at": user.made_at}
         return {**about, "locked_s": locked_s}
 
-    def _devices(self) -> list[InventoryDevice]:
+    def _devices(self) -> Sequence[InventoryDevice]:
         with self._lock:
             now = self._clock()
             if now - self._read_at >= FRESH_S:
-                self._read_at = now
-                version = self._inventory.changed_elsewhere()
-                if version != self._version:
-                    self._known, self._version = self._inventory.devices(), version
+                self._known, self._read_at = self._reader.devices(), now
             return self._known

@@ -44,6 +44,10 @@ class Inventory:
         """A number that changes whenever another connection has written to the inventory."""
         return self._file.changed_elsewhere()
 
+    def version(self) -> tuple[int, int]:
+        """A value that changes whenever any connection, this one included, has written to the inventory."""
+        return self._file.version()
+
     # --- reading ---
     def device(self, federation: str, device: str) -> InventoryDevice | None:
         """One device; None if the inventory does not know it."""
@@ -56,13 +60,17 @@ class Inventory:
         self, where: Where = EVERY, *, federation: str | None = None, removed: bool = False
     ) -> list[InventoryDevice]:
         """The devices that a selector chooses, by federation and name; `removed` ones only on request."""
+        rows = self.rows(federation=federation, removed=removed)
+        return [device_of(row) for row in rows if not where.requirements or where.matches(selectable_of(row))]
+
+    def rows(self, *, federation: str | None = None, removed: bool = False) -> list[tuple[Any, ...]]:
+        """The rows behind `devices`, which `rows.device_of` makes into values."""
         with self._file.reading() as database:
-            rows = database.execute(
+            return database.execute(
                 f"{SELECT} WHERE (?1 IS NULL OR federation = ?1) AND (?2 OR removed_at IS NULL)"
                 " ORDER BY federation, device",
                 (federation, removed),
             ).fetchall()
-        return [device_of(row) for row in rows if not where.requirements or where.matches(selectable_of(row))]
 
     def labels(self, federation: str) -> dict[str, dict[str, str]]:
         """The labels that the operator has set, by device."""
