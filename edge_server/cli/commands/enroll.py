@@ -2,15 +2,15 @@
 
 import argparse
 import logging
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
+from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_server.cli.commands.enroll_authority import authority_of
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
-from edge_server.cli.commands.enroll_issue import check_labels, enter, stated_labels, trusted_key, write_code
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
+from edge_server.cli.commands.enroll_options import add_options, check_options
 from edge_server.cli.commands.served import with_served
 from schemas.errors import ConfigError
 
@@ -47,98 +47,9 @@ gateway's certificate opens the topics of its own site only.
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "enroll", help="issue a device's certificate", examples=EXAMPLES)
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="the device's name, the certificate's CN")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the archive or the code")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    add_authority_option(parser)
-    _add_fleet_options(parser)
-    parser.add_argument(
-        "--host",
-        action="append",
-        metavar="HOST",
-        help="name or address of the broker (repeatable); devices use the first (default: this machine's)",
-    )
-    parser.add_argument("--port", type=int, metavar="N", help="the broker's port (default: 8883)")
-    parser.add_argument(
-        "--enrolment-port", type=int, metavar="N", help="port of the enrolment listener (default: 8884)"
-    )
-    parser.add_argument(
-        "--broker-folder",
-        metavar="DIR",
-        help="folder of Mosquitto's files on its machine (default: AUTHORITY/broker)",
-    )
-    parser.add_argument(
-        "--days",
-        type=positive_float,
-        metavar="N",
-        help="validity of a device's certificate in days (default: 365)",
-    )
-    parser.add_argument("--renew", action="store_true", help="issue a new certificate for an enrolled device")
-    parser.add_argument(
-        "--gateway", action="store_true", help="DEVICE is a site: issue the certificate of its gateway"
-    )
-    parser.add_argument(
-        "--within", metavar="SITE", help="this authority is a site's: it enrols devices named SITE.* only"
-    )
-    parser.add_argument("--code", action="store_true", help="issue a one-time code instead of an archive")
-    parser.add_argument(
-        "--hours",
-        type=positive_float,
-        default=24.0,
-        metavar="N",
-        help="validity of a code in hours (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--trust", type=Path, metavar="KEY.pub", help="the device accepts only what this key has signed"
-    )
-    parser.add_argument(
-        "--signing-key",
-        type=Path,
-        metavar="FILE",
-        help="the same, with the server's key: `signing-key` in federation.toml, created if missing",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="data source for its client.toml, e.g. folder:PATH (default: to be set there)",
-    )
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
-    parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
-    parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
+    add_options(parser)
     add_log_options(parser, level="info, with --serve")
     parser.set_defaults(execute=execute)
-
-
-def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--from",
-        dest="fleet",
-        type=Path,
-        metavar="FILE",
-        help="enrol the devices of a fleet file, CSV or JSON",
-    )
-    parser.add_argument(
-        "--list", action="store_true", dest="listed", help="list who is enrolled until when, and end"
-    )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a label for its client.toml and for the inventory (repeatable)",
-    )
-    parser.add_argument("--note", metavar="TEXT", help="a note for the inventory")
-    add_service_option(parser)
-
-
-def add_authority_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--authority`."""
-    parser.add_argument(
-        "--authority",
-        type=Path,
-        metavar="DIR",
-        help="the authority's folder (default: ~/.local/share/edge-federation/authority/FEDERATION)",
-    )
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -154,99 +65,16 @@ def execute(args: argparse.Namespace) -> int:
         return _serve(args, folder)
     if args.listed:
         return list_enrolled(args, folder)
-    _check_words(args)
+    check_options(args)
     if args.fleet is not None:
         rows = read_rows(args, folder)
-        return enrol_fleet(args, _authority(args, folder), rows)
-    authority = _authority(args, folder)
+        return enrol_fleet(args, authority_of(args, folder), rows)
+    authority = authority_of(args, folder)
     check_name_of_site(authority, args.device, gateway=args.gateway)
     with authority.locked():
         if args.gateway:
             return _give_gateway(args, authority)
         return _give_code(args, authority) if args.code else _give_archive(args, authority)
-
-
-def _check_words(args: argparse.Namespace) -> None:
-    from edge_client.security.trusted_key import read_trusted_key
-    from edge_server.security.identity.device_names import check_device_name
-    from schemas.names import is_name
-
-    if args.device is None and args.fleet is None:
-        raise ConfigError("enroll: which DEVICE? (--from FILE enrols those of a file, --serve needs none)")
-    if args.fleet is None:
-        check_device_name(args.device)
-    who = args.device or "the devices"
-    if args.out is None:
-        raise ConfigError(f"enroll: where to? --out DIR is where {who}'s files go")
-    if args.out.exists() and not args.out.is_dir():
-        raise ConfigError(f"--out {args.out}: this is a file; name a folder for {who}'s files")
-    if args.wheel is not None and not args.wheel.is_file():
-        raise ConfigError(f"--wheel: there is no file {args.wheel}")
-    if args.gateway and (args.code or args.data is not None or args.wheel is not None):
-        raise ConfigError("--gateway: an archive with certificates is all: leave --code, --data, --wheel out")
-    if args.within is not None and not is_name(args.within):
-        raise ConfigError(f"--within '{args.within}': 1 to 64 letters, digits, dots, dashes, underscores")
-    if args.code and args.data is not None:
-        raise ConfigError("--data: a code does not carry it: edge-client enroll --data SOURCE writes it")
-    if args.trust is not None and args.signing_key is not None:
-        raise ConfigError("--trust and --signing-key say the same: name one of them")
-    if args.trust is not None:
-        read_trusted_key(args.trust)
-    check_labels(args)
-
-
-def _authority(args: argparse.Namespace, folder: Path) -> "Authority":
-    """The existing authority, with the given broker settings, or a new one."""
-    from dataclasses import replace
-
-    from pydantic import ValidationError
-
-    from edge_server.security.identity.authority import (
-        make_authority,
-        open_authority,
-        renew_service_certificates,
-    )
-    from edge_server.security.identity.settings import FILE, AuthoritySettings
-
-    options = {
-        "hosts": tuple(args.host) if args.host else None,
-        "port": args.port,
-        "door_port": args.enrolment_port,
-        "device_days": args.days,
-        "broker_folder": args.broker_folder,
-        "site": args.within,
-    }
-    stated = {key: value for key, value in options.items() if value is not None}
-    try:
-        if (folder / FILE).exists():
-            authority = open_authority(folder)
-            _check_federation(args, authority)
-            known = authority.settings.model_dump()
-            if args.within not in (None, known["site"]):
-                raise ConfigError(
-                    f"--within {args.within}: the authority in {folder} is that of "
-                    + (f"the site '{known['site']}'" if known["site"] else "a whole federation")
-                )
-            authority = replace(authority, settings=AuthoritySettings.model_validate({**known, **stated}))
-        else:
-            own = {"hosts": tuple(dict.fromkeys((socket.gethostname(), "localhost", "127.0.0.1")))}
-            settings = AuthoritySettings.model_validate({"federation": args.federation, **own, **stated})
-            authority = make_authority(folder, settings)
-            _say(args, f"made the authority of '{args.federation}' in {folder}: keep it private, keep a copy")
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise ConfigError(f"--{'-'.join(str(problem['loc'][0]).split('_'))}: {problem['msg']}") from error
-    with authority.locked():
-        renew_service_certificates(authority)
-    return authority
-
-
-def _check_federation(args: argparse.Namespace, authority: "Authority") -> None:
-    mine = authority.settings.federation
-    if args.federation not in (mine, "federation"):
-        raise ConfigError(
-            f"the authority in {authority.folder} is of federation '{mine}', not '{args.federation}'"
-        )
 
 
 def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:

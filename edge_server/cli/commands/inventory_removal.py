@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, print_json
-from edge_server.cli.commands.enroll import add_authority_option
+from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.inventory_options import (
     Opened,
     add_inventory_verb,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
-from edge_server.cli.commands.enroll import add_authority_option
+from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.cli.commands.served import with_served
 
