@@ -1,7 +1,6 @@
 """Local training: one loop for every algorithm, repeatable to the bit from the plan's seed."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from edge_client.training.objectives.objective import Batch, LocalObjective, Run
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
+from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
@@ -28,7 +28,6 @@ from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
-from schemas.values import TrainingMetrics
 
 Passes = Callable[[Examples], tuple[Tensor, Tensor]]
 """A forward pass; returns the loss of the learning task, and the loss after all objectives."""
@@ -64,7 +63,7 @@ def train(
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    start = time.perf_counter()
+    progress = EpochProgress()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
     with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
@@ -72,30 +71,25 @@ def train(
         given = (received or {}, kept or {}, _steps(module, len(data), plan))
         own = (spec or SubModelSpec(), channel_map)
         context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)
-        optimizer = _set_up(module, objectives, context)
-        losses, steps, before = _resumed(checkpoint, module, optimizer, objectives)
-        start -= before
-        passes = partial(_forward, module, objectives=objectives, loss=loss_of(data.task))
+        optimizer, loss = _set_up(module, objectives, context), loss_of(data.task)
+        _resume(progress, checkpoint, module, optimizer, objectives)
+        passes = partial(_forward, module, objectives=objectives, loss=loss)
         step: Step = partial(
             _step, passes=passes, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
         )
         if micro_batch is None and recorder is not None:
-            step = _recorded(recorder, module, optimizer, objectives, step, loss_of(data.task))
-        left = _epochs(module, examples, plan, done=len(losses))
-        for epoch, batches in enumerate(left, start=len(losses) + 1):
-            loss, taken = _run_epoch(batches, step, objectives, should_stop=should_stop)
-            losses.append(loss)
-            steps += taken
+            step = _recorded(recorder, module, optimizer, objectives, step, loss)
+        for batches in _epochs(module, examples, plan, done=progress.done):
+            _run_epoch(progress, batches, step, objectives, should_stop=should_stop)
             if checkpoint is not None:
-                so_far = {"losses": losses, "steps": steps, "seconds": time.perf_counter() - start}
-                checkpoint.save(partial(state_of, module, optimizer, objectives, **so_far))
+                checkpoint.save(partial(state_of, module, optimizer, objectives, **progress.figures()))
             if on_epoch is not None:
-                on_epoch(EpochReport(epoch, plan.local_epochs, loss))
+                on_epoch(progress.report(plan.local_epochs))
         if plan.local_epochs == 0 and objectives:
             _look(module, examples, plan, objectives, passes, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)
         keeping = merge_groups(objective.keep() for objective in objectives)
-    return TrainingResult(groups, _metrics(len(data), losses, steps, start), keeping)
+    return TrainingResult(groups, progress.metrics(len(data)), keeping)
 
 
 def _recorded(
@@ -114,33 +108,24 @@ def _recorded(
     return step
 
 
-def _metrics(examples: int, losses: Sequence[float | None], steps: int, start: float) -> TrainingMetrics:
-    return TrainingMetrics(
-        examples=examples,
-        epochs=len(losses),
-        steps=steps,
-        train_loss=losses[-1] if losses else None,
-        seconds=time.perf_counter() - start,
-    )
-
-
-def _resumed(
+def _resume(
+    progress: EpochProgress,
     checkpoint: EpochCheckpoint | None,
     module: nn.Module,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
-) -> tuple[list[float | None], int, float]:
-    """Restore the checkpoint, if any; returns the losses, steps and seconds of its epochs."""
+) -> None:
+    """Restore the checkpoint, if any."""
     saved = checkpoint.load() if checkpoint is not None else None
     if checkpoint is None or saved is None:
-        return [], 0, 0.0
+        return
     try:
         restore(saved, module, optimizer, objectives)
     except UnfitCheckpoint:
         # Without the checkpoint the next attempt can start anew.
         checkpoint.drop()
         raise
-    return list(saved["losses"]), saved["steps"], saved["seconds"]
+    progress.resume(saved)
 
 
 @contextlib.contextmanager
@@ -210,13 +195,14 @@ def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]
 
 
 def _run_epoch(
+    progress: EpochProgress,
     batches: Iterator[Examples],
     step: Step,
     objectives: Sequence[LocalObjective],
     *,
     should_stop: Callable[[], bool],
-) -> tuple[float | None, int]:
-    """One pass over the batches; returns the mean loss per example and the number of steps."""
+) -> None:
+    """One pass over the batches; adds the mean loss per example and the number of steps."""
     losses, counts = list[Tensor](), list[int]()
     for objective in objectives:
         objective.start_epoch()
@@ -225,7 +211,8 @@ def _run_epoch(
             raise TrainingStopped("local training was stopped")
         losses.append(step(examples))
         counts.append(len(examples.labels))
-    return bounded(_mean(losses, counts)), len(losses)
+    progress.losses.append(bounded(_mean(losses, counts)))
+    progress.steps += len(losses)
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:

@@ -268,12 +268,9 @@ def close(
     `parts` are sums of those updates whose arrays are not here (`whole_weights`). `keep` makes the stores for
     groups and for the optimizer's state; the model is always in memory.
     """
-    sent = {update.client: update.examples for update in updates}
-    updates, _ = strategy.claims.believed(updates, known_examples(state))
     if (request := statistics_request(strategy, state)) is not None:
-        shares = {update.client: update.examples / sent[update.client] for update in updates}
-        found = pooled(updates, request, shares)
-        return replace(state, round=state.round + 1, observed={STATISTICS: found})
+        return _close_statistics(strategy, state, updates, request)
+    updates, _ = strategy.claims.believed(updates, known_examples(state))
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
     )
@@ -284,34 +281,44 @@ def close(
     observed = _observed_of_updates(sources, weighed)
     if ranks:
         observed["norm_ratios"] = norm_ratios(matched, weighed.weights, state.params, params)
-    result = RoundResult(
-        state.round + 1,
-        matched,
-        observed["weights"],
-        before=state.params,
-        after=params,
-        clients=clients,
-        channel_map=channel_map,
-        keep=keep,
-    )
+    number, weights = state.round + 1, observed["weights"]
+    result = RoundResult(number, matched, weights, state.params, params, clients, channel_map, keep)
     groups, result = fold_groups(strategy.groups, state.groups, result)
-    pruning = state.pruning
-    if not strategy.own_order:
-        pruning = strategy.pruner.observe(pruning, sources, channel_map)
     after = replace(
-        state,
+        _learned(strategy, state, result),
         params=result.after,
-        round=state.round + 1,
+        round=number,
         ordered=state.ordered or ranks,
-        pruning=pruning,
         groups=groups,
-        selection=strategy.selection.observe(state.selection, result),
-        ratio=strategy.ratio.observe(state.ratio, result),
-        weighting=strategy.weighting.observe(state.weighting, result),
         server_optimizer=optimizer,
         privacy=privacy,
     )
     return replace(after, observed={**observed, **_observed_of_state(strategy, state, after)})
+
+
+def _close_statistics(
+    strategy: Strategy, state: State, updates: Sequence[ClientUpdate], request: StatisticsRequest
+) -> State:
+    """Close a round in which devices measured their data; claims limit their shares of the examples."""
+    sent = {update.client: update.examples for update in updates}
+    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    shares = {update.client: update.examples / sent[update.client] for update in believed}
+    found = pooled(believed, request, shares)
+    return replace(state, round=state.round + 1, observed={STATISTICS: found})
+
+
+def _learned(strategy: Strategy, state: State, result: RoundResult) -> State:
+    """The state with what pruner, selection, ratio and weighting learn from a round."""
+    pruning = state.pruning
+    if not strategy.own_order:
+        pruning = strategy.pruner.observe(pruning, sources_of(result.updates), result.channel_map)
+    return replace(
+        state,
+        pruning=pruning,
+        selection=strategy.selection.observe(state.selection, result),
+        ratio=strategy.ratio.observe(state.ratio, result),
+        weighting=strategy.weighting.observe(state.weighting, result),
+    )
 
 
 def whole_weights(strategy: Strategy, state: State, updates: Sequence[ClientUpdate]) -> dict[str, int] | None:

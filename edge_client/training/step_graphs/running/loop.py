@@ -4,7 +4,6 @@ The batches, their order and the objectives' random choices are those of torch's
 rounding.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
+from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
@@ -24,7 +24,6 @@ from edge_client.training.step_graphs.running.objectives.objective import GraphO
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
-from schemas.values import TrainingMetrics
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -82,8 +81,7 @@ class Training:
         self._objectives, self._micro_batch = objectives, micro_batch
         self._optimizer = OPTIMIZERS[plan.optimizer](plan)
         self._sums = defaultdict[StepSession, GradientSums](GradientSums)
-        self._losses: list[float | None] = []
-        self._steps, self._seconds = 0, 0.0
+        self._progress = EpochProgress()
 
     def run(
         self,
@@ -96,24 +94,16 @@ class Training:
 
         Raises `TrainingStopped` and `UnfitCheckpoint` as torch's loop does.
         """
-        start = time.perf_counter()
+        progress = self._progress
         self._resume(checkpoint)
-        start -= self._seconds
-        for order in islice(self._orders(), len(self._losses), self._plan.local_epochs):
-            self._losses.append(self._run_epoch(order, should_stop))
-            self._seconds = time.perf_counter() - start
+        for order in islice(self._orders(), progress.done, self._plan.local_epochs):
+            progress.losses.append(self._run_epoch(order, should_stop))
             if checkpoint is not None:
                 checkpoint.save(self._state)
-            on_epoch(EpochReport(len(self._losses), self._plan.local_epochs, self._losses[-1]))
+            on_epoch(progress.report(self._plan.local_epochs))
         if self._plan.local_epochs == 0 and self._network.session.observed:
             self._look(should_stop)
-        metrics = TrainingMetrics(
-            examples=len(self._examples.labels),
-            epochs=len(self._losses),
-            steps=self._steps,
-            train_loss=self._losses[-1] if self._losses else None,
-            seconds=time.perf_counter() - start,
-        )
+        metrics = progress.metrics(len(self._examples.labels))
         groups = merge_groups(objective.finish() for objective in self._objectives)
         return TrainingResult(groups, metrics, merge_groups(o.keep() for o in self._objectives))
 
@@ -138,7 +128,7 @@ class Training:
                 raise TrainingStopped("local training was stopped")
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
-            self._steps += 1
+            self._progress.steps += 1
         return bounded(float(total) / count) if count else None
 
     def _step(self, chosen: NDArray[np.int64]) -> float:
@@ -185,7 +175,7 @@ class Training:
         """Masks of dropout for the next batch, from the plan's seed and the number of the step."""
         if not self._network.dropouts:
             return {}
-        random = np.random.default_rng((self._plan.seed, MASKS, self._steps))
+        random = np.random.default_rng((self._plan.seed, MASKS, self._progress.steps))
         return {
             name: (random.random((examples, *shape), np.float32) >= probability).astype(np.float32)
             / np.float32(1 - probability)
@@ -217,9 +207,7 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "losses": self._losses,
-            "steps": self._steps,
-            "seconds": self._seconds,
+            **self._progress.figures(),
             "arrays": dict(self._network.arrays),
             "optimizer": {"steps": self._optimizer.steps, "state": self._optimizer.state},
             "objectives": [objective.state() for objective in self._objectives],
@@ -239,8 +227,7 @@ class Training:
             }
             for objective, values in zip(self._objectives, saved["objectives"], strict=True):
                 objective.resume(values)
-            self._losses = list(saved["losses"])
-            self._steps, self._seconds = saved["steps"], saved["seconds"]
+            self._progress.resume(saved)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             # Without the checkpoint the next attempt can start anew.
             checkpoint.drop()
