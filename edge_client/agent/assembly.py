@@ -53,20 +53,7 @@ def assemble(
     rollout and the client's update take the chunks of their own files before the session sees them.
     """
     state_store = StateStore(settings)
-    context = TaskContext(
-        settings.device,
-        state_store.blobs,
-        data,
-        settings.state / "models",
-        model_code=settings.model_code,
-        private=state_store.private,
-        signed_only=settings.trust is not None,
-        checkpoints=state_store.checkpoints,
-        variants=settings.variants,
-        board=root,
-        min_examples=settings.min_examples,
-        feed=feed,
-    )
+    context = _make_context(settings, state_store, data, root, feed)
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)
     presence = Presence(settings, data, lambda: renewer.valid_until if renewer else None)
@@ -92,6 +79,25 @@ def assemble(
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),
         ),
+    )
+
+
+def _make_context(
+    settings: AgentSettings, state_store: StateStore, data: LocalData, root: Path, feed: DataFeed | None
+) -> TaskContext:
+    return TaskContext(
+        settings.device,
+        state_store.blobs,
+        data,
+        settings.state / "models",
+        model_code=settings.model_code,
+        private=state_store.private,
+        signed_only=settings.trust is not None,
+        checkpoints=state_store.checkpoints,
+        variants=settings.variants,
+        board=root,
+        min_examples=settings.min_examples,
+        feed=feed,
     )
 
 

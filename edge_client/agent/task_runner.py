@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.device_training import DeviceTraining
 from edge_client.agent.own_model import as_own_training, train_own_model
@@ -23,7 +23,18 @@ from edge_client.training.trainer import Trained
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups, decode_json
-from schemas.values import MAX_COUNTED_CLASSES, DeliveryMetrics, DriftFinding, TrainingMetrics
+from schemas.values import (
+    MAX_COUNTED_CLASSES,
+    DeliveryMetrics,
+    DriftFinding,
+    Personalisation,
+    TrainingMetrics,
+)
+
+if TYPE_CHECKING:
+    from edge_client.agent.delivery_export import ExportedModel, Exporter
+    from edge_client.agent.rollout.delivery import Delivered
+    from edge_client.inference.quantization.trial import Tried
 
 
 def do_training(
@@ -113,32 +124,55 @@ def do_delivery(
     serves only signed models waits for the signature.
     """
     # Imported here: a device that only trains needs no onnxruntime.
-    from edge_client.agent.delivery_export import ExportJob, choose_exporter, with_threshold
-    from edge_client.agent.personalisation import personalise
+    from edge_client.agent.delivery_export import choose_exporter
     from edge_client.agent.rollout.delivery import put_delivered_in_use
     from edge_client.inference.quantization.trial import keep_best, note_of
 
     with _received(task, context) as (channel_map, received):
         data = context.data.as_the_server_says(task)
-        export = choose_exporter(context)
-        # The last round's own layers are those of this round, which the server has counted.
-        kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
-        own, tuning, personal = with_own(received, kept, task.own), task.as_training(), None
-        arrays = own["model"]
-        if tuning is not None:
-            training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
-            arrays, personal = personalise(tuning, training, own)
-        exported = with_threshold(export, ExportJob(task, context, channel_map, arrays, data))
+        training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
+        exported, personal = _export(task, training, received, choose_exporter(context))
     tried = keep_best(exported.path, context.variants, calibration=data.train, held_out=data.held_out)
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     delivered = put_delivered_in_use(context, note, task.trial)
+    metrics = _delivery_metrics(exported, tried, delivered, personal, examples=len(data.held_out))
+    return Delivery(**_identity(task, context), metrics=metrics)
+
+
+def _export(
+    task: DeliverTask, training: DeviceTraining, received: Groups, export: "Exporter"
+) -> "tuple[ExportedModel, Personalisation | None]":
+    """Export the received sub-model with the device's own layers, trained on its data if the task asks."""
+    from edge_client.agent.delivery_export import ExportJob, with_threshold
+    from edge_client.agent.personalisation import personalise
+
+    context, channel_map = training.context, training.channel_map
+    # The last round's own layers are those of this round, which the server has counted.
+    kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
+    own, tuning, personal = with_own(received, kept, task.own), task.as_training(), None
+    arrays = own["model"]
+    if tuning is not None:
+        arrays, personal = personalise(tuning, training, own)
+    job = ExportJob(task, context, channel_map, arrays, training.data)
+    return with_threshold(export, job), personal
+
+
+def _delivery_metrics(
+    exported: "ExportedModel",
+    tried: "Tried",
+    delivered: "Delivered",
+    personal: Personalisation | None,
+    *,
+    examples: int,
+) -> DeliveryMetrics:
+    """The measurements of the network as exported, and of the variant that is in use."""
     model = delivered.model
-    metrics = DeliveryMetrics(
+    return DeliveryMetrics(
         parameters=exported.parameters,
         macs=exported.macs,
         onnx_bytes=delivered.bytes,
         onnx_sha256=model.digest,
-        examples=len(data.held_out),
+        examples=examples,
         torch_accuracy=exported.torch_accuracy,
         onnx_accuracy=tried.exported.accuracy,
         max_difference=exported.max_difference,
@@ -150,7 +184,6 @@ def do_delivery(
         verdict=delivered.verdict,
         personalisation=personal,
     )
-    return Delivery(**_identity(task, context), metrics=metrics)
 
 
 def _identity(task: Task, context: TaskContext) -> dict[str, Any]:

@@ -8,7 +8,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_client.system.process_memory import lasting_objects
@@ -27,6 +29,11 @@ from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
 from edge_server.transport.lease.keeper import LeaseKeeper
 
+if TYPE_CHECKING:
+    from edge_server.coordinator.coordinator import Coordinator
+    from edge_server.storage.recovery import Recovered
+    from edge_server.transport.object_store.store import ObjectStore
+
 OWN_BROKERS = ("auto", "mosquitto", "embedded")
 
 
@@ -41,6 +48,24 @@ def broker_address(broker: str, tls: TlsFiles | None = None) -> Iterator[BrokerA
         running_broker(broker, Path(directory)) as running,  # type: ignore[arg-type]
     ):
         yield parse_address(running.url)
+
+
+@dataclass(frozen=True)
+class ServerStart:
+    """What a server is started with; `run` names a new run, `service` is the folder with the inventory."""
+
+    config: Config
+    address: BrokerAddress
+    watcher: Watcher
+    out: Path
+    registry: Path
+    run: str | None
+    service: Path | None
+
+    @property
+    def federation(self) -> str:
+        """The federation's name."""
+        return self.config.federation.name
 
 
 def serve(
@@ -65,106 +90,85 @@ def serve(
     from edge_server.coordinator.scaling import with_scaling
     from edge_server.releases.registry.register import default_registry
 
-    registry_path = registry or default_registry(out)
+    start = ServerStart(config, address, watcher, out, registry or default_registry(out), run, service)
 
     def measure(asking: Config, folder: Path) -> Summary:
         print_notices([f"asks the devices for statistics of their data first: {folder}"])
-        shown, name = PlainDisplay(sys.stderr), run_name(f"{config.federation.name[:29]}-statistics")
+        name = run_name(f"{config.federation.name[:29]}-statistics")
         summary = _serve(
-            asking, address, shown, out=folder, registry_path=registry_path, run=name, service=service
+            replace(start, config=asking, watcher=PlainDisplay(sys.stderr), out=folder, run=name)
         )
         if summary.outcome == "interrupted":
             print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
         return summary
 
-    scaled = with_scaling(config, out, [registry_path, RUNS / "registry"], measure)
-    return _serve(
-        scaled, address, watcher, out=out, registry_path=registry_path, run=run, held=lease, service=service
-    )
+    scaled = with_scaling(config, out, [start.registry, RUNS / "registry"], measure)
+    return _serve(replace(start, config=scaled), lease)
 
 
-def _serve(
-    config: Config,
-    address: BrokerAddress,
-    watcher: Watcher,
-    *,
-    out: Path,
-    registry_path: Path,
-    run: str | None,
-    held: LeaseKeeper | None = None,
-    service: Path | None = None,
-) -> Summary:
+def _serve(start: ServerStart, held: LeaseKeeper | None = None) -> Summary:
     """`serve` of a configuration in which nothing is left to be asked.
 
     torch and all that needs it is imported when devices already get answers.
     """
     with (
-        locked(out),
-        lease_of(address, config.federation.name, out, held) as lease,
-        received(config, address, lease) as reception,
+        locked(start.out),
+        lease_of(start.address, start.federation, start.out, held) as lease,
+        received(start.config, start.address, lease) as reception,
     ):
-        return _serve_received(
-            config,
-            address,
-            watcher,
-            out=out,
-            registry_path=registry_path,
-            run=run,
-            lease=lease,
-            reception=reception,
-            service=service,
-        )
+        return _serve_received(start, lease, reception)
 
 
-def _serve_received(
-    config: Config,
-    address: BrokerAddress,
-    watcher: Watcher,
-    *,
-    out: Path,
-    registry_path: Path,
-    run: str | None,
-    lease: LeaseKeeper | None,
-    reception: Reception,
-    service: Path | None,
-) -> Summary:
-    from edge_server.coordinator.assembly import assemble
-    from edge_server.coordinator.initial_model import find_initial_model
+def _serve_received(start: ServerStart, lease: LeaseKeeper | None, reception: Reception) -> Summary:
+    """Serve once the lease is held and devices get answers; the run's report and models come after."""
     from edge_server.coordinator.label_watch import watched_labels
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.coordinator.server import Server
     from edge_server.integrations.open import open_bridges
-    from edge_server.observability.report.provenance_file import write_provenance
     from edge_server.releases.registry.register import try_enter_run
-    from edge_server.security.manifest_signer import open_manifest_signer
 
+    config, address = start.config, start.address
     with (
-        open_object_store(config.object_store, out / "object-store") as object_store,
-        open_bridges(config, address, registry_path) as bridges,
-        watched_labels(service, config.federation.name) as labels,
+        open_object_store(config.object_store, start.out / "object-store") as object_store,
+        open_bridges(config, address, start.registry) as bridges,
+        watched_labels(start.service, start.federation) as labels,
     ):
-        folder, recovered = open_run(out, config, make_rules(config), now=time.monotonic())
-        write_provenance(folder.path)
-        new = run or run_name(config.federation.name)
-        run = recovered.federation.run if recovered else new
-        signer = open_manifest_signer(config.federation.name, run, folder.path, config.federation.signing_key)
-        resume = recovered.resumption if recovered else None
-        first = None if resume else find_initial_model(config, [registry_path, RUNS / "registry"], folder)
-        coordinator = assemble(
-            config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
-        )
+        coordinator, recovered = _open_coordinator(start, object_store)
         print_notices(coordinator.model.notices)
-        server = Server(
-            address, coordinator, WatcherGroup(watcher, bridges), recovered, lease, reception, labels
-        )
-        warn_of_open_broker(address, config.federation.name, server.warn)
+        watcher = WatcherGroup(start.watcher, bridges)
+        server = Server(address, coordinator, watcher, recovered, lease, reception, labels)
+        warn_of_open_broker(address, start.federation, server.warn)
         with stopped_by_signals(server.stop, server.suspend), lasting_objects():
             summary = server.run()
         from edge_server.observability.report.report import write_report
 
-        write_report(folder.path)
-        try_enter_run(registry_path, folder.path)
+        folder = coordinator.storage.folder.path
+        write_report(folder)
+        try_enter_run(start.registry, folder)
     return summary
+
+
+def _open_coordinator(
+    start: ServerStart, object_store: "ObjectStore | None"
+) -> "tuple[Coordinator, Recovered | None]":
+    """The coordinator of a new run, or of the unfinished one in the folder with what is known of it."""
+    from edge_server.coordinator.assembly import assemble
+    from edge_server.coordinator.initial_model import find_initial_model
+    from edge_server.observability.report.provenance_file import write_provenance
+    from edge_server.security.manifest_signer import open_manifest_signer
+
+    config = start.config
+    folder, recovered = open_run(start.out, config, make_rules(config), now=time.monotonic())
+    write_provenance(folder.path)
+    new = start.run or run_name(start.federation)
+    run = recovered.federation.run if recovered else new
+    signer = open_manifest_signer(start.federation, run, folder.path, config.federation.signing_key)
+    resume = recovered.resumption if recovered else None
+    first = None if resume else find_initial_model(config, [start.registry, RUNS / "registry"], folder)
+    coordinator = assemble(
+        config, run, folder, resume=resume, signer=signer, object_store=object_store, first=first
+    )
+    return coordinator, recovered
 
 
 def warn_of_open_broker(

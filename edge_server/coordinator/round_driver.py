@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 from edge_client.system.logging.context import about
-from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.coordinator.blob_repair import open_tasks
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
@@ -56,6 +55,13 @@ from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
+
+Outgoing = Announce | Send | SendChunks | SendToSite | SendTerms | Publish
+"""Commands that send something to devices or sites."""
+Arriving = WriteUpdateChunk | WriteSumChunk
+"""Commands that store what has arrived."""
+Work = PlanRound | CheckUpdate | CheckSum | WeighUpdates | CloseRound | RollBack | RepairBlob
+"""Commands that begin a job in another thread."""
 
 
 class RoundDriver:
@@ -123,6 +129,16 @@ class RoundDriver:
 
     def do(self, command: Command) -> None:
         """Carry out a command."""
+        if isinstance(command, Outgoing):
+            self._send(command)
+        elif isinstance(command, Arriving):
+            self._write(command)
+        elif isinstance(command, Work):
+            self._begin(command)
+        else:
+            self._record(command)
+
+    def _send(self, command: Outgoing) -> None:
         match command:
             case Send(device, message, to_sign):
                 signed = self._coordinator.signer.sign_message(message, to_sign)
@@ -137,11 +153,17 @@ class RoundDriver:
                 self._outgoing.send_to_site(site, message)
             case SendTerms(site):
                 self._outgoing.send_to_site(site, self._coordinator.context.site_terms(site))
-            case WriteSumChunk(_, WriteChunk(ref, index, data, crc)):
-                self._coordinator.storage.store.write_chunk(ref, index, data, crc)
-            case WriteUpdateChunk(device, WriteChunk(ref, index, data, crc)):
-                if self._writes_chunks or self.federation.sites.of(device):
-                    self._coordinator.storage.store.write_chunk(ref, index, data, crc)
+
+    def _write(self, command: Arriving) -> None:
+        """Write a chunk, unless a receiver has written it."""
+        device = command.device if isinstance(command, WriteUpdateChunk) else None
+        if device is None or self._writes_chunks or self.federation.sites.of(device):
+            chunk = command.chunk
+            self._coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
+
+    def _begin(self, command: Work) -> None:
+        """Begin a job."""
+        match command:
             case PlanRound():
                 self._plan(command)
             case CheckUpdate(_, update) if update.deposited:
@@ -158,6 +180,10 @@ class RoundDriver:
                 self._repair(digest)
             case RollBack():
                 self._jobs.roll_back(command)
+
+    def _record(self, command: Note | RecordStrike | RecordDelivery | EndRun) -> None:
+        """Report or write down what has happened."""
+        match command:
             case Note():
                 self._reporter.note(command)
             case RecordStrike(device, number, why):
@@ -168,7 +194,7 @@ class RoundDriver:
             case EndRun(outcome, detail):
                 self._coordinator.storage.journal.ended(outcome, detail)
                 self.end = command
-                if command.outcome == "finished":
+                if outcome == "finished":
                     self._jobs.export_tiers()
 
     def job_ended(self, event: JobDone | Collected | ChecksDone | RoundRecorded | JobFailed) -> None:

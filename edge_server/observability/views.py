@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from edge_server.config.config import Config
 from edge_server.config.units import duration_text
@@ -190,9 +191,6 @@ def make_summary(
     started_from: StartedFrom | None = None,
 ) -> Summary:
     """The content of `summary.json`."""
-    given_up = {undone.round for undone in federation.undone}
-    kept = [record for record in tally.history if record.round not in given_up]
-    accuracies, metric = tested(kept, ACCURACY), leading_metric(kept)
     last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(
@@ -205,12 +203,7 @@ def make_summary(
         duration_s=duration_s,
         model=config.model.name,
         parameters=parameters,
-        test_accuracy=accuracies[-1] if accuracies else None,
-        best_accuracy=max(accuracies, default=None),
-        test_metrics=next((record.tested for record in reversed(kept) if record.tested), {}),
-        best_metric=best_of(metric, tested(kept, metric)),
-        client_metrics=kept[-1].on_devices if kept else {},
-        own_metrics=kept[-1].own_metrics if kept else {},
+        **_quality(federation, tally),
         uplink_bytes=tally.uplink.total(),
         downlink_bytes=tally.downlink.total(),
         epsilon=last.epsilon if last else None,
@@ -226,6 +219,21 @@ def make_summary(
         ),
         started_from=started_from,
     )
+
+
+def _quality(federation: Federation, tally: RunCounters) -> dict[str, Any]:
+    """How good the models of the rounds are that count, as fields of the summary."""
+    given_up = {undone.round for undone in federation.undone}
+    kept = [record for record in tally.history if record.round not in given_up]
+    accuracies, metric = tested(kept, ACCURACY), leading_metric(kept)
+    return {
+        "test_accuracy": accuracies[-1] if accuracies else None,
+        "best_accuracy": max(accuracies, default=None),
+        "test_metrics": next((record.tested for record in reversed(kept) if record.tested), {}),
+        "best_metric": best_of(metric, tested(kept, metric)),
+        "client_metrics": kept[-1].on_devices if kept else {},
+        "own_metrics": kept[-1].own_metrics if kept else {},
+    }
 
 
 def make_workload(

@@ -22,6 +22,7 @@ from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edge_client.agent.agent import AgentSettings
     from edge_client.agent.local_source import LocalSource
     from edge_client.transport.broker_address import BrokerAddress
     from schemas.values import CapabilityProfile
@@ -76,33 +77,35 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run until the federation ends (with --once) or the user stops the device."""
-    from edge_client.agent.agent import Agent, AgentSettings
+    from edge_client.agent.agent import Agent
+    from edge_client.agent.restart import restart
+
+    settings = _settings(args)
+    source = _local_source(args, settings.state)
+    agent = Agent(settings, source.read(), feed=source if source.grows else None)
+    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
+    signal.signal(signal.SIGINT, lambda *_: agent.stop())
+    outcome = agent.run()
+    if agent.restart_wanted and settings.install_root is not None:
+        return restart(settings.install_root, sys.argv[1:])
+    if args.format == "json":
+        print_json({"device": args.device_id, "outcome": outcome})
+    return 0 if outcome in (None, "finished") else 1
+
+
+def _settings(args: argparse.Namespace) -> "AgentSettings":
+    """The device's settings; the log begins, and broker, certificate, folder and board are looked at."""
+    from edge_client.agent.agent import AgentSettings
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.agent.remote.settings import RemoteSettings
-    from edge_client.agent.restart import install_root, restart
+    from edge_client.agent.restart import install_root
     from edge_client.inference.quantization.selection import VariantSettings
-    from edge_client.storage.atomic_files import usable_folder
-    from edge_client.system.malloc import keep_freed_memory, return_large_blocks
     from edge_client.training.checkpoints import INTERVAL_S
-    from edge_client.transport.broker_address import TlsFiles, parse_address
-    from schemas.names import is_name
 
-    for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
-        if not is_name(name):
-            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    level = logging.WARNING if args.quiet else logging.INFO
-    begin_log(args, level=level, federation=args.federation, device=args.device_id)
-    _check_certificate(address, args.device_id)
-    state = args.state_dir or default_state(args.federation, args.device_id)
-    usable_folder(state, option="--state-dir")
-    _keep_records(state)
+    address, state = _address(args), _state_folder(args)
     profile = _profile(args, state)
-    if profile.trainers[0] == "torch":
-        keep_freed_memory()
-    else:
-        return_large_blocks()
-    settings = AgentSettings(
+    _set_allocator(profile)
+    return AgentSettings(
         federation=args.federation,
         device=args.device_id,
         labels=_labels(args.label),
@@ -126,16 +129,41 @@ def execute(args: argparse.Namespace) -> int:
         remote=RemoteSettings(args.remote_diagnostics, args.data_root),
         install_root=install_root(),
     )
-    source = _local_source(args, state)
-    agent = Agent(settings, source.read(), feed=source if source.grows else None)
-    signal.signal(signal.SIGTERM, lambda *_: agent.stop())
-    signal.signal(signal.SIGINT, lambda *_: agent.stop())
-    outcome = agent.run()
-    if agent.restart_wanted and settings.install_root is not None:
-        return restart(settings.install_root, sys.argv[1:])
-    if args.format == "json":
-        print_json({"device": args.device_id, "outcome": outcome})
-    return 0 if outcome in (None, "finished") else 1
+
+
+def _address(args: argparse.Namespace) -> "BrokerAddress":
+    """The broker's address, once names and certificate are valid; the log begins."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from schemas.names import is_name
+
+    for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
+        if not is_name(name):
+            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
+    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    level = logging.WARNING if args.quiet else logging.INFO
+    begin_log(args, level=level, federation=args.federation, device=args.device_id)
+    _check_certificate(address, args.device_id)
+    return address
+
+
+def _state_folder(args: argparse.Namespace) -> Path:
+    """The state folder, which keeps records of this process from now on."""
+    from edge_client.storage.atomic_files import usable_folder
+
+    state: Path = args.state_dir or default_state(args.federation, args.device_id)
+    usable_folder(state, option="--state-dir")
+    _keep_records(state)
+    return state
+
+
+def _set_allocator(profile: "CapabilityProfile") -> None:
+    """Let freed memory stay with torch, which uses it again, else go back to the system."""
+    from edge_client.system.malloc import keep_freed_memory, return_large_blocks
+
+    if profile.trainers[0] == "torch":
+        keep_freed_memory()
+    else:
+        return_large_blocks()
 
 
 def _labels(stated: list[str]) -> dict[str, str]:
