@@ -1,4 +1,4 @@
-"""The model that a device trains for itself beside the shared one, and keeps (Ditto, Li et al. 2021)."""
+"""The model that a device trains for itself besides the shared one, and keeps (Ditto, Li et al. 2021)."""
 
 from edge_client.agent.device_training import DeviceTraining
 from edge_client.pruning.own_layers import ANCHOR, HELD, OWN, kept_own, with_own

@@ -12,7 +12,7 @@
 | `change` | `yes` learns by how much labels change from the window's last row, which is easier |
 | `missing` | refuse, drop, previous, or a number in place of a missing one |
 | `unlabelled` | `drop` leaves out examples whose label is missing; else `missing` says what happens |
-| `id`, `labels` | labels are in this other CSV file, beside the id of their example |
+| `id`, `labels` | labels are in this other CSV file, next to the id of their example |
 | `sequence` | a column of consecutive numbers: a gap begins another series |
 | `table` | the table of an SQLite file, if it has several |
 """

@@ -1,6 +1,6 @@
 """Reads columns of numbers from a table, such as a CSV file, in blocks of rows.
 
-Beside the arrays it returns, float32 for numbers, a read needs the memory of one block of `BLOCK` rows and,
+Besides the arrays it returns, float32 for numbers, a read needs the memory of one block of `BLOCK` rows and,
 while blocks are joined, of one more column: a file of 1 GB with numbers of ten characters takes 0.4 GB.
 """
 

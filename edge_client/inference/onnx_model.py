@@ -127,7 +127,7 @@ class LoadedModel:
         return self.task.measured(Answers.joined(parts)) if parts else {}
 
     def answers(self, images: Pixels, labels: Labels) -> Answers:
-        """The outputs for raw images [N, C, H, W], at least one, beside what they should be."""
+        """The outputs for raw images [N, C, H, W], at least one, and what they should be."""
         cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
         parts = [self.inputs(part) for part in np.split(images, cuts)]
         outputs = np.concatenate([self._outputs(part) for part in parts])

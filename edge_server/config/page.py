@@ -69,7 +69,7 @@ class PageSettings(Settings):
     enabled: bool = True
     """Whether the service has a page."""
     oidc: OidcSettings | None = None
-    """An OpenID provider, beside local passwords."""
+    """An OpenID provider, in addition to local passwords."""
 
     @model_validator(mode="after")
     def _protected(self) -> "PageSettings":

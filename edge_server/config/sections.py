@@ -89,7 +89,7 @@ class FederationSettings(Settings):
     receivers: int = Field(default=0, ge=0, le=64)
     """Processes that receive uploads in place of the server."""
     aggregators: int | None = Field(default=None, ge=0, le=64)
-    """Processes that examine and add updates beside the server, 0 for none. If unset, one less than the
+    """Processes that examine and add updates besides the server, 0 for none. If unset, one less than the
     machine has cores, started once 8 MB of updates wait. Of recipes that need each update they only examine.
     """
     sites: Annotated[tuple[Name, ...], Field(max_length=MAX_SITES)] = ()

@@ -1,6 +1,6 @@
 """Step graphs on disk, by the digest of all that they depend on; a damaged file counts as none.
 
-They lie beside drawn networks (`edge_client.inference.export.graph_cache`), and are not compared with torch
+They lie next to drawn networks (`edge_client.inference.export.graph_cache`), and are not compared with torch
 again. A file has the sha256 of its graph, then the graph.
 """
 

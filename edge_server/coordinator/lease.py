@@ -63,7 +63,7 @@ def _given_back(keeper: LeaseKeeper, out: Path) -> Iterator[None]:
 def lease_address(address: BrokerAddress) -> BrokerAddress | None:
     """The broker's address with the certificate of a lease connection; None if there is none.
 
-    It lies beside the folder of the server's own certificate, where `edge-server enroll` puts it, or in that
+    It lies next to the folder of the server's own certificate, where `edge-server enroll` puts it, or in that
     folder. One certificate cannot serve two connections: the broker takes its name for the client's.
     """
     if address.tls is None or address.tls.certificate is None:

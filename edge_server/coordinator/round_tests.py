@@ -1,4 +1,4 @@
-"""The test of each round's model: in this process before the next round, or in others beside it."""
+"""The test of each round's model: in this process before the next round, or in others during it."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from schemas.tensors.blobs import Arrays
 log = logging.getLogger(__name__)
 
 LONG_MACS = 5e9
-"""Multiply-accumulates of a test of the full model, a tenth of a second, from which it runs beside."""
+"""Multiply-accumulates (a tenth of a second) from which a test of the full model overlaps the next round."""
 CORES_PER_TESTER = 4
 DOUBTFUL_LOSS = 1e12
 """With a larger loss on some examples, others may give an infinite one."""
@@ -171,7 +171,7 @@ class RoundTests:
 def usual_count(cores: int, *, busy: int) -> int:
     """Testing processes by default: none on a single core, nor where a simulation keeps all cores `busy`.
 
-    There a test beside the training slows it down by more than a test between two rounds takes.
+    There a test during the training slows it down by more than a test between two rounds takes.
     """
     free = cores - busy
     return 0 if cores == 1 or free < 1 else max(1, free // CORES_PER_TESTER)

@@ -122,7 +122,7 @@ def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:
     """What devices keep for themselves, for the user; empty if nothing."""
     if strategy.withholds:
         return f"devices keep {', '.join(own)} for themselves: they alone measure their models"
-    return "devices train a model of their own beside the shared one, and export it" if own else ""
+    return "devices train a model of their own in addition to the shared one, and export it" if own else ""
 
 
 def _own_layers(

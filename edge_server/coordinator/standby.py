@@ -30,7 +30,7 @@ def follow(
     where = lease_address(address)
     if where is None:
         raise ConfigError(
-            "a standby needs a certificate of its own beside the server's: copy AUTHORITY/standby and "
+            "a standby needs a certificate of its own besides the server's: copy AUTHORITY/standby and "
             "AUTHORITY/server, which `edge-server enroll` makes, to a folder of this machine"
         )
     mark_as_copy(out, federation)

@@ -202,7 +202,7 @@ def _speed(measured: MeasuredSpeed | None) -> Speed | None:
 def _for_training(
     profile: CapabilityProfile, trainer: TrainerName, measured: MeasuredSpeed | None
 ) -> int | None:
-    """Bytes available beside the trainer's own process; None if unknown."""
+    """Bytes available besides the trainer's own process; None if unknown."""
     if profile.memory_free_bytes is None:
         return None
     resident = measured.resident_bytes if measured else None

@@ -71,7 +71,7 @@ def make_snapshot(
 
 
 def _waits_for(federation: Federation, now: float) -> str:
-    """What a waiting run waits for beside devices."""
+    """What a waiting run waits for besides devices."""
     if federation.phase is not Phase.WAITING:
         return ""
     opening, left = federation.rules.opening, federation.not_before - now

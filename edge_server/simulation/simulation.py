@@ -356,7 +356,7 @@ class Simulation:
         self._timeline.post(now + self._latency_s, ServerEvent(closed_event(record)))
 
     def _record_if_due(self) -> None:
-        """Write the line of a round whose test has ended beside the next one."""
+        """Write the line of a round whose test has ended during the next one."""
         if self._coordinator.recorder.is_due:
             self._coordinator.recorder.record_round()
             self._report_records()

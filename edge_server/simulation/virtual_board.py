@@ -29,7 +29,7 @@ def undecided_profile(board: BoardProfile, trainer: TrainerName) -> CapabilityPr
 
 
 def free_for_training(profile: CapabilityProfile) -> int | None:
-    """Bytes that are free beside the trainer's process; None if the board's memory does not count."""
+    """Bytes that are free besides the trainer's process; None if the board's memory does not count."""
     if profile.memory_free_bytes is None or profile.speed is None:
         return None
     return max(0, profile.memory_free_bytes - (profile.speed.resident_bytes or 0))

@@ -61,7 +61,7 @@ class UpdateTerms(Frozen):
 
 
 class ClientOffer(Message):
-    """To a device: fetch this archive of wheels, install it beside the running client, check it, switch.
+    """To a device: fetch this archive of wheels, install it next to the running client, check it, switch.
 
     `manifest` is the signature for the archive. `fits`, `python` and `installed_bytes` are those of the
     release in the archive: a device that cannot use it does not fetch it. The offer is repeated until the

@@ -1,1 +1,1 @@
-"""Updates of the client itself: installed beside the running one, checked, switched to, watched."""
+"""Updates of the client itself: installed next to the running one, checked, switched to, watched."""

@@ -37,7 +37,7 @@ def objection_to(offer: ClientOffer, key: TrustedKey | None, slots: ClientSlots)
 
 
 def _no_room(offer: ClientOffer, slots: ClientSlots) -> Objection | None:
-    """Room for the archive, its wheels beside it, and the environment that they make."""
+    """Room for the archive, its wheels, and the environment that they make."""
     needed = 2 * offer.blob.size + int((1 + COMPILED_SHARE) * offer.installed_bytes) + PIP_BYTES
     free = slots.free_bytes()
     if free >= needed:

@@ -1,4 +1,4 @@
-"""`edge-client doctor` as a process beside the agent: a check that crashes or hangs ends nothing else."""
+"""`edge-client doctor` as a process of its own: a check that crashes or hangs ends nothing else."""
 
 import contextlib
 import json

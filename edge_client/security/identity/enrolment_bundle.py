@@ -53,7 +53,7 @@ TasksMax=128
 Nice=10
 IOSchedulingClass=idle
 OOMScoreAdjust=500
-# Checks that an operator asks for run beside the client, and may be what memory is too short for.
+# Checks that an operator asks for run next to the client, and may be what memory is too short for.
 OOMPolicy=continue
 
 # --- what it may touch

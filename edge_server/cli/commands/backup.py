@@ -52,7 +52,7 @@ def register(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a run folder elsewhere, with the registry beside it; may be given several times",
+        help="a run folder elsewhere, with the registry next to it; may be given several times",
     )
     parser.add_argument("--since", type=Path, metavar="EARLIER", help="store only what this backup lacks")
     add_passphrase_options(parser, without="leave out all keys and authorities")
@@ -189,7 +189,7 @@ def _show(path: Path, made: "MadeBackup", output: str) -> None:
     if manifest.left_out:
         print(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
     if manifest.parent is not None:
-        print(f"needs {manifest.parent.name} beside it")
+        print(f"needs {manifest.parent.name} next to it")
 
 
 def _list(manifest: "BackupManifest", output: str) -> int:

@@ -22,7 +22,7 @@ examples:
   edge-server client-release rollout 0.2.0 --where site=barn --canary 10%% --groups 2 --success 0.95
 
 A release is an archive of wheels with all that a board needs, signed with the key that the boards trust
-(`trust` in their client.toml). A board fetches it over its MQTT connection, installs it beside the running
+(`trust` in their client.toml). A board fetches it over its MQTT connection, installs it next to the running
 client, runs its doctor and the model in use there, switches, watches it, and goes back by itself if it
 fails. The board's client must have been started by the launcher that `edge-client install` makes.
 """

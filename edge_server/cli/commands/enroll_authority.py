@@ -6,10 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schemas.base import kebab
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
+
+
+OPTIONS = {
+    "hosts": "--host",
+    "door-port": "--enrolment-port",
+    "device-days": "--days",
+    "site": "--within",
+}
+"""The option of each key of `authority.toml` that is called otherwise."""
 
 
 def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
@@ -24,7 +34,8 @@ def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
         authority = open_or_make(args, folder)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise ConfigError(f"--{'-'.join(str(problem['loc'][0]).split('_'))}: {problem['msg']}") from error
+        key = kebab(str(problem["loc"][0]))
+        raise ConfigError(f"{OPTIONS.get(key, f'--{key}')}: {problem['msg']}") from error
     with authority.locked():
         renew_service_certificates(authority)
     return authority
@@ -35,7 +46,7 @@ def _stated(args: argparse.Namespace) -> dict[str, Any]:
     options = {
         "hosts": tuple(args.host) if args.host else None,
         "port": args.port,
-        "door_port": args.enrolment_port,
+        "enrolment_port": args.enrolment_port,
         "device_days": args.days,
         "broker_folder": args.broker_folder,
         "site": args.within,

@@ -62,7 +62,7 @@ def remove(args: argparse.Namespace) -> int:
             service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
             lines += [
                 f"{device.device}: removed from the inventory",
-                *_told(own, authority, device, certificates, problems),
+                *_after_revocation(own, authority, device, certificates, problems),
             ]
             documents.append({"device": device.device, "certificates": certificates})
     _print(args, lines, documents)
@@ -126,7 +126,7 @@ def _note_revocation(service: Opened, device: "InventoryDevice", certificates: i
         service.inventory.add(device.federation, device.device, revoked_at=time.time())
 
 
-def _told(
+def _after_revocation(
     args: argparse.Namespace,
     authority: "Authority | None",
     device: "InventoryDevice",
@@ -187,7 +187,7 @@ def replace(args: argparse.Namespace) -> int:
         service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
         lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
         problems: list[EdgeError] = []
-        lines += _told(own, authority, old, certificates, problems)
+        lines += _after_revocation(own, authority, old, certificates, problems)
     if authority is not None and not authority.certificates(args.new):
         words = f"edge-server enroll {args.new} --federation {old.federation} --out DIR"
         lines.append(f"{args.new} has no certificate yet: {words}")

@@ -96,7 +96,7 @@ def _add_condition(parser: argparse.ArgumentParser) -> None:
         type=positive_float,
         default=1.0,
         metavar="X",
-        help="share of time beside jobs of other federations (default: 1)",
+        help="share of time relative to jobs of other federations (default: 1)",
     )
     group.add_argument(
         "--shared",

@@ -19,7 +19,7 @@ examples:
   edge-server run federation.toml --out /var/lib/edge-fleet/runs/home      goes on with the open round
 
 The folder must not exist, or be empty; it appears in one step when all is there. An incremental backup needs
-its parents beside it. A restored run goes on in a later epoch: a server that goes on with the old folder is
+its parents next to it. A restored run goes on in a later epoch: a server that goes on with the old folder is
 refused, and its messages are.
 """
 

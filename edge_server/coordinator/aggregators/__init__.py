@@ -1,1 +1,1 @@
-"""Processes that examine updates and add them, beside the server's own."""
+"""Processes of their own that examine updates and add them."""

@@ -157,7 +157,7 @@ class Supervised:
             self._process.send_signal(number)
 
     def _copy(self, woken: socket.socket) -> None:
-        """Copy output until the command has ended, whoever else still holds the pipe."""
+        """Copy output until the command has ended, even if another process still holds the pipe."""
         assert self._process is not None
         assert self._process.stdout is not None
         sources: list[int] = [woken.fileno(), self._process.stdout.fileno()]

@@ -8,8 +8,8 @@ from enum import StrEnum
 from edge_server.storage.inventory.records import InventoryDevice
 
 
-class Happening(StrEnum):
-    """What an incident is."""
+class IncidentKind(StrEnum):
+    """What an incident concerns."""
 
     REFUSAL = "refusal"
     ROUND = "round"
@@ -26,7 +26,7 @@ class Incident:
     """
 
     at: float
-    kind: Happening
+    kind: IncidentKind
     federation: str
     subject: str
     text: str = ""
@@ -46,7 +46,7 @@ class Subject:
     device: InventoryDevice | None = None
     incidents: tuple[Incident, ...] = ()
 
-    def recent(self, kind: Happening, since: float) -> list[Incident]:
+    def recent(self, kind: IncidentKind, since: float) -> list[Incident]:
         """The incidents of a kind after `since`, the newest last."""
         found = [incident for incident in self.incidents if incident.kind is kind and incident.at > since]
         return sorted(found, key=lambda incident: incident.at)
@@ -70,10 +70,10 @@ def gather(
     of_devices: dict[tuple[str, str], list[Incident]] = defaultdict(list)
     others: dict[tuple[str, str, str], list[Incident]] = defaultdict(list)
     for incident in incidents:
-        if incident.kind in (Happening.REFUSAL, Happening.TRIAL):
+        if incident.kind in (IncidentKind.REFUSAL, IncidentKind.TRIAL):
             of_devices[incident.federation, incident.subject].append(incident)
         else:
-            kind = "run" if incident.kind is Happening.ROUND else "job"
+            kind = "run" if incident.kind is IncidentKind.ROUND else "job"
             others[kind, incident.federation, incident.subject].append(incident)
     boards = tuple(_of_device(device, of_devices) for device in devices if device.revoked_at is None)
     rest = tuple(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_server.observability.alerts.facts import Happening, Incident
+from edge_server.observability.alerts.facts import Incident, IncidentKind
 
 QUERY = """
 SELECT jobs.record, runs.record FROM runs JOIN jobs ON jobs.name = runs.job
@@ -40,7 +40,7 @@ def read_ended_jobs(path: Path, since: float) -> EndedJobs:
 def _incident(job: Mapping[str, Any], run: Mapping[str, Any]) -> Incident:
     return Incident(
         at=run["ended_at"],
-        kind=Happening.JOB,
+        kind=IncidentKind.JOB,
         federation=job["federation"],
         subject=job["name"],
         text=run["why"] or "its process ended with an error",

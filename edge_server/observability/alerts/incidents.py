@@ -16,7 +16,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text, leading
-from edge_server.observability.alerts.facts import Happening, Incident
+from edge_server.observability.alerts.facts import Incident, IncidentKind
 from edge_server.observability.alerts.failed_jobs import EndedJobs, read_ended_jobs
 from edge_server.releases.registry.registry import FILE
 from edge_server.rounds.event_entry import EventKind, RunEvent
@@ -66,7 +66,7 @@ class IncidentReader:
             of_run = self._tried(folder.name, partial(self._of_run, folder, since, now), nothing)
             # A run of the queue is known by its job.
             known = folder.name in jobs.runs
-            found += [entry for entry in of_run if not (known and entry.kind is Happening.JOB)]
+            found += [entry for entry in of_run if not (known and entry.kind is IncidentKind.JOB)]
         return found
 
     def _tried(self, name: str, read: Callable[[], T], otherwise: T) -> T:
@@ -109,23 +109,23 @@ def incident_of(row: EventRow, folder: Path, federation: str) -> Incident | None
     """The incident of an entry of a run's event list, if it is one."""
     event = row.event
     kind = _kind(event)
-    if kind is None or (kind is Happening.REFUSAL and not event.device):
+    if kind is None or (kind is IncidentKind.REFUSAL and not event.device):
         return None
     return Incident(
         at=max(event.at, event.last_at),
         kind=kind,
         federation=federation,
-        subject=event.device if kind is Happening.REFUSAL else folder.name,
+        subject=event.device if kind is IncidentKind.REFUSAL else folder.name,
         text=f"{event.reason}: {event.text}" if event.reason else event.text,
         count=event.count,
         run=str(folder),
     )
 
 
-def _kind(event: RunEvent) -> Happening | None:
+def _kind(event: RunEvent) -> IncidentKind | None:
     if event.kind is EventKind.REFUSAL:
-        return Happening.REFUSAL
-    return {ABANDONED: Happening.ROUND, FAILED: Happening.JOB}.get(event.subject)
+        return IncidentKind.REFUSAL
+    return {ABANDONED: IncidentKind.ROUND, FAILED: IncidentKind.JOB}.get(event.subject)
 
 
 def federation_of(folder: Path) -> str:
@@ -161,7 +161,7 @@ def _trials(rows: Iterable[tuple[str, str, float, str, str]]) -> Iterator[Incide
         lost = accuracy_lost(report)
         if report.stage in FINAL and lost is not None:
             words = _trial_text(report, version)
-            yield Incident(at, Happening.TRIAL, federation, device, words, lost=lost)
+            yield Incident(at, IncidentKind.TRIAL, federation, device, words, lost=lost)
 
 
 def accuracy_lost(report: ModelReport) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edge_client.security.identity.validity import format_utc
 from edge_server.config.alerts import Rule
 from edge_server.config.units import bytes_text, clean, duration_text
-from edge_server.observability.alerts.facts import Facts, Happening, Incident, Subject
+from edge_server.observability.alerts.facts import Facts, Incident, IncidentKind, Subject
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def is_hot(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def is_refused(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device that was refused often."""
-    found = subject.recent(Happening.REFUSAL, now - rule.within_s)
+    found = subject.recent(IncidentKind.REFUSAL, now - rule.within_s)
     times = sum(incident.count for incident in found)
     if not found or times < rule.threshold:
         return None
@@ -89,7 +89,7 @@ def is_refused(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def accuracy_fell(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A device on which the last rollout's model is worse than the one before."""
-    found = subject.recent(Happening.TRIAL, now - rule.within_s)
+    found = subject.recent(IncidentKind.TRIAL, now - rule.within_s)
     lost = found[-1].lost if found else None
     if lost is None or lost <= rule.threshold:
         return None
@@ -99,7 +99,7 @@ def accuracy_fell(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def round_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A run whose rounds were abandoned."""
-    found = subject.recent(Happening.ROUND, now - rule.within_s)
+    found = subject.recent(IncidentKind.ROUND, now - rule.within_s)
     times = sum(incident.count for incident in found)
     if not found or times < rule.threshold:
         return None
@@ -111,7 +111,7 @@ def round_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
 
 def job_failed(subject: Subject, rule: Rule, now: float) -> Finding | None:
     """A job that failed."""
-    found: list[Incident] = subject.recent(Happening.JOB, now - rule.within_s)
+    found: list[Incident] = subject.recent(IncidentKind.JOB, now - rule.within_s)
     if not found:
         return None
     return Finding(f"failed: {clean(found[-1].text)}", f"edge-server jobs logs {subject.name}")

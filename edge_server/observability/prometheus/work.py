@@ -54,7 +54,7 @@ def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
     }
     gateways: Labelled = {(site,): float(there) for site, there in parts.gateways.items()}
     yield from gauges("gateway_connected", "1 for a site whose gateway is connected.", ("site",), gateways)
-    yield from gauges("processes", "Processes beside the server's own that run now.", ("kind",), processes)
+    yield from gauges("processes", "Processes besides the server's own that run now.", ("kind",), processes)
 
 
 def disk_families(free: int, size: int) -> Iterator[Metric]:

@@ -24,7 +24,7 @@ class ClientOffering:
         use="run",
         uses="runs",
         fetches="fetches it",
-        compares="installs and checks it beside the running client",
+        compares="installs and checks it next to the running client",
         watch="devices watch the new client for {seconds:g} s before they keep it (--watch)",
         command="edge-server client-release rollout",
     )

@@ -85,9 +85,9 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
         case CutAbove():
             return replace(gateway, linked=False), []
         case MessageForDevice():
-            return _device_told(gateway, event, now)
+            return _take_for_device(gateway, event, now)
         case MessageForSite():
-            return _site_told(gateway, event, now)
+            return _take_for_site(gateway, event, now)
         case Announced():
             return _announced(gateway, event)
         case DeviceSpoke():
@@ -148,7 +148,7 @@ def _in_epoch(gateway: Gateway, message: Message) -> Gateway:
     return gateway if epoch == known else replace(gateway, epochs={**gateway.epochs, run: epoch})
 
 
-def _device_told(gateway: Gateway, event: MessageForDevice, now: float) -> Step:
+def _take_for_device(gateway: Gateway, event: MessageForDevice, now: float) -> Step:
     device, message = event.device, event.message
     match message:
         case TrainTask() | DeliverTask():
@@ -178,7 +178,7 @@ def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
     return fetching, [*remember, SendToDevice(device, task), *commands]
 
 
-def _site_told(gateway: Gateway, event: MessageForSite, now: float) -> Step:
+def _take_for_site(gateway: Gateway, event: MessageForSite, now: float) -> Step:
     match event.message:
         case SiteTerms() as terms:
             below = replace(gateway, terms=terms, answered=True)

@@ -56,7 +56,7 @@ tls_version tlsv1.2
 
 # --- the enrolment listener: close its port in the firewall while you issue no codes ------------------------
 # It accepts only the short-lived certificate of an enrolment code, which no other listener accepts.
-listener {door_port}
+listener {enrolment_port}
 cafile {folder}/door-ca.pem
 certfile {folder}/broker.pem
 keyfile {folder}/broker.key
@@ -204,7 +204,9 @@ pattern read {enrol}%u/answer
 def mosquitto_files(settings: AuthoritySettings, folder: Path) -> dict[str, str]:
     """The broker's files by name, for a broker that reads them in `folder`."""
     enrol = enrolment_root(settings.federation)
-    conf = _CONF.format(folder=folder, port=settings.port, door_port=settings.door_port, mount_point=enrol)
+    conf = _CONF.format(
+        folder=folder, port=settings.port, enrolment_port=settings.enrolment_port, mount_point=enrol
+    )
     names = {"server": SERVER, "service": SERVICE, "rollout": ROLLOUT, "home": HOME, "sparkplug": SPARKPLUG}
     names |= {"home_assistant": HOME_ASSISTANT, "scada": SCADA, "lease": LEASE, "standby": STANDBY}
     names |= {"fleet": FLEET, "operator": OPERATOR, "updates": UPDATES}

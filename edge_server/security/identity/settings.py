@@ -19,7 +19,7 @@ DAY_S = 86_400.0
 class AuthoritySettings(Settings):
     """`hosts` are the names and addresses of the broker; devices use the first.
 
-    `door_port` is the port of the enrolment listener, `device_days` the lifetime of a device's certificate,
+    `enrolment_port` is the port for redeeming codes, `device_days` the lifetime of a device's certificate,
     `broker_folder` where the broker finds its files if not here. The authority of a `site` issues
     certificates to that site's devices alone.
     """
@@ -27,7 +27,7 @@ class AuthoritySettings(Settings):
     federation: Name = "federation"
     hosts: tuple[str, ...] = Field(min_length=1)
     port: int = Field(default=8883, ge=1, le=65_535)
-    door_port: int = Field(default=8884, ge=1, le=65_535)
+    enrolment_port: int = Field(default=8884, ge=1, le=65_535, alias="door-port")
     device_days: float = Field(default=365.0, gt=0, le=10_000)
     broker_folder: str | None = None
     site: Name | None = None
@@ -40,7 +40,7 @@ class AuthoritySettings(Settings):
     @property
     def enrolment_url(self) -> str:
         """The broker's URL for redeeming an enrolment code."""
-        return f"mqtts://{_in_url(self.hosts[0])}:{self.door_port}"
+        return f"mqtts://{_in_url(self.hosts[0])}:{self.enrolment_port}"
 
     @property
     def device_lifetime_s(self) -> float:

@@ -92,7 +92,7 @@ def has_settings(config: Config, run: CellRun) -> bool:
 
 
 def settings_path(run: CellRun, out: Path) -> Path:
-    """The path of a run's settings, beside its folder."""
+    """The path of a run's settings, next to its folder."""
     return out / "runs" / f"{run.folder}.toml"
 
 

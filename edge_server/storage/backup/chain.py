@@ -12,7 +12,7 @@ MOST_PARENTS = 1000
 
 
 class Chain:
-    """The archives of a backup, the newest first; its parents lie beside it under the stated names."""
+    """The archives of a backup, the newest first; its parents lie next to it under the stated names."""
 
     def __init__(self, archives: list[ArchiveReader]) -> None:
         self._archives = archives

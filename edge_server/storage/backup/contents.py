@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_server.storage.backup.sqlite_copies import BESIDE
+from edge_server.storage.backup.sqlite_copies import COMPANIONS
 from edge_server.storage.backup.steady_files import PINS
 
 JOURNAL = "journal.sqlite"
 MADE_AGAIN = frozenset({"disposal", "unpacked", "sums", "standby", "object-store"})
 """Folders of a run that its server makes again."""
 LOCK = "lock"
-TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *BESIDE)
+TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *COMPANIONS)
 """Ends of the names of files that are being written, or only locked."""
 APPENDED = (".jsonl", ".log", ".log.1")
 """Ends of the names of files to which lines are appended: the whole lines that there are are saved."""

@@ -27,7 +27,7 @@ from schemas.errors import ConfigError
 SUFFIX = ".backup"
 """Usual end of a backup's name."""
 WORK = ".work"
-"""End of the name of the folder for copies of SQLite files, beside the backup's file."""
+"""End of the name of the folder for copies of SQLite files, next to the backup's file."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def program_version() -> str:
 
 
 def remove_left(path: Path) -> None:
-    """Remove what killed backups have left beside this path: of the same name, and all `*.backup`."""
+    """Remove what killed backups have left next to this path: of the same name, and all `*.backup`."""
     names = {*path.parent.glob(f".{path.name}.*"), *path.parent.glob(f".*{SUFFIX}.*")}
     for left in names:
         number = left.stem.rpartition(".")[2]
@@ -149,7 +149,7 @@ def _parent(since: Path | None, path: Path) -> tuple[Parent | None, frozenset[st
     with contextlib.closing(Chain.open(since)) as chain:
         if since.resolve().parent != path.resolve().parent:
             raise ConfigError(
-                f"{path}: an incremental backup lies beside its parent: write it to {since.resolve().parent}"
+                f"{path}: an incremental backup lies next to its parent: write it to {since.resolve().parent}"
             )
         return Parent(id=chain.manifest.id, name=since.name), chain.manifest.digests
 

@@ -86,7 +86,7 @@ def _is_held(lock: Path) -> bool:
 
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
-    """An empty folder beside the target, removed at the end unless it was renamed.
+    """An empty folder next to the target, removed at the end unless it was renamed.
 
     What a killed restore has left there is removed first.
     """

@@ -79,13 +79,13 @@ def sources_of(
 ) -> Sources:
     """These folders and the `named` files with keys.
 
-    With them the registries beside the runs, the federation files of jobs, and signing keys of both.
+    With them the registries next to the runs, the federation files of jobs, and signing keys of both.
     """
     for path in runs:
         if not is_run(path):
             raise ConfigError(f"--run {path}: there is no journal; is it a run folder?")
-    beside = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
-    registries = [path for path in beside if (path / f"{REGISTRY}.sqlite").is_file()]
+    neighbours = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
+    registries = [path for path in neighbours if (path / f"{REGISTRY}.sqlite").is_file()]
     own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
     jobs = [] if service is None else _files_of_jobs(service / "jobs.sqlite")
     stated = [*own, *jobs, *(path / "federation.toml" for path in runs)]

@@ -9,8 +9,8 @@ from schemas.errors import ConfigError
 MAGIC = b"SQLite format 3\0"
 PATIENCE_S = 10.0
 """Longest wait for another process's transaction."""
-BESIDE = ("-wal", "-shm", "-journal")
-"""Ends of the names of files that SQLite keeps beside its own; a copy holds their content."""
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Ends of the names of files that SQLite keeps next to its own; a copy holds their content."""
 
 
 def is_sqlite(path: Path) -> bool:

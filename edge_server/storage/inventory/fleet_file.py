@@ -20,7 +20,7 @@ from schemas.names import is_name
 LABEL = "label."
 """Beginning of a column for one label: `label.site`."""
 WRITTEN = ("device", "federation", "labels", "note", "data", "enrolled-at", "replaces", "removed-at")
-"""Columns that are read, beside those for one label each."""
+"""Columns that are read, besides those for one label each."""
 SHOWN = (
     "stated-labels",
     "site",

@@ -2,7 +2,7 @@
 
 The server sends these layers with the first model and never gets them back; a device trains its own further
 in every round (FedPer, Arivazhagan et al. 2019, Algorithm 1; FedBN, Li et al. 2021, section 3). Or a device
-trains a whole model of its own beside the shared one, of which the server gets all (Ditto, Li et al. 2021,
+trains a whole model of its own besides the shared one, of which the server gets all (Ditto, Li et al. 2021,
 Fair and Robust Federated Learning Through Personalization, Algorithm 1).
 """
 
@@ -106,7 +106,7 @@ class Named(OwnPart):
 
 @dataclass(frozen=True)
 class OwnModel(OwnPart):
-    """A whole model beside the shared one, pulled towards it by mu / 2 |v - w|^2 (Ditto's lambda is mu)."""
+    """A whole model besides the shared one, pulled towards it by mu / 2 |v - w|^2 (Ditto's lambda is mu)."""
 
     mu: float = 0.1
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from edge_server.observability.alerts.facts import Happening
+from edge_server.observability.alerts.facts import IncidentKind
 from edge_server.observability.alerts.incidents import IncidentReader
 from edge_server.releases.registry.registry import Registry
 from edge_server.rounds.event_entry import EventKind, RunEvent
@@ -55,9 +55,9 @@ def test_refusals_failed_rounds_and_failed_runs_are_incidents(tmp_path, night):
     )
     found = reader(tmp_path).read(NOW)
     assert [(entry.kind, entry.federation, entry.subject, entry.count) for entry in found] == [
-        (Happening.REFUSAL, "orchard", "pi", 3),
-        (Happening.ROUND, "orchard", "night", 1),
-        (Happening.JOB, "orchard", "night", 1),
+        (IncidentKind.REFUSAL, "orchard", "pi", 3),
+        (IncidentKind.ROUND, "orchard", "night", 1),
+        (IncidentKind.JOB, "orchard", "night", 1),
     ]
     assert (found[0].text, found[0].run) == ("norm: update refused", str(night))
 
@@ -101,7 +101,7 @@ def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
         insert_target(database, "pi", report.model_dump_json())
         insert_target(database, "pi-2", "{}")
     (found,) = reader(tmp_path).read(NOW)
-    assert (found.kind, found.federation, found.subject) == (Happening.TRIAL, "orchard", "pi")
+    assert (found.kind, found.federation, found.subject) == (IncidentKind.TRIAL, "orchard", "pi")
     assert found.lost == pytest.approx(0.2)
     assert found.text == "has 70.0% with v2, and had 90.0% before; the model is kept"
 
@@ -130,7 +130,7 @@ def test_a_job_of_the_queue_is_one_incident_that_its_next_success_ends(tmp_path,
     write_jobs(tmp_path / "jobs.sqlite", ("night", "failed", "given up", NOW - 80))
     (found,) = reader(tmp_path).read(NOW)
     assert (found.kind, found.federation, found.subject, found.text) == (
-        Happening.JOB,
+        IncidentKind.JOB,
         "orchard",
         "train",
         "given up",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.observability.alerts.facts import Happening, Incident, gather
+from edge_server.observability.alerts.facts import Incident, IncidentKind, gather
 from edge_server.observability.alerts.rules import evaluate
 from schemas.values import BoardState, DriftFinding
 from tests.edge_server.observability.alerts.boards import FEDERATION, HOUR, board, make_rule
@@ -85,9 +85,9 @@ def test_a_selector_chooses_by_labels_site_and_name():
 
 def test_refusals_count_within_the_window():
     rule = make_rule("refused-times", 3, within_s=HOUR)
-    old = incident(Happening.REFUSAL, ago=2 * HOUR, count=9)
-    two = incident(Happening.REFUSAL, count=2, text="norm: too large", run="night")
-    one = incident(Happening.REFUSAL, ago=30, text="norm: too large", run="night")
+    old = incident(IncidentKind.REFUSAL, ago=2 * HOUR, count=9)
+    two = incident(IncidentKind.REFUSAL, count=2, text="norm: too large", run="night")
+    one = incident(IncidentKind.REFUSAL, ago=30, text="norm: too large", run="night")
     assert found(rule, board("pi"), incidents=(old, two)) == {}
     assert (
         found(rule, board("pi"), incidents=(two, one))["pi"]
@@ -97,21 +97,21 @@ def test_refusals_count_within_the_window():
 
 def test_the_last_rollout_of_a_device_decides_on_its_accuracy():
     rule = make_rule("accuracy-fell", 0.05)
-    worse = incident(Happening.TRIAL, ago=500, lost=0.2, text="has 70.0% with v2, and had 90.0% before")
-    fine = incident(Happening.TRIAL, ago=100, lost=-0.01)
+    worse = incident(IncidentKind.TRIAL, ago=500, lost=0.2, text="has 70.0% with v2, and had 90.0% before")
+    fine = incident(IncidentKind.TRIAL, ago=100, lost=-0.01)
     assert found(rule, board("pi"), incidents=(worse,))["pi"].startswith("has 70.0% with v2")
     assert found(rule, board("pi"), incidents=(worse, fine)) == {}
 
 
 def test_runs_and_jobs_are_subjects_of_their_own():
-    abandoned = incident(Happening.ROUND, "night", run="night", text="round abandoned: round 3: too few")
-    failed = incident(Happening.JOB, "night", run="night", text="run failed: disk")
+    abandoned = incident(IncidentKind.ROUND, "night", run="night", text="round abandoned: round 3: too few")
+    failed = incident(IncidentKind.JOB, "night", run="night", text="run failed: disk")
     assert found(make_rule("round-failed", 1), incidents=(abandoned, failed)).keys() == {"night"}
     assert found(make_rule("job-failed"), incidents=(failed,)) == {"night": "failed: run failed: disk"}
 
 
 def test_incidents_of_unknown_devices_are_left_out():
-    assert found(make_rule("refused-times", 1), incidents=(incident(Happening.REFUSAL, "stranger"),)) == {}
+    assert found(make_rule("refused-times", 1), incidents=(incident(IncidentKind.REFUSAL, "stranger"),)) == {}
 
 
 def test_a_connected_device_may_be_quiet_between_two_reports():

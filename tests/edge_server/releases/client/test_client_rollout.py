@@ -113,7 +113,7 @@ def test_the_canary_is_offered_the_archive_and_the_next_group_follows(
     world.say(other, UpdateStage.KEPT, had_it=True)
     assert world.rollout.phase is RolloutPhase.FINISHED
     text = world.text.getvalue()
-    assert "installs and checks it beside the running client" in text
+    assert "installs and checks it next to the running client" in text
     assert f"{other} runs it already" in text
     assert "2 of 2 devices run 0.2.0" in text
 

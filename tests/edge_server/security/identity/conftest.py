@@ -32,7 +32,7 @@ def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], floa
         federation=FEDERATION,
         hosts=("localhost", "127.0.0.1"),
         port=ports[0],
-        door_port=ports[1],
+        enrolment_port=ports[1],
         device_days=days,
     )
     authority = make_authority(folder, settings, clock=clock)
@@ -91,7 +91,7 @@ def running_mosquitto(authority: Authority) -> Iterator[Mosquitto]:
     with log.open("wb") as output:
         child = subprocess.Popen([binary, "-c", str(conf)], stdout=output, stderr=output)
     try:
-        for port in (authority.settings.port, authority.settings.door_port):
+        for port in (authority.settings.port, authority.settings.enrolment_port):
             _await_port(child, port, log)
         yield Mosquitto(child.pid, log)
     finally:
