@@ -47,7 +47,7 @@ from edge_server.coordinator.device_graphs import DeviceGraphs
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.reporter import RunReporter
-from edge_server.coordinator.validation import checker
+from edge_server.coordinator.validation import examiner
 
 PRODUCT = ("edge_client", "edge_server", "schemas")
 TICK_S = 1.0
@@ -236,7 +236,7 @@ def _stand_ins(around: Around) -> list[tuple[Any, str, Any]]:
 def _threads(around: Around) -> list[tuple[Any, str, Any]]:
     queues = over(queue, SimpleQueue=around.make_queue)
     inline = (
-        checker,
+        examiner,
         edge_server.storage.background_delete,
         edge_server.storage.disk,
         edge_client.storage.blob_store,
