@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.base import kebab
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
 
     from edge_server.security.identity.authority import renew_service_certificates
     from edge_server.security.identity.settings import FILE
+    from schemas.base import kebab
 
     open_or_make = _opened if (folder / FILE).exists() else _made
     try:
