@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import mean_ratio
-from edge_server.coordinator.device_graphs import DeviceGraphs
+from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_storage import RunStorage
@@ -27,6 +27,17 @@ from edge_server.strategy.strategy import Plan, plan
 from schemas.tensors.blobs import CHUNK_BYTES
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the devices of a planning do, and with which graphs; `needed` and `ended` as in `RoundPlanned`."""
+
+    jobs: Mapping[str, TaskPlan] = field(default_factory=dict)
+    graphs: GraphBlobs = field(default_factory=GraphBlobs)
+    needed: int | None = None
+    choices: RoundChoices | None = None
+    ended: str = ""
 
 
 class Planner:
@@ -63,44 +74,60 @@ class Planner:
         command = self._with_believed_births(command)
         described = self._assigning.store_channel_map(chunk_bytes)
         self._storage.forget_blobs(command.keep | {described.digest} | self._publisher.digests)
-        needed: int | None = None
-        choices: RoundChoices | None = None
-        self._tiering.place(command.devices, self._model.state.paces, command.round)
-        clients = [Client(d.name, self._tiering.tier(d), d.data.examples) for d in command.devices]
-        present = {client.name: (client.tier, client.examples) for client in clients}
-        entropy = self._entropy(command)
+        clients, entropy = self._placed(command), self._entropy(command)
         if command.deliver:
-            jobs = {device.name: self._delivery(device) for device in command.devices}
-            graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(command.devices))
+            chosen = self._deliveries(command.devices, chunk_bytes)
         else:
-            self._model.add_clients(present)
-            jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
-            if ended := self._context.privacy.over_budget(self._model.state):
-                return RoundPlanned(command.attempt, {}, ended=ended)
-            jobs = self._kept_private(jobs, command)
-            graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
-            needed = None if needed is None else min(needed, len(jobs))
+            chosen = self._trainings(command, clients, entropy, chunk_bytes)
+        if chosen.ended:
+            return RoundPlanned(command.attempt, {}, ended=chosen.ended)
         assignments = self._assigning.assign(
             command,
-            jobs,
+            chosen.jobs,
             self._model.state,
             state_sha256=self._model.sha256,
             channel_map=described,
             tiers=lambda: self._model.tier_specs().values(),
-            graphs=graphs,
+            graphs=chosen.graphs,
         )
         self._storage.journal.planned(
             command.attempt,
             command.round,
             assignments,
             devices=command.devices,
-            clients=present,
-            needed=needed,
+            clients=_known(clients),
+            needed=chosen.needed,
             rng=entropy,
             deliver=command.deliver,
-            choices=choices,
+            choices=chosen.choices,
         )
-        return RoundPlanned(command.attempt, assignments, needed)
+        return RoundPlanned(command.attempt, assignments, chosen.needed)
+
+    def _placed(self, command: PlanRound) -> list[Client]:
+        """The devices with their tiers."""
+        self._tiering.place(command.devices, self._model.state.paces, command.round)
+        return [
+            Client(device.name, self._tiering.tier(device), device.data.examples)
+            for device in command.devices
+        ]
+
+    def _deliveries(self, devices: Sequence[Device], chunk_bytes: int) -> Chosen:
+        """The delivery of the final model to each device."""
+        jobs = {device.name: self._delivery(device) for device in devices}
+        graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(devices))
+        return Chosen(jobs, graphs)
+
+    def _trainings(
+        self, command: PlanRound, clients: Sequence[Client], entropy: tuple[int, ...], chunk_bytes: int
+    ) -> Chosen:
+        """The training of the devices that the strategy chooses, as far as the run's privacy allows it."""
+        self._model.add_clients(_known(clients))
+        jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
+        if ended := self._context.privacy.over_budget(self._model.state):
+            return Chosen(ended=ended)
+        jobs = self._kept_private(jobs, command)
+        graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
+        return Chosen(jobs, graphs, None if needed is None else min(needed, len(jobs)), choices)
 
     def _name_classes(self, names: tuple[str, ...]) -> None:
         """Write the classes that devices have agreed on to disk before any device trains by them."""
@@ -175,3 +202,8 @@ class Planner:
         provenance = self._model.provenance(tier, level)
         cut = Cut(self._model.tier_spec(ratio), own=self._context.own_layers)
         return TaskPlan(tier, cut, level, provenance=provenance)
+
+
+def _known(clients: Sequence[Client]) -> dict[str, tuple[int, int]]:
+    """Tier and examples of each device, as the state keeps them."""
+    return {client.name: (client.tier, client.examples) for client in clients}

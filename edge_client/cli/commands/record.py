@@ -52,6 +52,16 @@ def register(subparsers: Subparsers) -> None:
         help="broker of the sensors (default: %(default)s)",
     )
     add_tls_options(parser, whose="this recorder's")
+    _add_row_options(parser)
+    _add_store_options(parser)
+    parser.add_argument("--client-id", metavar="NAME", help="name at the broker (default: HOST-record-STORE)")
+    parser.add_argument("--quiet", action="store_true", help="log warnings only")
+    add_log_options(parser, level="info")
+    parser.set_defaults(execute=execute)
+
+
+def _add_row_options(parser: argparse.ArgumentParser) -> None:
+    """What is a row, and what it holds."""
     parser.add_argument(
         "--column",
         action="append",
@@ -67,6 +77,10 @@ def register(subparsers: Subparsers) -> None:
         "--id", metavar="TOPIC[#KEY]", help="record a row with each id that arrives here instead"
     )
     parser.add_argument("--label", metavar="TOPIC", help="topic of labels")
+
+
+def _add_store_options(parser: argparse.ArgumentParser) -> None:
+    """How much the store holds, and what leaves it first."""
     parser.add_argument(
         "--most-mb", type=positive_float, default=50.0, metavar="MB", help="size of the store (default: 50)"
     )
@@ -82,10 +96,6 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--balance", action="store_true", help="in a full store remove rows of the most frequent label first"
     )
-    parser.add_argument("--client-id", metavar="NAME", help="name at the broker (default: HOST-record-STORE)")
-    parser.add_argument("--quiet", action="store_true", help="log warnings only")
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
