@@ -273,7 +273,5 @@ class UpdateRuntime:
 
     def _log_stage(self, before: UpdateState) -> None:
         now = self._state.update
-        if now is None or (before.update is not None and before.update.stage is now.stage):
-            return
-        cause = f" ({now.cause}) {now.detail}" if now.cause is not None else ""
-        log.info("client release %s: %s%s", now.offer.version, now.stage, cause)
+        if now is not None and (before.update is None or before.update.stage is not now.stage):
+            log.info("client release %s: %s", now.offer.version, now.stage_text())

@@ -38,6 +38,10 @@ class Progress(BaseModel):
         """The same offer at another stage."""
         return self.model_copy(update={"stage": stage, **more})
 
+    def stage_text(self) -> str:
+        """The stage in words, with the cause of a refusal or return."""
+        return str(self.stage) if self.cause is None else f"{self.stage} ({self.cause}) {self.detail}"
+
     def restarted(self) -> Self:
         """The same offer, which one more process has found unfinished."""
         return self.model_copy(update={"restarts": self.restarts + 1})

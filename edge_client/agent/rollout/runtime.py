@@ -199,10 +199,8 @@ class RolloutRuntime:
 
     def _log_stage(self, before: TrialState) -> None:
         now = self._trials.trial
-        if now is None or (before.trial is not None and before.trial.stage is now.stage):
-            return
-        cause = f" ({now.cause}) {now.detail}" if now.cause is not None else ""
-        log.info("version %s: %s%s", now.offer.version, now.stage, cause)
+        if now is not None and (before.trial is None or before.trial.stage is not now.stage):
+            log.info("version %s: %s", now.offer.version, now.stage_text())
 
 
 def objection_to(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
