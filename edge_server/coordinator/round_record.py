@@ -29,7 +29,7 @@ MOST_OUTPUTS = 100
 class RoundFigures:
     """Measurements of a round: bytes sent and received, and its duration.
 
-    `traffic` are the counts of the run so far (`Tally.traffic`).
+    `traffic` are the counts of the run so far (`RunCounters.traffic`).
     """
 
     uplink: int = 0
