@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from edge_client.agent.client_update.state import Update
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -16,9 +16,6 @@ from edge_client.agent.session.events import (
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause
-
-if TYPE_CHECKING:
-    from edge_client.agent.client_update.state import Update
 
 Objection = tuple[UpdateCause, str]
 """Why a release must not run, and what was found."""
@@ -51,7 +48,7 @@ class UpdateRestored:
     `runs_it`: this process is of the offered release. `back`: why the launcher has gone back, if it has.
     """
 
-    update: "Update"
+    update: Update
     present: int = 0
     runs_it: bool = False
     back: Objection | None = None
@@ -141,7 +138,7 @@ class Switch:
 class RollBack:
     """Command: let the next start be one of the former environment; answered by `RolledBack`."""
 
-    update: "Update"
+    update: Update
 
 
 @dataclass(frozen=True)

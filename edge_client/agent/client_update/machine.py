@@ -10,6 +10,7 @@ power cut at any moment the next process, of whichever version, resumes. A proce
 given up by the launcher.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edge_client.agent.client_update.events import (
@@ -32,7 +33,7 @@ from edge_client.agent.client_update.events import (
     UpdateRestored,
     Withdrawn,
 )
-from edge_client.agent.client_update.state import Step, Update, UpdateState, report
+from edge_client.agent.client_update.state import Update, UpdateState, report
 from edge_client.agent.offers import download
 from edge_client.agent.offers.download import FileEvent
 from edge_client.agent.session.events import (
@@ -45,6 +46,7 @@ from edge_client.agent.session.events import (
 )
 from schemas.messages.client_update import UpdateCause, UpdateStage
 
+Step = tuple[UpdateState, Sequence[Command]]
 MAX_RESTARTS = 3
 """An installation is given up after more restarts than this."""
 UNDECIDED = frozenset({UpdateStage.CHECKED, UpdateStage.SWITCHED})

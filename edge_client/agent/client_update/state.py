@@ -1,10 +1,8 @@
 """The state of the last offered release, and the part of it that is kept on disk."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edge_client.agent.client_update.events import Command
 from edge_client.agent.offers.progress import OfferState, Progress
 from edge_client.agent.session.events import SendMessage
 from schemas.messages import ClientOffer, ClientReport
@@ -62,10 +60,7 @@ class UpdateState(OfferState):
         )
 
 
-Step = tuple[UpdateState, Sequence[Command]]
-
-
-def report(state: UpdateState) -> Command:
+def report(state: UpdateState) -> SendMessage:
     """The report of the update's stage."""
     update = state.update
     assert update is not None

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from edge_client.agent.rollout.state import Trial
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -18,9 +18,6 @@ from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, ModelMeasurement
 from schemas.values import Variant
-
-if TYPE_CHECKING:
-    from edge_client.agent.rollout.state import Trial
 
 Objection = tuple[Cause, str]
 """Why a model must not be served, and what was found."""
@@ -74,7 +71,7 @@ class Withdrawn:
 class TrialRestored:
     """Event: the trial of an earlier process, and a bitmap of the chunks already stored."""
 
-    trial: "Trial"
+    trial: Trial
     present: int = 0
 
 
@@ -156,7 +153,7 @@ class Recheck:
 class Switch:
     """Command: put the offered model in use; answered by `Switched` or `SwitchFailed`."""
 
-    trial: "Trial"
+    trial: Trial
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """The state of the last offered model's trial, and the part of it that is kept on disk."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from edge_client.agent.offers.progress import OfferState, Progress
-from edge_client.agent.rollout.events import Command
 from edge_client.agent.session.events import SendMessage
 from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
@@ -53,10 +51,7 @@ class TrialState(OfferState):
         return replace(self, trial=trial, **more)
 
 
-Step = tuple[TrialState, Sequence[Command]]
-
-
-def report(trials: TrialState) -> Command:
+def report(trials: TrialState) -> SendMessage:
     trial = trials.trial
     assert trial is not None
     return SendMessage(

@@ -9,12 +9,14 @@ execute. The state is saved before a command is executed, and executing a comman
 power cut at any moment the next process resumes, with one of the two models in use.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from edge_client.agent.offers import download
 from edge_client.agent.offers.download import FileEvent
 from edge_client.agent.rollout.acceptance import judge_comparison, judge_service
 from edge_client.agent.rollout.events import (
+    Command,
     Compare,
     Compared,
     Comparison,
@@ -32,7 +34,7 @@ from edge_client.agent.rollout.events import (
     TrialRestored,
     Withdrawn,
 )
-from edge_client.agent.rollout.state import Step, Trial, TrialState, report
+from edge_client.agent.rollout.state import Trial, TrialState, report
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -43,6 +45,7 @@ from edge_client.agent.session.events import (
 )
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 
+Step = tuple[TrialState, Sequence[Command]]
 MAX_RESTARTS = 3
 """A trial is given up after more restarts than this."""
 LOOKS = 10
