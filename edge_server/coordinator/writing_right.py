@@ -7,7 +7,8 @@ from edge_server.coordinator.endings import Deposed
 from edge_server.storage.journal import Journal
 from edge_server.transport.lease.holder import in_words
 from edge_server.transport.lease.keeper import LeaseKeeper
-from edge_server.transport.lease.machine import LeasePhase
+from edge_server.transport.lease.phases import Lost, Taken
+from schemas.messages import Lease
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,9 @@ class WritingRight:
         if self._lease is None:
             self._connect()
             return True
-        if self._lease.state.phase in (LeasePhase.TAKEN, LeasePhase.LOST):
-            self._end(self._lease)
+        phase = self._lease.state.phase
+        if isinstance(phase, Taken | Lost):
+            self._end(self._lease, phase.by)
         if not self._lease.holds():
             self._pause(self._lease)
             return False
@@ -76,12 +78,11 @@ class WritingRight:
             self._link.pause()
             log.info("no renewal of the lease was heard in time: nothing is sent until one is")
 
-    def _end(self, lease: LeaseKeeper) -> None:
+    def _end(self, lease: LeaseKeeper, by: Lease) -> None:
         """Stop at once: nothing that is queued may be sent."""
         if self._linked:
             self._linked = False
             self._link.pause()
         lease.check()
-        by = lease.state.by
-        who = "" if by is None else f": {in_words(by.holder)}, epoch {by.epoch}"
-        raise Deposed(f"another server serves the federation '{lease.state.federation}' now{who}")
+        who = f"{in_words(by.holder)}, epoch {by.epoch}"
+        raise Deposed(f"another server serves the federation '{lease.state.federation}' now: {who}")

@@ -10,7 +10,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator import launch
 from edge_server.coordinator.lease import lease_of
-from edge_server.transport.lease.machine import LeasePhase
+from edge_server.transport.lease.phases import Held
 from schemas.errors import ConfigError
 from tests.integration.conftest import ONE_BROKER, Watched, demo_config
 from tests.integration.device_threads import devices
@@ -48,5 +48,5 @@ def test_a_lease_that_was_given_back_is_free(address: BrokerAddress, tmp_path: P
         with lease_of(address, "test", tmp_path / name) as lease:
             assert lease is not None
             lease.await_start()
-            assert lease.state.phase is LeasePhase.HELD
+            assert isinstance(lease.state.phase, Held)
             assert lease.holds()

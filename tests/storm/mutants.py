@@ -181,8 +181,8 @@ MUTANTS = {
     # --- lease and standby ---
     "lease-unnamed": Mutant(
         "a standby that lacks something takes over",
-        "edge_server.transport.lease.machine",
-        "_look",
+        "edge_server.transport.lease.looking",
+        "_follow",
         " and state.may_follow",
         "",
     ),

@@ -112,7 +112,7 @@ class ServerProcess(Process):
 
     def _lease_is_decided(self, keeper: LeaseKeeper) -> bool:
         late = self.world.timeline.now >= self._began + UNREACHABLE_S and not keeper.state.connected
-        return late or keeper.state.phase in DECIDED
+        return late or isinstance(keeper.state.phase, DECIDED)
 
     def _serve_on(self) -> None:
         try:

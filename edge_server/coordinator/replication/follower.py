@@ -16,7 +16,7 @@ from edge_server.coordinator.run_start import recorded
 from edge_server.storage.replica.copy import RunCopy
 from edge_server.storage.replica.entry import Entry
 from edge_server.transport.lease.keeper import LeaseKeeper
-from edge_server.transport.lease.machine import LeasePhase
+from edge_server.transport.lease.phases import Held, Looking
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import (
     Message,
@@ -98,7 +98,7 @@ class Standby:
         if isinstance(event, Stop):
             return "stopped"
         state = self._lease.state
-        if state.phase is LeasePhase.HELD:
+        if isinstance(state.phase, Held):
             return "taken over"
         last = state.log.last
         if last is not None and last.state == "over" and self._state.confirmed:
@@ -122,7 +122,7 @@ class Standby:
         last = self._lease.state.log.last
         if may and last is not None:
             self._say(f"up to date with {last.holder.host}, process {last.holder.pid}: ready to take over")
-        elif self._lease.state.phase is LeasePhase.LOOKING:
+        elif isinstance(self._lease.state.phase, Looking):
             self._say("not up to date: this standby will not take over before it is again")
 
     def _arrived(self, arrived: Arrived) -> None:

@@ -17,7 +17,17 @@ from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDow
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.lease import machine
 from edge_server.transport.lease.holder import in_words, runs_here
-from edge_server.transport.lease.machine import LeasePhase, LeaseState
+from edge_server.transport.lease.phases import Held, Looking, Lost, Mute, Taken
+from edge_server.transport.lease.state import (
+    Connected,
+    Disconnected,
+    Event,
+    Heard,
+    LeaseState,
+    ReadBack,
+    Step,
+    Tick,
+)
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Lease, LeaseHolder, decode_message, encode_message
 from schemas.topics import LeaseTopic
@@ -29,7 +39,7 @@ LONGEST_DELAY_S = 1.0
 UNREACHABLE_S = 3.0
 """For so long a start waits for a broker before it goes on without knowing who holds the lease."""
 WILL_BYTES = 6
-DECIDED = frozenset({LeasePhase.HELD, LeasePhase.TAKEN, LeasePhase.LOST, LeasePhase.MUTE})
+DECIDED = Held | Taken | Lost | Mute
 
 
 class LeaseKeeper:
@@ -74,7 +84,7 @@ class LeaseKeeper:
     @property
     def mute(self) -> bool:
         """Whether the broker does not pass the topic on, so that no server can hold a lease."""
-        return self._state.phase is LeasePhase.MUTE
+        return isinstance(self._state.phase, Mute)
 
     def holds(self) -> bool:
         """Whether this server may write and send now; without a lease on this broker, every server may."""
@@ -108,7 +118,7 @@ class LeaseKeeper:
         """
         until = time.monotonic() + UNREACHABLE_S
         with self._lock:
-            while self._state.phase not in DECIDED:
+            while not isinstance(self._state.phase, DECIDED):
                 if not self._state.connected and time.monotonic() >= until:
                     break
                 self._lock.wait(TICK_S)
@@ -123,18 +133,17 @@ class LeaseKeeper:
     def check(self) -> None:
         """Raise `ConfigError` if another server has the federation."""
         state = self._state
-        if state.phase not in (LeasePhase.TAKEN, LeasePhase.LOST) or state.by is None:
-            return
-        if state.behind:
-            raise ConfigError(
-                f"the run '{state.run}' was continued by another server: {in_words(state.by.holder)}; what "
-                "this folder holds is older: go on with that folder, or begin a new run with --new"
-            )
-        if state.phase is LeasePhase.TAKEN:
-            raise ConfigError(
-                f"the federation '{state.federation}' is served already: {in_words(state.by.holder)}; stop "
-                "that server, set another [federation] name, or follow it with `edge-server standby`"
-            )
+        match state.phase:
+            case Taken(by, behind=True):
+                raise ConfigError(
+                    f"the run '{state.run}' was continued by another server: {in_words(by.holder)}; what "
+                    "this folder holds is older: go on with that folder, or begin a new run with --new"
+                )
+            case Taken(by):
+                raise ConfigError(
+                    f"the federation '{state.federation}' is served already: {in_words(by.holder)}; stop "
+                    "that server, set another [federation] name, or follow it with `edge-server standby`"
+                )
 
     def serve(self, run: str | None) -> None:
         """Name the run in later messages."""
@@ -189,11 +198,11 @@ class LeaseKeeper:
         now, before = time.monotonic(), self._state
         match event:
             case Subscribed():
-                self._step(machine.Connected(), now)
+                self._step(Connected(), now)
             case LinkDown(reason):
                 self.trouble = f"no connection to {self._address}: {reason}; trying again"
                 self._link.handle(event)
-                self._step(machine.Disconnected(), now)
+                self._step(Disconnected(), now)
             case Arrived(topic, payload, retained) if topic == self._topic and payload:
                 try:
                     self._hear(payload, now, retained=retained)
@@ -206,7 +215,7 @@ class LeaseKeeper:
                 self._link.handle(event)
             case Confirmed():
                 self._link.handle(event)
-        self._step(machine.Tick(self._alive()), now)
+        self._step(Tick(self._alive()), now)
         if self._state is not before:
             self._watched(self._state)
 
@@ -214,21 +223,21 @@ class LeaseKeeper:
         message = decode_message(payload, federation=self._state.federation)
         if not isinstance(message, Lease):
             raise PeerError(f"'{message.kind}' on the topic of the lease")
-        self._step(machine.Heard(message, retained), now)
+        self._step(Heard(message, retained), now)
 
     def _alive(self) -> bool | None:
         last = self._state.log.last
-        if self._state.phase is not LeasePhase.LOOKING or last is None:
+        if not isinstance(self._state.phase, Looking) or last is None:
             return None
         return runs_here(last.holder)
 
-    def _step(self, event: machine.Event, now: float) -> None:
+    def _step(self, event: Event, now: float) -> None:
         self._take(machine.step(self._state, event, now))
 
-    def _take(self, step: machine.Step) -> None:
+    def _take(self, step: Step) -> None:
         self._state, commands = step
         for command in commands:
-            if isinstance(command, machine.ReadBack):
+            if isinstance(command, ReadBack):
                 self._link.subscribe_again()
             else:
                 self._publish(command)

@@ -46,3 +46,9 @@ class LeaseLog:
             # A will says what was so when its connection was made.
             lease = self.last.model_copy(update={"state": "lost", "beat": lease.beat})
         return LeaseLog(lease, lease.beat, now, live=not retained)
+
+    def based_on(self, lease: Lease, now: float) -> "LeaseLog":
+        """Go on from a message that does not count, unless a later epoch is known."""
+        if self.last is not None and lease.epoch < self.last.epoch:
+            return self
+        return LeaseLog(lease, lease.beat, now, live=True)

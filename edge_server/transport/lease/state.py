@@ -1,11 +1,10 @@
 """What a server knows of its federation's lease, and what may happen to it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal
 
-from edge_server.transport.lease.log import NEVER, LeaseLog
+from edge_server.transport.lease.log import LeaseLog
+from edge_server.transport.lease.phases import Held, Looking, Phase
 from schemas.messages import Lease, LeaseHolder
 
 RENEW_S, HOLD_S, SILENCE_S = 1.0, 4.0, 6.0
@@ -17,18 +16,8 @@ GRACE_S = 4.5
 """Seconds after a last will in which its holder may come back: longer than it holds without a renewal."""
 SETTLE_S = 0.4
 """Seconds for which a claim waits for contradiction, unless the holder has given the lease back."""
-NOT_YET = float("inf")
 MUTE_S = 5.0
 """Seconds in which a broker passes a claim back, unless its rules forbid the topic."""
-
-
-class LeasePhase(StrEnum):
-    LOOKING = "looking"
-    CLAIMING = "claiming"
-    HELD = "held"
-    TAKEN = "taken"
-    LOST = "lost"
-    MUTE = "mute"
 
 
 @dataclass(frozen=True)
@@ -67,55 +56,60 @@ Step = tuple["LeaseState", list["Lease | ReadBack"]]
 
 
 @dataclass(frozen=True)
-class LeaseState:
-    """What a server knows of its federation's lease.
+class Reading:
+    """The broker was asked for the message that it retains.
 
-    A server that `follows` claims only where the last message names it as the standby. `synced` is the
-    standby that the holder names; `first_epoch` the lowest epoch that a claim may have; `by` is the message
-    of whoever has taken the lease; `since` is when this server connected, looked again or claimed, in
-    seconds; `beats` counts the renewals heard while it looked; `sent` is when each unconfirmed beat was sent;
-    `asked`: the broker was asked for the message that it retains; a claim may follow at `stands_at`;
-    `cut_off`: its connection has ended after a claim, and nobody else was heard since; `served` is the newest
-    epoch before its claim in which a server held the lease.
-    It `had_standby` if one may have taken over since it ended.
-    It is `behind` if the run went on elsewhere after `first_epoch`, the last one in this server's journal.
+    It is asked again at `until`, unless it has `answered`: then the answer is complete at `until`.
+    """
+
+    until: float
+    answered: bool = False
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """What a server knows of its federation's lease in every phase.
+
+    A server that `follows` claims only where the last message names it as the standby. `first_epoch` is the
+    lowest epoch that a claim may have. It `had_standby` if one may have taken over since it ended.
+    `reading` is None unless the broker was asked for the message that it retains. `cut_off`: the connection
+    has ended after a claim, and nobody else was heard since. `synced` is the standby that the holder names.
     """
 
     me: LeaseHolder
     federation: str
     run: str | None = None
     follows: bool = False
-    phase: LeasePhase = LeasePhase.LOOKING
-    log: LeaseLog = field(default_factory=LeaseLog)
-    epoch: int = 0
     first_epoch: int = 1
-    synced: str = ""
-    connected: bool = False
-    since: float = NEVER
-    beats: int = 0
-    sent: Mapping[int, float] = field(default_factory=dict)
-    settle_s: float = 0.0
-    settled_at: float = NOT_YET
-    asked: bool = False
-    stands_at: float = NOT_YET
-    held_until: float = NEVER
-    next_at: float = NEVER
-    by: Lease | None = None
-    behind: bool = False
-    cut_off: bool = False
-    served: int | None = None
     had_standby: bool = False
+    connected: bool = False
+    log: LeaseLog = field(default_factory=LeaseLog)
+    reading: Reading | None = None
+    cut_off: bool = False
+    epoch: int = 0
+    synced: str = ""
+    phase: Phase = field(default_factory=Looking)
 
     def holds(self, now: float) -> bool:
         """Whether this server may write and send."""
-        return self.phase is LeasePhase.HELD and now < self.held_until
+        return isinstance(self.phase, Held) and now < self.phase.held_until
 
     @property
     def may_follow(self) -> bool:
         """Whether the holder has named this server as its standby."""
         return self.log.last is not None and self.log.last.standby == self.me.instance
 
-    def message(self, state: Literal["claimed", "held", "lost", "free", "over"], beat: int) -> Lease:
+    def is_own(self, lease: Lease | None) -> bool:
+        """Whether this server has sent the message."""
+        return lease is not None and lease.holder.instance == self.me.instance
+
+    def message(
+        self,
+        state: Literal["claimed", "held", "lost", "free", "over"],
+        beat: int,
+        *,
+        served: int | None = None,
+    ) -> Lease:
         """A message of this server."""
         return Lease(
             federation=self.federation,
@@ -125,5 +119,5 @@ class LeaseState:
             holder=self.me,
             run=self.run,
             standby=self.synced,
-            served=self.served if state == "claimed" else None,
+            served=served,
         )

@@ -4,11 +4,12 @@ import itertools
 from dataclasses import dataclass, field, replace
 
 from edge_server.transport.lease import machine
-from edge_server.transport.lease.machine import (
+from edge_server.transport.lease.phases import ClaimStep, Held, Taken
+from edge_server.transport.lease.state import (
     Connected,
     Disconnected,
+    Event,
     Heard,
-    LeasePhase,
     LeaseState,
     ReadBack,
     Tick,
@@ -57,7 +58,7 @@ class Broker:
         """End a connection; the broker notices it, or not yet."""
         server = self.servers[name]
         server.inbox.clear()
-        if will and server.state.phase is LeasePhase.HELD:
+        if will and isinstance(server.state.phase, Held):
             self.publish(replace(server.state, synced="").message("lost", next(self._wills)))
         if not server.dead:
             self.do(name, Disconnected())
@@ -73,7 +74,7 @@ class Broker:
             if server.state.connected and not server.dead and heard:
                 server.inbox.append((self.now + self.delay, lease, False))
 
-    def do(self, name: str, event: machine.Event) -> None:
+    def do(self, name: str, event: Event) -> None:
         server = self.servers[name]
         server.state, commands = machine.step(server.state, event, self.now)
         for command in commands:
@@ -137,4 +138,9 @@ def lose(broker: Broker, seconds: float) -> None:
 
 
 def claims(broker: Broker, name: str):
-    return lambda: broker.servers[name].state.phase is LeasePhase.CLAIMING
+    return lambda: isinstance(broker.servers[name].state.phase, ClaimStep)
+
+
+def taken(server: Server) -> Taken:
+    assert isinstance(server.state.phase, Taken)
+    return server.state.phase

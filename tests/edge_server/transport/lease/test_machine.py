@@ -7,8 +7,9 @@ import pytest
 
 from edge_server.transport.lease import machine
 from edge_server.transport.lease.log import LeaseLog
-from edge_server.transport.lease.machine import GRACE_S, HOLD_S, SILENCE_S, Heard, LeasePhase, LeaseState
-from tests.edge_server.transport.lease.in_memory import Broker, claims, held, holder, synced
+from edge_server.transport.lease.phases import Claim, Confirming, Held, Looking, Lost, Settling, Taken
+from edge_server.transport.lease.state import GRACE_S, HOLD_S, SILENCE_S, Heard, LeaseState
+from tests.edge_server.transport.lease.in_memory import Broker, claims, held, holder, synced, taken
 
 
 def test_a_server_alone_holds_the_lease_at_once_and_keeps_it(broker: Broker) -> None:
@@ -23,9 +24,8 @@ def test_a_second_server_is_told_who_holds_it(broker: Broker) -> None:
     broker.add("a")
     broker.run(3)
     second = broker.add("b")
-    assert broker.run(10, lambda: second.state.phase is LeasePhase.TAKEN) < 2
-    assert second.state.by is not None
-    assert second.state.by.holder.instance == "a"
+    assert broker.run(10, lambda: isinstance(second.state.phase, Taken)) < 2
+    assert taken(second).by.holder.instance == "a"
     broker.run(10)
     assert broker.holders() == ["a"]
 
@@ -34,8 +34,8 @@ def test_of_two_that_start_together_one_gets_it(broker: Broker) -> None:
     for name in "abc":
         broker.add(name)
     broker.run(20)
-    phases = sorted(server.state.phase for server in broker.servers.values())
-    assert phases == [LeasePhase.HELD, LeasePhase.TAKEN, LeasePhase.TAKEN]
+    phases = sorted(type(server.state.phase).__name__ for server in broker.servers.values())
+    assert phases == ["Held", "Taken", "Taken"]
 
 
 def test_a_server_that_was_killed_starts_again_at_once_with_its_epoch(broker: Broker) -> None:
@@ -75,8 +75,9 @@ def test_a_paused_server_may_not_write_when_it_goes_on(broker: Broker) -> None:
     assert broker.holders() == ["b"]
     broker.servers["a"].paused = False
     broker.run(1)
-    assert broker.servers["a"].state.phase is LeasePhase.LOST
-    assert broker.servers["a"].state.by.holder.instance == "b"
+    lost = broker.servers["a"].state.phase
+    assert isinstance(lost, Lost)
+    assert lost.by.holder.instance == "b"
     broker.run(10)
     assert broker.holders() == ["b"]
 
@@ -88,7 +89,7 @@ def test_a_server_that_was_cut_off_holds_for_less_time_than_others_wait(broker: 
     broker.run(20, held(broker, "b"))
     broker.connect("a")
     broker.run(1)
-    assert broker.servers["a"].state.phase is LeasePhase.LOST
+    assert isinstance(broker.servers["a"].state.phase, Lost)
 
 
 def test_a_standby_that_is_not_named_waits(broker: Broker) -> None:
@@ -106,7 +107,7 @@ def test_a_server_that_comes_back_in_time_keeps_the_lease(broker: Broker) -> Non
     broker.connect("a")
     broker.run(20)
     assert broker.holders() == ["a"]
-    assert broker.servers["b"].state.phase is LeasePhase.LOOKING
+    assert isinstance(broker.servers["b"].state.phase, Looking)
 
 
 def test_a_lease_that_is_given_back_is_followed_at_once(broker: Broker) -> None:
@@ -120,25 +121,27 @@ def test_a_lease_that_is_given_back_is_followed_at_once(broker: Broker) -> None:
 
 @pytest.mark.parametrize("state", ["lost", "free", "over"])
 def test_a_server_that_was_cut_off_yields_to_one_that_has_served_since(state: str) -> None:
-    cut_off = LeaseState(holder("a"), "home", phase=LeasePhase.HELD, epoch=1, connected=True, held_until=9.0)
+    cut_off = LeaseState(holder("a"), "home", phase=Held(held_until=9.0), epoch=1, connected=True)
     since = LeaseState(holder("b"), "home", epoch=2).message(state, 77)
     after, said = machine.step(cut_off, Heard(since, retained=True), 20.0)
-    assert (after.phase, after.by, said) == (LeasePhase.LOST, since, [])
+    assert (after.phase, said) == (Lost(since), [])
     before = LeaseState(holder("b"), "home", epoch=1).message(state, 77)
-    assert machine.step(cut_off, Heard(before, retained=True), 20.0)[0].phase is LeasePhase.HELD
+    assert isinstance(machine.step(cut_off, Heard(before, retained=True), 20.0)[0].phase, Held)
 
 
 def test_whoever_gives_up_a_claim_takes_back_that_it_holds_the_lease() -> None:
     me, other = holder("a", since=9.0), holder("b")
-    claiming = LeaseState(me, "home", run="r", phase=LeasePhase.CLAIMING, epoch=2, connected=True, served=1)
-    claiming = replace(
-        claiming, log=LeaseLog(claiming.message("claimed", 5), 5, 1.0, live=True), sent={6: 1.0}
+    claim = Claim(served=1)
+    confirming = LeaseState(
+        me, "home", run="r", phase=Confirming(claim, sent={6: 1.0}, next_at=2.0), epoch=2, connected=True
     )
+    confirming = replace(confirming, log=LeaseLog(confirming.message("claimed", 5), 5, 1.0, live=True))
     held = LeaseState(other, "home", run="r", epoch=1).message("held", 6)
-    looking, (said,) = machine.step(claiming, Heard(held), 1.1)
-    assert looking.phase is LeasePhase.LOOKING
+    looking, (said,) = machine.step(confirming, Heard(held), 1.1)
+    assert isinstance(looking.phase, Looking)
     assert (said.state, said.epoch, said.beat, said.newest_served) == ("claimed", 2, 6, 1)
-    assert machine.step(replace(claiming, sent={}), Heard(held), 1.1)[1] == []
+    settling = replace(confirming, phase=Settling(claim, until=2.0))
+    assert machine.step(settling, Heard(held), 1.1)[1] == []
 
 
 def test_only_a_holder_names_a_standby() -> None:
@@ -180,11 +183,11 @@ def test_a_folder_whose_run_went_on_elsewhere_is_refused(broker: Broker) -> None
     old = broker.add("old")
     old.state = replace(old.state, run="run-1")
     broker.run(2)
-    assert (old.state.phase, old.state.behind) == (LeasePhase.TAKEN, True)
+    assert taken(old).behind
     new = broker.add("new")
     new.state = replace(new.state, run="run-2")
     broker.run(2)
-    assert new.state.phase is LeasePhase.HELD
+    assert isinstance(new.state.phase, Held)
 
 
 def test_nobody_follows_in_a_run_that_is_over(broker: Broker) -> None:
@@ -223,7 +226,7 @@ def test_a_claim_of_a_holder_that_was_restarted_leaves_other_folders_old(broker:
     again = broker.add("again")
     again.state = replace(again.state, me=holder("again", host="a"), run="run-1")
     broker.run(20)
-    assert (again.state.phase, again.state.behind) == (LeasePhase.TAKEN, True)
+    assert taken(again).behind
 
 
 def test_whoever_holds_knows_that_others_know(broker: Broker) -> None:
@@ -254,7 +257,7 @@ def test_a_restored_folder_waits_for_the_old_server_and_makes_its_folder_an_old_
     first = broker.add("restored")
     first.state = replace(first.state, run="run-1", first_epoch=1001)
     broker.run(10)
-    assert (first.state.phase, first.state.behind) == (LeasePhase.TAKEN, False)
+    assert not taken(first).behind
     broker.kill("old")
     second = broker.add("again")
     second.state = replace(second.state, run="run-1", first_epoch=1001)
@@ -264,4 +267,4 @@ def test_a_restored_folder_waits_for_the_old_server_and_makes_its_folder_an_old_
     back = broker.add("back", host="old")
     back.state = replace(back.state, run="run-1", first_epoch=1)
     broker.run(20)
-    assert (back.state.phase, back.state.behind) == (LeasePhase.TAKEN, True)
+    assert taken(back).behind

@@ -1,0 +1,64 @@
+"""What a message on the topic means to a server, whatever its phase."""
+
+from dataclasses import dataclass, replace
+
+from edge_server.transport.lease.phases import ClaimStep, Held
+from edge_server.transport.lease.state import Heard, LeaseState
+from schemas.messages import Lease
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """A message that was heard: whether it is the server's `own`, whether it `counts`, whether `retained`."""
+
+    lease: Lease
+    own: bool
+    counts: bool
+    retained: bool
+
+    def is_own(self, state: str) -> bool:
+        """Whether this is a message of the server itself in this state."""
+        return self.own and self.lease.state == state
+
+
+def hear(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Hearing]:
+    """Write a message that counts into the log."""
+    lease, retained = heard.lease, heard.retained
+    own = state.is_own(lease)
+    # Devices obey the newest epoch: its holder does not yield to an older one.
+    older = isinstance(state.phase, Held) and lease.epoch < state.epoch
+    counts = state.log.counts(lease, retained=retained) and not older
+    log = state.log
+    if counts and not (retained and _is_mere_answer(state, lease)):
+        log = log.hear(lease, now, retained=retained)
+    return replace(state, log=log, cut_off=state.cut_off and own), Hearing(lease, own, counts, retained)
+
+
+def goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:
+    """Whether another has the lease, or has had it since, by this message.
+
+    It counts; or, where the broker has forgotten what was before or this server was cut off, its epoch is
+    newer, or it came first.
+    """
+    if lease.state == "claimed":
+        return counts
+    if lease.state == "held":
+        return counts or (lease.epoch, -lease.holder.since) > (state.epoch, -state.me.since)
+    return lease.epoch > state.epoch
+
+
+def _is_mere_answer(state: LeaseState, lease: Lease) -> bool:
+    """Whether a retained message only answers a `ReadBack`: it is no later one. During a claim none is."""
+    if state.reading is None:
+        return False
+    return isinstance(state.phase, ClaimStep) or _is_same(state.log.last, lease)
+
+
+def _is_same(known: Lease | None, lease: Lease) -> bool:
+    if known is None:
+        return False
+    return (known.holder.instance, known.state, known.beat) == (
+        lease.holder.instance,
+        lease.state,
+        lease.beat,
+    )

@@ -1,0 +1,131 @@
+"""Looking: the server listens for a holder, and claims the lease once nobody has it.
+
+    -> Claiming   nobody has the lease: `_claim`
+    -> Taken      its holder lives: `_give_way`; or the run went on in another folder: `_stay_behind`
+
+What the broker retains is read before a claim, unless the holder has given the lease back or is known dead.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from edge_server.transport.lease.hearing import Hearing
+from edge_server.transport.lease.phases import Claim, Claiming, Looking, Taken
+from edge_server.transport.lease.reading import has_read, read_back, stop_reading, take_answer
+from edge_server.transport.lease.state import (
+    FORGOTTEN_S,
+    GRACE_S,
+    LOOK_S,
+    RENEW_S,
+    SILENCE_S,
+    LeaseState,
+    Step,
+)
+from schemas.messages import Lease
+
+Vacancy = Literal["left", "silent"] | None
+"""Why nobody holds the lease; None if somebody may."""
+
+
+def heard(state: LeaseState, looking: Looking, hearing: Hearing, now: float) -> Step:
+    """Count the renewals of a living holder."""
+    if hearing.retained:
+        return take_answer(state, now), []
+    if hearing.own or hearing.lease.state != "held":
+        return state, []
+    # What the broker had retained was older than a renewal that does not count.
+    log = state.log if hearing.counts else state.log.based_on(hearing.lease, now)
+    return replace(state, log=log, phase=replace(looking, beats=looking.beats + 1)), []
+
+
+def ticked(state: LeaseState, looking: Looking, now: float, alive: bool | None) -> Step:
+    """Judge by the last message, once the broker has had the time to send what it retains."""
+    last = state.log.last
+    if now < looking.since + LOOK_S:
+        return state, []
+    if last is None:
+        return _find_nobody(state, looking, now)
+    if state.is_own(last) and (state.cut_off or not state.follows):
+        return _claim(state, looking, now)
+    vacancy = _vacancy(state, looking, last, now, alive)
+    if state.follows:
+        return _follow(state, looking, last, vacancy, now)
+    if vacancy is None:
+        return _wait(state, looking, last, alive), []
+    return _compete(state, looking, last, vacancy, now)
+
+
+def _find_nobody(state: LeaseState, looking: Looking, now: float) -> Step:
+    """Claim, unless the broker may have forgotten a holder."""
+    forgotten = state.had_standby and now < looking.since + FORGOTTEN_S
+    return (state, []) if state.follows or forgotten else _claim(state, looking, now)
+
+
+def _vacancy(state: LeaseState, looking: Looking, last: Lease, now: float, alive: bool | None) -> Vacancy:
+    """Given back or its process gone: "left"; nothing heard for too long: "silent"; held: None."""
+    if last.state in ("free", "over") or alive is False:
+        return "left"
+    patience_s = GRACE_S if state.follows and last.state == "lost" else SILENCE_S
+    return "silent" if now >= max(state.log.heard_at, looking.since) + patience_s else None
+
+
+def _follow(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
+    """Claim as the standby that the holder has named, unless the run is over."""
+    if vacancy is not None and state.may_follow and last.state != "over":
+        return _claim_when_read(state, looking, vacancy, now)
+    return stop_reading(state), []
+
+
+def _compete(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
+    """Claim as a server that starts, unless its folder is an old one."""
+    if _is_behind(state, last):
+        return _stay_behind(state, last), []
+    return _claim_when_read(state, looking, vacancy, now)
+
+
+def _wait(state: LeaseState, looking: Looking, last: Lease, alive: bool | None) -> LeaseState:
+    """Give way to a holder that lives: its process runs on this machine, or it was heard from elsewhere."""
+    lives = looking.beats > 0 if alive is None else alive
+    return _give_way(stop_reading(state), last) if lives else stop_reading(state)
+
+
+def _is_behind(state: LeaseState, last: Lease) -> bool:
+    """Whether another folder has a later state of the run."""
+    same_run = state.run is not None and state.run == last.run
+    return same_run and last.newest_served > state.first_epoch and not last.holder.is_of(state.me)
+
+
+def _claim_when_read(state: LeaseState, looking: Looking, vacancy: Vacancy, now: float) -> Step:
+    if vacancy == "left" or has_read(state, now):
+        return _claim(state, looking, now)
+    return read_back(state, now)
+
+
+def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
+    last = state.log.last
+    left = last is None or (state.log.live and last.state in ("free", "over"))
+    served = None if last is None else last.newest_served
+    claim = Claim(contestable=not left, served=served, beats=looking.beats)
+    claiming = replace(
+        stop_reading(state),
+        epoch=_next_epoch(state),
+        synced="",
+        phase=Claiming(claim, since=now, next_at=now + RENEW_S),
+    )
+    return claiming, [claiming.message("claimed", state.log.beat + 1, served=served)]
+
+
+def _next_epoch(state: LeaseState) -> int:
+    """A later epoch than the last one, unless that is of the same folder."""
+    last = state.log.last
+    if last is None:
+        return state.first_epoch
+    return max(state.first_epoch, last.epoch + (0 if last.holder.is_of(state.me) else 1))
+
+
+def _give_way(state: LeaseState, last: Lease) -> LeaseState:
+    return replace(state, phase=Taken(last))
+
+
+def _stay_behind(state: LeaseState, last: Lease) -> LeaseState:
+    return replace(state, phase=Taken(last, behind=True))

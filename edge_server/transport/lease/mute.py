@@ -1,0 +1,27 @@
+"""Mute: the broker passes nothing on, so that no server can hold the lease; claims are repeated.
+
+-> Looking    something is heard: `heard`
+"""
+
+from dataclasses import replace
+
+from edge_server.transport.lease import looking
+from edge_server.transport.lease.hearing import Hearing
+from edge_server.transport.lease.phases import Looking, Mute
+from edge_server.transport.lease.state import MUTE_S, LeaseState, Step
+
+
+def heard(state: LeaseState, hearing: Hearing, now: float) -> Step:
+    """The broker passes the topic on: it had lost the claim."""
+    if hearing.retained:
+        return state, []
+    began = Looking(now)
+    return looking.heard(replace(state, phase=began), began, hearing, now)
+
+
+def ticked(state: LeaseState, mute: Mute, now: float) -> Step:
+    """Repeat the claim when it is due."""
+    if now < mute.next_at:
+        return state, []
+    claim = state.message("claimed", state.log.beat + 1, served=mute.served)
+    return replace(state, phase=replace(mute, next_at=now + MUTE_S)), [claim]
