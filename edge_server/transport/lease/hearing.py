@@ -22,7 +22,7 @@ class Hearing:
 
 
 def hear(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Hearing]:
-    """Write a message that counts into the log."""
+    """Take a message that counts into the log."""
     lease, retained = heard.lease, heard.retained
     own = state.is_own(lease)
     # Devices obey the newest epoch: its holder does not yield to an older one.

@@ -1,14 +1,16 @@
 """Obtaining and keeping the lease of a federation, as a pure state machine.
 
     Looking --> Claiming --> Settling --> Verifying --> Confirming --> Held --> Lost
-     |   ^       |    |          |                       ^
-     |   |       |    v          +-----------------------+
-     |   |       |   Mute --> Looking
-     |   +-------+-- from each step of the claim
-     +-> Taken
+       |            |            |                          ^
+       |            |            +--------------------------+
+       v            v
+     Taken        Mute --> Looking
 
-Each phase is a value in `phases`. Its arrows are functions in the module of the phase: `looking`, `claiming`
-(all four steps of a claim), `holding` and `mute`. Taken and Lost are final.
+The four steps of a claim, Claiming to Confirming, also lead back to Looking: if another server goes before,
+or the connection ends. Taken and Lost are final.
+
+Each phase is a value of `phases`; each arrow is a function that `looking`, `claiming` (all steps of a claim),
+`holding` and `mute` list in their docstrings.
 
 A claim that counts is followed by renewals every `RENEW_S`; with the first one that it hears back a server
 holds the lease, so everyone else knows that it may have served. Each renewal that it hears back gives it
@@ -28,7 +30,18 @@ from dataclasses import replace
 
 from edge_server.transport.lease import claiming, holding, looking, mute
 from edge_server.transport.lease.hearing import Hearing, hear
-from edge_server.transport.lease.phases import Held, Looking, Lost, Mute, Phase, Taken
+from edge_server.transport.lease.phases import (
+    Claiming,
+    Confirming,
+    Held,
+    Looking,
+    Lost,
+    Mute,
+    Phase,
+    Settling,
+    Taken,
+    Verifying,
+)
 from edge_server.transport.lease.reading import expect_answer
 from edge_server.transport.lease.state import (
     LOOK_S,
@@ -79,7 +92,7 @@ def _heard(state: LeaseState, hearing: Hearing, now: float) -> Step:
             return mute.heard(state, hearing, now)
         case Taken() | Lost():
             return state, []
-        case phase:
+        case Claiming() | Settling() | Verifying() | Confirming() as phase:
             return claiming.heard(state, phase, hearing, now)
 
 
@@ -93,12 +106,12 @@ def _ticked(state: LeaseState, now: float, alive: bool | None) -> Step:
             return mute.ticked(state, phase, now)
         case Taken() | Lost():
             return state, []
-        case phase:
+        case Claiming() | Settling() | Verifying() | Confirming() as phase:
             return claiming.ticked(state, phase, now)
 
 
 def _connected(state: LeaseState, now: float) -> LeaseState:
-    """A new connection begins: what the broker retains comes first."""
+    """The broker sends what it retains first; no claim has outlived the last connection."""
     phase: Phase = state.phase
     match phase:
         case Looking():
@@ -109,12 +122,12 @@ def _connected(state: LeaseState, now: float) -> LeaseState:
 
 
 def _disconnected(state: LeaseState, now: float) -> LeaseState:
-    """No renewal comes back any more."""
+    """Of what was sent nothing comes back any more."""
     cut = replace(state, connected=False)
     match state.phase:
         case Held() as phase:
             return replace(cut, phase=replace(phase, sent={}))
         case Looking() | Mute() | Taken() | Lost():
             return cut
-        case phase:
+        case Claiming() | Settling() | Verifying() | Confirming() as phase:
             return claiming.cut_off(cut, phase, now)
