@@ -41,14 +41,16 @@ def heard(state: LeaseState, phase: ClaimStep, hearing: Hearing, now: float) -> 
     if not hearing.own and _must_yield(state, phase, hearing):
         return _yield(state, phase, hearing.lease, now)
     match phase:
+        case Claiming() if hearing.is_own("claimed") and hearing.counts:
+            return _settle(state, phase, now), []
         case Claiming() if hearing.is_own("claimed"):
-            came_back = _settle if hearing.counts else _look_again
-            return came_back(state, phase, now), []
-        case Confirming() if hearing.is_own("held"):
-            return _hold(state, phase, hearing), []
+            return _look_again(state, phase, now), []
         case Verifying() if hearing.retained and not hearing.is_own("held"):
             return take_answer(state, now), []
+        case Confirming() if hearing.is_own("held"):
+            return _hold(state, phase, hearing), []
         case Confirming() if hearing.retained and state.reading is not None:
+            # The broker retains another message than the last renewal.
             return replace(state, phase=replace(phase, next_at=now)), []
     return state, []
 
@@ -109,6 +111,7 @@ def _confirm(state: LeaseState, claim: Claim, now: float) -> Step:
 
 
 def _hold(state: LeaseState, confirming: Confirming, hearing: Hearing) -> LeaseState:
+    """The first renewal of this claim that comes back gives the lease."""
     beat = hearing.lease.beat
     if not hearing.counts or beat not in confirming.sent:
         return state
