@@ -358,7 +358,7 @@ class Watch:
                 parts = {part.device: str(part.status) for part in federation.participants.values()}
                 words.append(f"{name} in round {federation.round}, {federation.phase}, {parts}")
             elif getattr(process, "keeper", None) is not None:
-                words.append(f"{name} is {process.keeper.state.phase}")
+                words.append(f"{name} is {type(process.keeper.state.phase).__name__.lower()}")
             elif hasattr(process, "gateway"):
                 gateway = process.gateway.gateway
                 there = "" if gateway.linked else ", not connected"
