@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.exporter import look_up_operators_once
+from tests.forked.child import UNSYNCED
+from tests.forked.connection import ADDRESS, start_server
+from tests.forked.fork_servers import fork_fork_servers
 
 # Must be set before torch is imported. With networks this small a second thread costs more than it saves,
 # ten times as much on a busy machine.
@@ -25,6 +28,18 @@ sys.dont_write_bytecode = False
 # No test cuts the power of this machine, and a killed process loses nothing that it has written. A sync takes
 # 0.4 ms of processor time and several to wait for; tests that let a sync fail replace this function.
 os.fsync = lambda descriptor: None
+os.environ[UNSYNCED] = "1"
+FORKED = f"popen//python={sys.executable} -I -S {Path(__file__).parent / 'forked' / 'python.py'}"
+"""A process of pytest-xdist that is forked from the one that has imported torch."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fork the processes of pytest-xdist, and what they start, from one process that has imported torch."""
+    fork_fork_servers()
+    if getattr(config.option, "tx", None) and not hasattr(config, "workerinput"):
+        os.environ[ADDRESS] = start_server()
+        config.option.tx = [FORKED if spec == "popen" else spec for spec in config.option.tx]
+
 
 LONG = (
     "tests/chaos/test_chaos",

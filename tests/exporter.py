@@ -14,6 +14,8 @@ def look_up_operators_once() -> None:
 
     Torch imports its exporter, which takes a second, with the first graph.
     """
+    if any(isinstance(finder, _ChangesAfterImport) for finder in sys.meta_path):
+        return
     for name, change in CHANGES.items():
         if name in sys.modules:
             change(sys.modules[name])

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import median
 
 from tests.chaos.disturbed_run import WEIGHTS, DisturbedRun, Outcome
-from tests.chaos.fork_server import ForkServer
 
 
 @dataclass
@@ -49,29 +48,23 @@ def campaign(
     folder: Path, *, failures: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
 ) -> Report:
     """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds."""
-    fork_server, report = ForkServer(), Report()
-    try:
-        undisturbed = DisturbedRun(
-            folder / "undisturbed", fork_server, rounds=rounds, failures=0, seed=seed
+    report = Report()
+    undisturbed = DisturbedRun(folder / "undisturbed", rounds=rounds, failures=0, seed=seed).run()
+    say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
+    while report.failures < failures:
+        number = report.runs + 1
+        outcome = DisturbedRun(
+            folder / f"run-{number}",
+            rounds=rounds,
+            failures=min(per_run, failures - report.failures),
+            seed=seed + number,
+            persistent=number % 2 == 0,
         ).run()
-        say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
-        while report.failures < failures:
-            number = report.runs + 1
-            outcome = DisturbedRun(
-                folder / f"run-{number}",
-                fork_server,
-                rounds=rounds,
-                failures=min(per_run, failures - report.failures),
-                seed=seed + number,
-                persistent=number % 2 == 0,
-            ).run()
-            report.add(outcome, undisturbed)
-            say(
-                f"run {number}: {outcome.failures} failures, {report.failures} of {failures}; "
-                f"lost {report.lost}, doubled {report.doubled}, other models {report.different}"
-            )
-            if not report.different:
-                shutil.rmtree(folder / f"run-{number}")
-    finally:
-        fork_server.close()
+        report.add(outcome, undisturbed)
+        say(
+            f"run {number}: {outcome.failures} failures, {report.failures} of {failures}; "
+            f"lost {report.lost}, doubled {report.doubled}, other models {report.different}"
+        )
+        if not report.different:
+            shutil.rmtree(folder / f"run-{number}")
     return report

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_server.storage.journal_reader import JournalReader
-from tests.chaos.fork_server import ForkServer
 from tests.chaos.observer import SERVER, BrokerObserver
 from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, Processes
 
@@ -52,7 +51,6 @@ class DisturbedRun:
     def __init__(
         self,
         folder: Path,
-        fork_server: ForkServer,
         *,
         rounds: int,
         failures: int,
@@ -61,7 +59,7 @@ class DisturbedRun:
     ) -> None:
         self._random = random.Random(seed)
         self._failures, self._rounds = failures, rounds
-        self._processes = Processes(folder, fork_server, rounds=rounds, persistent=persistent)
+        self._processes = Processes(folder, rounds=rounds, persistent=persistent)
         self._observer = BrokerObserver(self._processes.port, FEDERATION)
         self._injected: list[Failure] = []
         self._pending: list[Failure] = []

@@ -15,6 +15,7 @@ class Links:
     def __init__(self, broker_port: int) -> None:
         self._broker_port = broker_port
         self._loop = asyncio.new_event_loop()
+        self._servers: list[asyncio.Server] = []
         self._open: dict[str, set[asyncio.StreamWriter]] = {}
         self._flowing: dict[str, asyncio.Event] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
@@ -38,8 +39,10 @@ class Links:
 
     def close(self) -> None:
         """End all relays."""
+        self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=30)
@@ -51,6 +54,7 @@ class Links:
         server = await asyncio.start_server(
             lambda reader, writer: self._relay(device, reader, writer), HOST, 0
         )
+        self._servers.append(server)
         port: int = server.sockets[0].getsockname()[1]
         return port
 
@@ -60,6 +64,16 @@ class Links:
     async def _cut(self, device: str) -> None:
         for writer in list(self._open[device]):
             writer.transport.abort()
+
+    async def _end(self) -> None:
+        for server in self._servers:
+            server.close()
+        for device in self._open:
+            await self._cut(device)
+        relays = asyncio.all_tasks() - {asyncio.current_task()}
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
     async def _relay(self, device: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -10,7 +9,6 @@ import time
 from pathlib import Path
 
 from edge_server.transport.broker.launch import find_mosquitto
-from tests.chaos.fork_server import ForkServer
 from tests.chaos.links import Links
 from tests.forked import ForkedCommand, start_forked
 
@@ -34,13 +32,11 @@ log_dest file {directory}/broker.log
 class Processes:
     """All processes of one run; `persistent`: the broker stores its state on disk."""
 
-    def __init__(
-        self, folder: Path, fork_server: ForkServer, *, rounds: int, persistent: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, *, rounds: int, persistent: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.run = folder, folder / "run"
         self.port = _free_port()
-        self._fork_server, self._rounds = fork_server, rounds
+        self._rounds = rounds
         self._configure_broker(persistent)
         self.broker = self._spawn_broker()
         self.links = Links(self.port)
@@ -80,7 +76,7 @@ class Processes:
 
     def kill_device(self, device: str) -> float:
         """SIGKILL a device and start it again; returns the moment of the start."""
-        _end(self.devices[device])
+        end(self.devices[device])
         moment = time.monotonic()
         self.devices[device] = self._spawn_device(device)
         return moment
@@ -110,8 +106,8 @@ class Processes:
 
     def close(self) -> None:
         """End the remaining processes."""
-        for pid in self.devices.values():
-            _end(pid)
+        for device in self.devices.values():
+            end(device)
         for process in (self.server, self.broker):
             process.kill()
             process.wait()
@@ -164,7 +160,7 @@ class Processes:
         words = [*self.run_words(), "--broker", f"mqtt://127.0.0.1:{self.port}", "--out", str(self.run)]
         return start_forked("edge-server", *words, "--format", "json", log=self.folder / "server.log")
 
-    def _spawn_device(self, device: str) -> int:
+    def _spawn_device(self, device: str) -> ForkedCommand:
         number = DEVICES.index(device)
         words = {
             "--broker": f"mqtt://127.0.0.1:{self.ports[device]}",
@@ -177,20 +173,17 @@ class Processes:
             "--threads": 1,
             "--state-dir": self.folder / device,
         }
-        argv = ["run", *(str(word) for pair in words.items() for word in pair)]
-        return self._fork_server.device(argv, self.folder / f"{device}.log")
+        options = (word for pair in words.items() for word in pair)
+        return start_forked("edge-client", "run", *options, log=self.folder / f"{device}.log")
 
     def _end_of_log(self, log: str) -> str:
         return (self.folder / log).read_text(errors="replace")[-3000:]
 
 
-def _end(pid: int) -> None:
-    """SIGKILL a device and wait for its end by pidfd, since it is the fork server's child."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-        descriptor = os.pidfd_open(pid)
-        select.select([descriptor], [], [], DEADLINE_S)
-        os.close(descriptor)
+def end(process: ForkedCommand) -> None:
+    """SIGKILL a process and wait for its end."""
+    process.kill()
+    process.wait(DEADLINE_S)
 
 
 def _free_port() -> int:

@@ -1,24 +1,23 @@
 """A server and its standby, as processes that take each other for processes of another machine."""
 
 import contextlib
-import os
-import select
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.fork_server import ForkServer
-from tests.chaos.processes import DEADLINE_S, FEDERATION, Processes
+from tests.chaos.processes import DEADLINE_S, FEDERATION, Processes, end
+from tests.forked import ForkedCommand, start_forked
 
 
 @dataclass(frozen=True)
 class ServerProcess:
     """A process of `edge-server`, its run folder, its log, the name of its relay."""
 
-    pid: int
+    process: ForkedCommand
     folder: Path
     log: Path
     link: str
@@ -32,40 +31,31 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._signal(signal.SIGKILL)
+        self.process.kill()
 
     def stop(self) -> None:
         """SIGSTOP."""
-        self._signal(signal.SIGSTOP)
+        self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
 
     def ended(self, timeout_s: float) -> bool:
         """Whether it has ended; waits up to `timeout_s` seconds."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            return bool(select.select([descriptor], [], [], timeout_s)[0])
-        finally:
-            os.close(descriptor)
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        return self.process.returncode is not None
 
 
 class TwoServers(Processes):
     """Broker, devices, an active server and a standby; each server has a run folder of its own."""
 
-    def __init__(self, folder: Path, fork_server: ForkServer, *, rounds: int) -> None:
-        super().__init__(folder, fork_server, rounds=rounds, persistent=True)
+    def __init__(self, folder: Path, *, rounds: int) -> None:
+        super().__init__(folder, rounds=rounds, persistent=True)
         self._count = 0
         self._servers: list[ServerProcess] = []
-        self.devices: dict[str, int] = {}
+        self.devices: dict[str, ForkedCommand] = {}
 
     def start_active(self) -> None:
         """Start the first server."""
@@ -103,11 +93,8 @@ class TwoServers(Processes):
 
     def close(self) -> None:
         """End the remaining processes."""
-        for server in self._servers:
-            server.kill()
-        for pid in self.devices.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for process in (*(server.process for server in self._servers), *self.devices.values()):
+            end(process)
         self.broker.kill()
         self.broker.wait()
         self.links.close()
@@ -120,7 +107,8 @@ class TwoServers(Processes):
         name = f"server-{self._count}"
         log, port = self.folder / f"{name}.log", self.links.port(name)
         argv = [*words, "--broker", f"mqtt://127.0.0.1:{port}", "--format", "json", "--log-level", "info"]
-        server = ServerProcess(self._fork_server.server(argv, log), self.folder / name, log, name)
+        process = start_forked("edge-server", *argv, log=log, own_pids=True)
+        server = ServerProcess(process, self.folder / name, log, name)
         self._servers.append(server)
         return server
 

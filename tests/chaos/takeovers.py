@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_server.storage.journal_reader import ClosedRound, JournalReader
-from tests.chaos.fork_server import ForkServer
 from tests.chaos.observer import SERVER, BrokerObserver
 from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION
 from tests.chaos.servers import ServerProcess, TwoServers, await_true
@@ -45,11 +44,9 @@ class TakeoverOutcome:
 class TakeoverRun:
     """Runs a federation, and makes `failures` of its active servers fail, one after the other."""
 
-    def __init__(
-        self, folder: Path, fork_server: ForkServer, *, rounds: int, failures: int, seed: int
-    ) -> None:
+    def __init__(self, folder: Path, *, rounds: int, failures: int, seed: int) -> None:
         self._random, self._rounds, self._failures = random.Random(seed), rounds, failures
-        self._servers = TwoServers(folder, fork_server, rounds=rounds)
+        self._servers = TwoServers(folder, rounds=rounds)
         self._observer = BrokerObserver(self._servers.port, FEDERATION)
         self._seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
 
@@ -172,22 +169,17 @@ def takeovers(
 ) -> TakeoverReport:
     """Let `failures` active servers fail, at most `per_run` in each run of `rounds` rounds."""
     assert len(DEVICES) == 10
-    fork_server, report = ForkServer(servers=True), TakeoverReport()
-    try:
-        undisturbed = TakeoverRun(folder / "0", fork_server, rounds=rounds, failures=0, seed=seed).run()
-        say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
-        while report.takeovers < failures:
-            number = report.runs + 1
-            left = min(per_run, failures - report.takeovers)
-            run = TakeoverRun(
-                folder / str(number), fork_server, rounds=rounds, failures=left, seed=seed + number
-            )
-            report.add(run.run(), undisturbed)
-            say(
-                f"run {number}: {report.takeovers} of {failures} takeovers; lost {report.lost}, "
-                f"doubled {report.doubled}, forked {report.forked}, other models {report.different}, "
-                f"late {report.late}"
-            )
-    finally:
-        fork_server.close()
+    report = TakeoverReport()
+    undisturbed = TakeoverRun(folder / "0", rounds=rounds, failures=0, seed=seed).run()
+    say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
+    while report.takeovers < failures:
+        number = report.runs + 1
+        left = min(per_run, failures - report.takeovers)
+        run = TakeoverRun(folder / str(number), rounds=rounds, failures=left, seed=seed + number)
+        report.add(run.run(), undisturbed)
+        say(
+            f"run {number}: {report.takeovers} of {failures} takeovers; lost {report.lost}, "
+            f"doubled {report.doubled}, forked {report.forked}, other models {report.different}, "
+            f"late {report.late}"
+        )
     return report

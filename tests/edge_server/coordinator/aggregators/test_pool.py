@@ -19,7 +19,7 @@ from edge_server.storage.records import RoundRecord
 from schemas.errors import EdgeError
 from schemas.messages import TrainTask, Update
 from schemas.values import Reason
-from tests.forked_workers import forked
+from tests.forked.workers import forked
 from tests.integration.bench import Bench
 
 __all__ = ["forked"]

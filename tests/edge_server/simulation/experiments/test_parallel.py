@@ -28,7 +28,7 @@ from tests.edge_server.simulation.experiments.made_up import (
     plan,
     trains,
 )
-from tests.forked_workers import forked
+from tests.forked.workers import forked
 from tests.slow import mark_slow
 
 __all__ = ["forked"]

@@ -1,4 +1,4 @@
-"""Processes that start fast, for tests of what runs in them and not of their start."""
+"""Processes of `multiprocessing` that start fast, for tests of what runs in them and not of their start."""
 
 import multiprocessing
 

@@ -1,0 +1,73 @@
+"""This process's connection to the one from which others are forked.
+
+All pytest processes share that one. A program without pytest, and pytest without xdist, starts its own with
+the first process that it needs.
+"""
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tests.forked.request import Request
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = "EDGE_TESTS_FORKED_FROM"
+"""Environment variable with the socket of a process from which others are forked."""
+
+
+class Connection:
+    """A connection: processes that were started through it are killed when it closes."""
+
+    def __init__(self, address: str) -> None:
+        self._lock = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(address)
+
+    def start(self, request: Request, descriptors: Mapping[int, int], ended: int) -> int:
+        """Start a process and return its id; its exit code is written to `ended`.
+
+        `descriptors` has the numbers that descriptors of this process have in the new one.
+        """
+        with self._lock:
+            socket.send_fds(self._socket, [request.to_bytes(descriptors)], [ended, *descriptors.values()])
+            return int(self._socket.recv(32))
+
+
+@cache
+def connection() -> Connection:
+    """This process's connection; starts the other process if there is none."""
+    return Connection(os.environ.get(ADDRESS) or start_server())
+
+
+def start_server() -> str:
+    """Start the process from which others are forked; it ends, and they with it, when this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="edge-forked-")
+    address = f"{folder.name}/socket"
+    lifeline, ours = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen(128)
+        code = f"from tests.forked.server import serve; serve({listener.fileno()}, {lifeline})"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            pass_fds=[listener.fileno(), lifeline],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    os.close(lifeline)
+    atexit.register(_end, ours, process, folder)
+    return address
+
+
+def _end(ours: int, process: subprocess.Popen[bytes], folder: "tempfile.TemporaryDirectory[str]") -> None:
+    os.close(ours)
+    process.wait()
+    folder.cleanup()
