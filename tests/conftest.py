@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fork the processes of pytest-xdist, and what they start, from one process that has imported torch."""
     fork_fork_servers()
     if getattr(config.option, "tx", None) and not hasattr(config, "workerinput"):
-        os.environ[ADDRESS] = start_server()
+        os.environ[ADDRESS] = start_server(draws=True)
         config.option.tx = [FORKED if spec == "popen" else spec for spec in config.option.tx]
 
 

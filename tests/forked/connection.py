@@ -46,7 +46,7 @@ def connection() -> Connection:
     return Connection(os.environ.get(ADDRESS) or start_server())
 
 
-def start_server() -> str:
+def start_server(*, draws: bool = False) -> str:
     """Start the process from which others are forked; it ends, and they with it, when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="edge-forked-")
     address = f"{folder.name}/socket"
@@ -54,7 +54,7 @@ def start_server() -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(128)
-        code = f"from tests.forked.server import serve; serve({listener.fileno()}, {lifeline})"
+        code = f"from tests.forked.server import serve; serve({listener.fileno()}, {lifeline}, {draws=})"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=ROOT,

@@ -2,29 +2,19 @@
 
 import contextlib
 import ctypes
-import gc
 import os
 import select
 import signal
 import socket
 from dataclasses import dataclass
-from importlib import import_module
 
-from tests.exporter import look_up_operators_once
 from tests.forked.child import become
+from tests.forked.preparation import prepare
 from tests.forked.request import Request
 
 MOST_BYTES = 1 << 18
 """A request has all environment variables."""
 MOST_DESCRIPTORS = 16
-IMPORTED = (
-    "edge_client.agent.agent",
-    "edge_client.agent.task_runner",
-    "edge_client.cli.commands.run",
-    "edge_client.training.torch_trainer",
-    "edge_server.cli.main",
-)
-"""What devices and servers import as they start or train, beside what a standby imports."""
 CLONE_NEWPID = 0x20000000
 
 
@@ -38,11 +28,14 @@ class Child:
     ends_with_caller: bool
 
 
-def serve(listener: int, lifeline: int) -> None:
-    """Fork a process for each request until the other end of `lifeline` is closed."""
+def serve(listener: int, lifeline: int, *, draws: bool) -> None:
+    """Fork a process for each request until the other end of `lifeline` is closed.
+
+    With `draws` children that draw graphs are quicker, and the first one starts later.
+    """
     # Ctrl-C reaches this process too, and is a matter of those that ask.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_all()
+    prepare(draws=draws)
     _Server(socket.socket(fileno=listener), lifeline).run()
 
 
@@ -133,14 +126,3 @@ def _share_pids_again() -> None:
         ctypes.CDLL(None).setns(descriptor, CLONE_NEWPID)
     finally:
         os.close(descriptor)
-
-
-def _import_all() -> None:
-    for name in IMPORTED:
-        import_module(name)
-    from edge_server.coordinator.standby import preload
-
-    preload()
-    look_up_operators_once()
-    gc.collect()
-    gc.freeze()

@@ -1,0 +1,61 @@
+"""What the process from which others are forked does once for all of them."""
+
+import contextlib
+import gc
+import pkgutil
+from importlib import import_module
+
+from tests.exporter import look_up_operators_once
+
+IMPORTED = ("pytest", "xdist.remote", "pytest_timeout", "hypothesis.stateful", "_hypothesis_pytestplugin")
+"""What pytest's processes import, beside the packages."""
+NOT_IMPORTED = ("edge_client.training.flower", "edge_server.simulation.ray_engine")
+"""Modules whose libraries take seconds to import, which few tests need."""
+
+
+def prepare(*, draws: bool) -> None:
+    """Import the packages, and what pytest imports; `draws`: also what torch imports for its first graph."""
+    for package in ("schemas", "edge_client", "edge_server"):
+        _import_modules(package)
+    with contextlib.suppress(ImportError):
+        for name in IMPORTED:
+            import_module(name)
+    look_up_operators_once()
+    if draws:
+        _draw()
+    _build_models()
+    gc.collect()
+    gc.freeze()
+
+
+def _import_modules(package: str) -> None:
+    found = pkgutil.walk_packages(import_module(package).__path__, f"{package}.", onerror=lambda name: None)
+    for module in found:
+        if not module.name.startswith(NOT_IMPORTED) and not module.name.endswith("__main__"):
+            # Some need a library that is not installed.
+            with contextlib.suppress(ImportError):
+                import_module(module.name)
+
+
+def _draw() -> None:
+    """Draw a small network and a training step of it: torch's first graph takes three seconds longer."""
+    from edge_client.inference.export.graph_export import draw
+    from edge_client.models.build import build_model
+    from edge_client.training.step_graphs.drawing.step import draw_step
+    from schemas.values import ModelSpec
+
+    model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
+    draw(build_model(model), model.input_shape)
+    draw_step(build_model(model), model.input_shape)
+
+
+def _build_models() -> None:
+    """Build the validators of all models, which a process otherwise builds as it first uses them."""
+    from schemas.base import Frozen
+
+    kinds: list[type[Frozen]] = [Frozen]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if not kind.__pydantic_complete__:
+            kind.model_rebuild(raise_errors=False)
