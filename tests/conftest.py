@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Generator
 from itertools import islice
@@ -11,7 +12,7 @@ import pytest
 
 from tests.exporter import look_up_operators_once
 from tests.forked.child import UNSYNCED
-from tests.forked.connection import ADDRESS, start_server
+from tests.forked.connection import forked_python, start_server
 from tests.forked.fork_servers import fork_fork_servers
 
 # Must be set before torch is imported. With networks this small a second thread costs more than it saves,
@@ -29,16 +30,15 @@ sys.dont_write_bytecode = False
 # 0.4 ms of processor time and several to wait for; tests that let a sync fail replace this function.
 os.fsync = lambda descriptor: None
 os.environ[UNSYNCED] = "1"
-FORKED = f"popen//python={sys.executable} -I -S {Path(__file__).parent / 'forked' / 'python.py'}"
-"""A process of pytest-xdist that is forked from the one that has imported torch."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fork the processes of pytest-xdist, and what they start, from one process that has imported torch."""
     fork_fork_servers()
     if getattr(config.option, "tx", None) and not hasattr(config, "workerinput"):
-        os.environ[ADDRESS] = start_server(draws=True)
-        config.option.tx = [FORKED if spec == "popen" else spec for spec in config.option.tx]
+        start_server(draws=True)
+        forked = f"popen//python={shlex.join(forked_python())}"
+        config.option.tx = [forked if spec == "popen" else spec for spec in config.option.tx]
 
 
 LONG = (

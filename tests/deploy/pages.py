@@ -8,20 +8,23 @@ FILE TEXT` waits until the file contains the text.
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.forked import forked_python
+from tests.forked.connection import ADDRESS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "deploy" / "docs"
 DEADLINE_S = 300
 SETUP = """set -euo pipefail
-run() { PYTHONPATH="$ROOT:$PWD" "$PYTHON" -m "$@"; }
+run() { PYTHONPATH="$ROOT:$PWD" $PYTHON -m "$@"; }
 edge-server() { run edge_server.cli.main "$@"; }
 edge-client() { run edge_client.cli.main "$@"; }
-python() { "$PYTHON" "$@"; }
+python() { $PYTHON "$@"; }
 mosquitto() { "$MOSQUITTO" "$@"; }
 wait-for() { timeout 240 sh -c 'until grep -qs "$1" "$0"; do sleep 0.1; done' "$@"; }
 """
@@ -64,13 +67,15 @@ def run_commands(page: Path, folder: Path, mosquitto: str) -> list[str]:
         cwd=folder,
         env={
             "ROOT": str(ROOT),
-            "PYTHON": sys.executable,
+            # Each command is a process of its own, which needs no seconds for its imports.
+            "PYTHON": shlex.join(forked_python()),
             "MOSQUITTO": mosquitto,
             "PATH": "/usr/bin:/bin",
             "HOME": str(folder),
             "COLUMNS": "200",
             "OMP_NUM_THREADS": "1",
             "EDGE_GRAPHS": os.environ["EDGE_GRAPHS"],
+            ADDRESS: os.environ[ADDRESS],
         },
         start_new_session=True,
     )

@@ -2,17 +2,19 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+
+from tests.forked import forked_python
+from tests.forked.connection import ADDRESS
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def script(name: str, *words: str) -> None:
-    command = [sys.executable, str(REPOSITORY / "deploy" / "arm64" / name), *words]
-    kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "EDGE_GRAPHS")}
+    command = [*forked_python(), str(REPOSITORY / "deploy" / "arm64" / name), *words]
+    kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "EDGE_GRAPHS", ADDRESS)}
     variables = {"PYTHONPATH": str(REPOSITORY), **kept}
     subprocess.run(command, check=True, cwd=REPOSITORY, env=variables, timeout=300)
 

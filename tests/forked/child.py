@@ -10,9 +10,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import NoReturn
 
+from tests.forked.interpreter import run_python
 from tests.forked.request import Request
 
 PR_SET_PDEATHSIG = 1
@@ -58,8 +58,6 @@ def _place(descriptors: Mapping[int, int]) -> None:
 
 def _main_of(request: Request) -> Callable[[], int]:
     sys.argv = [request.program, *request.words]
-    if request.program == "python":
-        return lambda: _run_code(request.words)
     from edge_client.cli.main import main as run_client
     from edge_server.cli.main import main as run_server
     from tests.forked.fork_servers import fork_fork_servers
@@ -67,17 +65,10 @@ def _main_of(request: Request) -> Callable[[], int]:
     if not request.own_pids:
         # A fork server would have process ids of another namespace.
         fork_fork_servers()
+    if request.program == "python":
+        return lambda: run_python(request.words)
     main = {"edge-server": run_server, "edge-client": run_client}[request.program]
     return lambda: main(list(request.words))
-
-
-def _run_code(words: tuple[str, ...]) -> int:
-    """Do what `python -c CODE` does."""
-    *_, code = words
-    sys.argv = ["-c"]
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(code, vars(main))
-    return 0
 
 
 def _ended_with(main: Callable[[], int]) -> int:

@@ -43,11 +43,22 @@ class Connection:
 @cache
 def connection() -> Connection:
     """This process's connection; starts the other process if there is none."""
-    return Connection(os.environ.get(ADDRESS) or start_server())
+    return Connection(start_server())
+
+
+def forked_python() -> list[str]:
+    """The words that start a Python process, as `sys.executable` does, with all imports done."""
+    start_server()
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("python.py"))]
 
 
 def start_server(*, draws: bool = False) -> str:
-    """Start the process from which others are forked; it ends, and they with it, when this process ends."""
+    """Start the process from which others are forked, unless there is one; returns its address.
+
+    It ends when this process ends, and its children end with it.
+    """
+    if ADDRESS in os.environ:
+        return os.environ[ADDRESS]
     folder = tempfile.TemporaryDirectory(prefix="edge-forked-")
     address = f"{folder.name}/socket"
     lifeline, ours = os.pipe()
@@ -64,6 +75,7 @@ def start_server(*, draws: bool = False) -> str:
         )
     os.close(lifeline)
     atexit.register(_end, ours, process, folder)
+    os.environ[ADDRESS] = address
     return address
 
 

@@ -5,6 +5,7 @@ import gc
 import pkgutil
 from importlib import import_module
 
+from edge_client.system import plugins
 from tests.exporter import look_up_operators_once
 
 IMPORTED = ("pytest", "xdist.remote", "pytest_timeout", "hypothesis.stateful", "_hypothesis_pytestplugin")
@@ -24,6 +25,8 @@ def prepare(*, draws: bool) -> None:
     if draws:
         _draw()
     _build_models()
+    # A process may have plugins of its own.
+    plugins.plugins.cache_clear()
     gc.collect()
     gc.freeze()
 

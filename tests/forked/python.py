@@ -1,7 +1,7 @@
-"""`python.py -c CODE`: as the interpreter, but forked from the process that has imported everything.
+"""`python.py ...`: as the interpreter with `-c CODE`, `-m MODULE` or a script, but in a forked process.
 
-pytest-xdist starts its processes so. This one only waits for the other; if it is killed, so is the other.
-It is a script without imports of ours, so that it starts fast.
+This process passes signals on and waits for the other; if it is killed, so is the other. It is a script
+without imports of ours, so that it starts fast. pytest-xdist starts its processes with it.
 """
 
 import json
@@ -14,7 +14,6 @@ from pathlib import Path
 
 def main() -> int:
     """Start the process, wait for it, and return its exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.connect(os.environ["EDGE_TESTS_FORKED_FROM"])
     ending, ended = os.pipe()
@@ -24,11 +23,22 @@ def main() -> int:
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
+    passed_on = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     socket.send_fds(server, [json.dumps([request, [0, 1, 2]]).encode()], [ended, 0, 1, 2])
-    server.recv(32)
+    pid = int(server.recv(32))
+    for number in passed_on:
+        signal.signal(number, lambda number, frame: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     for descriptor in (0, 1, ended):
         os.close(descriptor)
-    return abs(int(os.read(ending, 16) or b"9"))
+    code = int(os.read(ending, 16) or b"-9")
+    if code < 0:
+        # Ended by a signal: so does this process.
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

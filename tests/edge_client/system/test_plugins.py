@@ -14,6 +14,7 @@ from edge_server.cli.main import main
 from edge_server.strategy.components import make_component
 from schemas.errors import ConfigError
 from schemas.strategy import Component
+from tests.forked import forked_python
 
 CODE = """
 from edge_client.models.registry import ModelEntry
@@ -72,7 +73,7 @@ def test_a_federation_uses_plugins_by_name(
     words = ["fedavg", "data.source=digits", "strategy.weighting=halves", "model.name=tiny", "num-clients=2"]
     words += ["rounds=1", "simulation.workers=1", "simulation.clock=[]", "--out", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "edge_server.cli.main", "simulate", *words, "--format", "json"]
+    command = [*forked_python(), "-m", "edge_server.cli.main", "simulate", *words, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
     assert main(["components", "weighting", "--format", "json"]) == 0
