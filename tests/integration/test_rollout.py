@@ -25,6 +25,7 @@ from edge_server.releases.rollout.groups import groups_of
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.security.manifest import decode_manifest, manifest_path
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
+from tests.forked import forked_python
 
 DEADLINE_S = 90
 DEVICES = ("pi-1", "pi-2")
@@ -59,7 +60,7 @@ class Server:
 
     def __init__(self, field: Field, version: str, *words: str) -> None:
         command = [
-            sys.executable,
+            *forked_python(),
             "-u",
             "-m",
             "edge_server.cli.main",
@@ -150,7 +151,7 @@ class ServedModelProcess:
     def __init__(self, field: Field, device: str) -> None:
         words = ["--state-dir", str(field.folder / device), "--port", "0", "--poll-s", "0.1"]
         words += ["--trust", str(field.folder / "signing.pub"), "--format", "json", "--quiet"]
-        command = [sys.executable, "-u", "-m", "edge_client.cli.main", "serve", *words]
+        command = [*forked_python(), "-u", "-m", "edge_client.cli.main", "serve", *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         printed = "".join(iter(self.process.stdout.readline, "}\n"))

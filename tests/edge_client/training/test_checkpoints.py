@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import ModelSpec
+from tests.forked import forked_python
 from tests.groups import encode_groups
 
 DATA = load_source("digits").subset(range(20))
@@ -271,7 +271,7 @@ train(module, DATA, plan(momentum=0.9), on_epoch=report, checkpoint=checkpoint(P
 
 
 def test_another_process_resumes_a_killed_one(tmp_path):
-    words = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    words = [*forked_python(), "-c", SCRIPT, str(tmp_path)]
     killed = subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=Path.cwd())
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert checkpoint(tmp_path).load() is not None

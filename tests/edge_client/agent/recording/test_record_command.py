@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from edge_client.cli.main import main
 from edge_client.data.sources import load_source
 from edge_server.transport.broker.launch import RunningBroker, running_broker
 from tests.edge_server.integrations.home_assistant.field import Listener
+from tests.forked import forked_python
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ class Recorder:
 
     def __init__(self, broker: RunningBroker, store: Path, *words: str) -> None:
         url = f"mqtt://127.0.0.1:{broker.port}"
-        command = [sys.executable, "-u", "-m", "edge_client.cli.main", "record", str(store)]
+        command = [*forked_python(), "-u", "-m", "edge_client.cli.main", "record", str(store)]
         self._process = subprocess.Popen(
             [*command, "--broker", url, "--format", "json", *words],
             stdout=subprocess.PIPE,

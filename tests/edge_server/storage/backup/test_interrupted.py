@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from edge_server.storage.backup import making, restoring
 from edge_server.storage.backup.archive import owner_file
 from edge_server.storage.backup.chain import Chain
 from tests.edge_server.storage.backup.small_service import SmallService, tree
+from tests.forked import forked_python
 
 
 class FullDisk:
@@ -129,7 +129,7 @@ main(sys.argv[1:])
 def killed(*words: object) -> None:
     """Kill a command with SIGKILL in the middle of its work."""
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*forked_python(), "-c", KILLED, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"here\n"
