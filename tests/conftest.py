@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.exporter import look_up_operators_once
+from tests.changes import change_modules
 from tests.forked.child import UNSYNCED
 from tests.forked.connection import forked_python, start_server
 from tests.forked.fork_servers import fork_fork_servers
@@ -95,7 +95,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        look_up_operators_once()
+        change_modules()
         _exclude_from_collection()
         gc.enable()
 

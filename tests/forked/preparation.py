@@ -6,7 +6,7 @@ import pkgutil
 from importlib import import_module
 
 from edge_client.system import plugins
-from tests.exporter import look_up_operators_once
+from tests.changes import change_modules
 
 IMPORTED = ("pytest", "xdist.remote", "pytest_timeout", "hypothesis.stateful", "_hypothesis_pytestplugin")
 """What pytest's processes import, beside the packages."""
@@ -21,7 +21,7 @@ def prepare(*, draws: bool) -> None:
     with contextlib.suppress(ImportError):
         for name in IMPORTED:
             import_module(name)
-    look_up_operators_once()
+    change_modules()
     if draws:
         _draw()
     _build_models()
