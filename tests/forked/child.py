@@ -66,6 +66,8 @@ def _main_of(request: Request) -> Callable[[], int]:
         # A fork server would have process ids of another namespace.
         fork_fork_servers()
     if request.program == "python":
+        # Ctrl-C reaches it once, through the process that waits for it.
+        os.setpgid(0, 0)
         return lambda: run_python(request.words)
     main = {"edge-server": run_server, "edge-client": run_client}[request.program]
     return lambda: main(list(request.words))

@@ -23,13 +23,10 @@ def main() -> int:
         "cwd": str(Path.cwd()),
         "environ": dict(os.environ),
     }
-    passed_on = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     socket.send_fds(server, [json.dumps([request, [0, 1, 2]]).encode()], [ended, 0, 1, 2])
     pid = int(server.recv(32))
-    for number in passed_on:
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: os.kill(pid, number))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     for descriptor in (0, 1, ended):
         os.close(descriptor)
     code = int(os.read(ending, 16) or b"-9")
@@ -42,4 +39,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -33,8 +33,8 @@ def serve(listener: int, lifeline: int, *, draws: bool) -> None:
 
     With `draws` children that draw graphs are quicker, and the first one starts later.
     """
-    # Ctrl-C reaches this process too, and is a matter of those that ask.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches this process too, and is a matter of those that ask. A child unblocks it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     prepare(draws=draws)
     _Server(socket.socket(fileno=listener), lifeline).run()
 
