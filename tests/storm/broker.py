@@ -172,6 +172,7 @@ class Broker:
 
     def publish(self, topic: str, payload: bytes, *, retain: bool, sender: str) -> None:
         """Hand a message to all that have subscribed, unless it is lost."""
+        self.timeline.note(sender, topic, payload)
         if retain:
             self._retained[topic] = payload
         if not topic.endswith(ECHO) and self.weather.happens("loss", sender):

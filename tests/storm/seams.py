@@ -5,6 +5,8 @@ taken out again.
 """
 
 import concurrent.futures
+import hashlib
+import itertools
 import os
 import queue
 import random
@@ -19,9 +21,12 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 import edge_client.agent.agent
 import edge_client.agent.presence
 import edge_client.agent.session_runner
+import edge_client.agent.telemetry
 import edge_client.agent.worker
 import edge_client.storage.blob_store
 import edge_client.transport.echo_test
@@ -39,6 +44,7 @@ import edge_server.coordinator.replication.follower
 import edge_server.coordinator.round_driver
 import edge_server.coordinator.run_storage
 import edge_server.coordinator.server
+import edge_server.security.signing_key
 import edge_server.storage.background_delete
 import edge_server.storage.disk
 import edge_server.transport.lease.keeper
@@ -48,6 +54,9 @@ from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.validation import examiner
+from edge_server.observability.counters import RunCounters
+from edge_server.observability.durations import Durations
+from schemas.values import BoardState
 
 PRODUCT = ("edge_client", "edge_server", "schemas")
 TICK_S = 1.0
@@ -152,6 +161,17 @@ class NoThread:
     join = start
 
 
+class NumberedKeys:
+    """Makes new signing keys, each from its number."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def __call__(self) -> Ed25519PrivateKey:
+        seed = hashlib.sha256(f"key {next(self._numbers)}".encode()).digest()
+        return Ed25519PrivateKey.from_private_bytes(seed)
+
+
 class NoEvents:
     """The list of events, which is not part of what is tested."""
 
@@ -230,7 +250,9 @@ def _stand_ins(around: Around) -> list[tuple[Any, str, Any]]:
     clocks = [(m, "time", around.time) for m in modules if vars(m).get("time") is time]
     luck = [(m, "random", draw) for m in modules if vars(m).get("random") is random]
     tokens = [(m, "secrets", hexes) for m in modules if vars(m).get("secrets") is secrets]
-    return [*clocks, *luck, *tokens, *_threads(around), *_network(around), *_work(around)]
+    # A default argument was read before its module's clock was exchanged.
+    defaults = [(f.__init__, "__defaults__", (around.time.monotonic,)) for f in (RunCounters, Durations)]
+    return [*clocks, *defaults, *luck, *tokens, *_threads(around), *_network(around), *_work(around)]
 
 
 def _threads(around: Around) -> list[tuple[Any, str, Any]]:
@@ -265,6 +287,8 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
     changed: list[tuple[Any, str, Any]] = [
         (edge_client.transport.mqtt_client, "mqtt", over(mqtt, Client=around.make_client)),
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
+        (edge_client.agent.telemetry, "board_state", lambda **where: BoardState()),
+        (edge_server.security.signing_key, "_generate", NumberedKeys()),
         (edge_client.transport.echo_test, "os", over(os, urandom=draw.randbytes)),
         (edge_client.agent.session_runner, "os", over(os, urandom=draw.randbytes)),
     ]

@@ -63,7 +63,7 @@ class ServerProcess(Process):
             machine=self.name,
             pid=1,
             ticks=0,
-            folder=str(self.out),
+            folder=f"/{self.name}/{self.run}",
             since=self.world.time.time(),
         )
         starts = {"first_epoch": epoch, "run": run, "had_standby": (self.out / STATUS).exists()}

@@ -1,5 +1,9 @@
 """A small storm: some seeds, the same result each time, and proof that bugs are found."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.slow import slow
@@ -11,6 +15,9 @@ from tests.storm.seeds import faults_of, scenario_of
 from tests.storm.shrink import as_test, shrink
 from tests.storm.world import play
 
+MIXED = 1597
+"""A seed with a site, an aggregator, a standby and compressed updates."""
+
 
 @pytest.mark.parametrize("seed", [0, 10, slow(20), slow(30)])
 def test_no_seed_violates_an_invariant(seed: int) -> None:
@@ -20,6 +27,15 @@ def test_no_seed_violates_an_invariant(seed: int) -> None:
 
 def test_a_seed_is_the_same_each_time() -> None:
     assert play_seed(7) == play_seed(7)
+
+
+def test_a_seed_is_the_same_in_each_process() -> None:
+    play_and_print = f"from tests.storm.campaign import play_seed; print(play_seed({MIXED})[2])"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    child = subprocess.run(
+        [sys.executable, "-c", play_and_print], env=environment, capture_output=True, text=True, check=True
+    )
+    assert child.stdout.strip() == str(play_seed(MIXED)[2])
 
 
 def test_a_run_without_faults_takes_no_longer_than_its_work() -> None:

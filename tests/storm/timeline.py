@@ -1,5 +1,6 @@
 """Virtual time: what happens next, and the clocks that a simulated process reads."""
 
+import hashlib
 import heapq
 import itertools
 import time as real_time
@@ -17,6 +18,7 @@ class Timeline:
         self.now = 0.0
         self._numbers = itertools.count()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._noted = hashlib.sha256()
 
     def post(self, delay: float, action: Callable[[], None]) -> None:
         """Do `action` in `delay` seconds."""
@@ -26,6 +28,16 @@ class Timeline:
         """Advance to the next action and return it; `IndexError` if there is none."""
         self.now, _, action = heapq.heappop(self._heap)
         return action
+
+    def note(self, *parts: str | bytes) -> None:
+        """Count this in the digest of all that has happened, with the time."""
+        for part in (f"{self.now!r}", *parts):
+            self._noted.update(part.encode() if isinstance(part, str) else part)
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that was noted."""
+        return self._noted.hexdigest()
 
 
 class SimulatedTime:

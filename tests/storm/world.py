@@ -46,12 +46,16 @@ WINDOWS = frozenset({"loss", "repeats", "reordering", "partition"})
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a seed: the `violation` of an invariant, or None; virtual seconds and events."""
+    """What became of a seed: the `violation` of an invariant, or None; virtual seconds and events.
+
+    `digest` is that of all messages that were published, with their times.
+    """
 
     violation: str | None
     outcome: str
     seconds: float
     events: int
+    digest: str = ""
 
 
 class World:
@@ -105,8 +109,11 @@ class World:
                 if events > MOST_EVENTS * len(self.brokers):
                     raise Violation(f"more than {MOST_EVENTS} events per broker")
         except Violation as violation:
-            return Outcome(str(violation), self.ended or "", self.timeline.now, events)
-        return Outcome(None, self.ended or "", self.timeline.now, events)
+            return self._outcome(str(violation), events)
+        return self._outcome(None, events)
+
+    def _outcome(self, violation: str | None, events: int) -> Outcome:
+        return Outcome(violation, self.ended or "", self.timeline.now, events, self.timeline.digest)
 
     def _begin(self) -> None:
         for name in self.make:
