@@ -13,7 +13,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.lease import lease_address
 from edge_server.coordinator.replication.follower import End, Standby
-from edge_server.coordinator.run_start import locked
+from edge_server.coordinator.run_start import locked, recorded
 from edge_server.storage.replica.copy import mark_as_copy
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
@@ -35,7 +35,10 @@ def follow(
         )
     mark_as_copy(out, federation)
     with locked(out), contextlib.ExitStack() as undo:
-        lease = LeaseKeeper(where, federation, this_process(out), follows=True).open()
+        run, epoch = recorded(out)
+        lease = LeaseKeeper(
+            where, federation, this_process(out), follows=True, first_epoch=epoch, run=run
+        ).open()
         undo.callback(lease.close, over=False)
         threading.Thread(target=preload, name="preload", daemon=True).start()
         standby = Standby(

@@ -66,9 +66,9 @@ class ServerProcess(Process):
             folder=f"/{self.name}/{self.run}",
             since=self.world.time.time(),
         )
-        starts = {"first_epoch": epoch, "run": run, "had_standby": (self.out / STATUS).exists()}
-        more: dict[str, Any] = {"follows": True} if follows else starts
-        return LeaseKeeper(ADDRESS, FEDERATION, me, **more).open()
+        had_standby = not follows and (self.out / STATUS).exists()
+        more: dict[str, Any] = {"follows": follows, "had_standby": had_standby}
+        return LeaseKeeper(ADDRESS, FEDERATION, me, first_epoch=epoch, run=run, **more).open()
 
     def serve(self) -> None:
         """Open the run and begin."""

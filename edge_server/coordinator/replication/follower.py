@@ -174,7 +174,7 @@ class Standby:
         self._copy.apply(entry)
         if entry.journal is not None:
             self._check(self._run)
-            self._lease.serve(recorded(self._run)[0])
+            self._lease.follow(*recorded(self._run))
         self._step(following.Applied(number))
 
     def _report(self) -> None:

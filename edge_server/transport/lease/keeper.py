@@ -137,7 +137,8 @@ class LeaseKeeper:
             case Taken(by, behind=True):
                 raise ConfigError(
                     f"the run '{state.run}' was continued by another server: {in_words(by.holder)}; what "
-                    "this folder holds is older: go on with that folder, or begin a new run with --new"
+                    "this folder holds is older: start the server or standby of that folder, or begin a new "
+                    "run with --new"
                 )
             case Taken(by):
                 raise ConfigError(
@@ -149,6 +150,11 @@ class LeaseKeeper:
         """Name the run in later messages."""
         with self._lock:
             self._state = replace(self._state, run=run)
+
+    def follow(self, run: str | None, served: int) -> None:
+        """Name the copied run in later messages; it was last `served` in this epoch."""
+        with self._lock:
+            self._state = replace(self._state, run=run, first_epoch=served)
 
     @property
     def named(self) -> str | None:

@@ -70,10 +70,21 @@ def _vacancy(state: LeaseState, looking: Looking, last: Lease, now: float, alive
 
 
 def _follow(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
-    """Claim as the standby that the holder has named, unless the run is over."""
-    if vacancy is not None and state.may_follow and last.state != "over":
+    """Claim as the standby that the holder has named, or as the one that died before it served."""
+    may_claim = state.may_follow or _is_unserved(state, last)
+    if vacancy is not None and may_claim and last.state != "over":
         return _claim_when_read(state, looking, vacancy, now)
     return stop_reading(state), []
+
+
+def _is_unserved(state: LeaseState, last: Lease) -> bool:
+    """Whether an earlier process of this standby had the lease, and served nothing.
+
+    A standby renews a claim only after it was verified; before it serves, its folder is a copy no more. With
+    this message as the last one, nobody else has served since. A claim alone may be an unverified one.
+    """
+    same_copy = last.holder.is_of(state.me) and state.run is not None and state.run == last.run
+    return state.follows and same_copy and last.state != "claimed" and last.epoch > state.first_epoch
 
 
 def _compete(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy, now: float) -> Step:
@@ -104,7 +115,7 @@ def _claim_when_read(state: LeaseState, looking: Looking, vacancy: Vacancy, now:
 def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
     last = state.log.last
     left = last is None or (state.log.live and last.state in ("free", "over"))
-    served = None if last is None else last.newest_served
+    served = _newest_served(state)
     claim = Claim(contestable=not left, served=served, beats=looking.beats)
     claiming = replace(
         stop_reading(state),
@@ -113,6 +124,14 @@ def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
         phase=Claiming(claim, since=now, next_at=now + RENEW_S),
     )
     return claiming, [claiming.message("claimed", state.log.beat + 1, served=served)]
+
+
+def _newest_served(state: LeaseState) -> int | None:
+    """The newest epoch in which a server may have served; None if there was none."""
+    last = state.log.last
+    if last is None:
+        return None
+    return state.first_epoch if _is_unserved(state, last) else last.newest_served
 
 
 def _next_epoch(state: LeaseState) -> int:

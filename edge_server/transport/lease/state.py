@@ -70,8 +70,9 @@ class Reading:
 class LeaseState:
     """What a server knows of its federation's lease in every phase.
 
-    A server that `follows` claims only where the last message names it as the standby. `first_epoch` is the
-    lowest epoch that a claim may have. It `had_standby` if one may have taken over since it ended.
+    A server that `follows` claims only where the last message names it as the standby, or comes from its own
+    folder. `first_epoch` is the lowest epoch that a claim may have; in a copy, the last one that was served.
+    It `had_standby` if one may have taken over since it ended.
     `reading` is None unless the broker was asked for the message that it retains. `cut_off`: the connection
     has ended after a claim, and nobody else was heard since. `synced` is the standby that the holder names.
     """
