@@ -183,8 +183,8 @@ MUTANTS = {
         "a standby that lacks something takes over",
         "edge_server.transport.lease.looking",
         "_follow",
-        " and state.may_follow",
-        "",
+        "state.may_follow or _is_unserved(state, last)",
+        "True",
     ),
     "standby-told-later": Mutant(
         "devices hear of what the standby does not have yet",

@@ -316,3 +316,26 @@ def test_seed_2001450() -> None:
         Fault(kind="pause", at=7.9, target="server", lasts=4.4),
     ]
     assert play(Scenario(seed=2001450, changes=True, standby=True, packed=True), faults).violation is None
+
+
+def test_seed_3001564() -> None:
+    # stuck: a standby that died after its claim and before its first work left a server that was refused
+    faults = [
+        Fault(kind="loss", at=2.7, target="standby", lasts=10.1, size=0.6),
+        Fault(kind="suspend", at=2.9, target="server", lasts=0.4),
+        Fault(kind="power-cut", at=4.4, target="standby", lasts=0.2),
+    ]
+    assert play(Scenario(seed=3001564, rounds=1, changes=True, standby=True), faults).violation is None
+
+
+def test_seed_3002079() -> None:
+    # the run has failed: a gateway that missed the terms of a standby handed on those of the server before
+    faults = [
+        Fault(kind="cut", at=1.622, target="s0.in"),
+        Fault(kind="full-disk", at=2.9, target="s0.in", lasts=9.0),
+        Fault(kind="loss", at=4.6, target="server", lasts=7.8, size=0.82),
+        Fault(kind="loss", at=5.3, target="server", lasts=9.4, size=0.3),
+        Fault(kind="loss", at=6.2, target="s0/far", lasts=14.6, size=0.7),
+    ]
+    scenario = Scenario(seed=3002079, devices=1, rounds=1, impatient=True, standby=True, sites=("s0.in",))
+    assert play(scenario, faults).violation is None

@@ -78,7 +78,7 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
     That is for a chunk that does not fit its blob, and for what a server says that was replaced.
     """
     if isinstance(event, MessageForDevice | MessageForSite | Announced):
-        gateway = _in_epoch(gateway, event.message)
+        gateway = _in_epoch(gateway, event.message, now)
     match event:
         case LinkedAbove(session):
             return _linked(gateway, session, now)
@@ -134,7 +134,7 @@ def _born_again(gateway: Gateway, now: float) -> Step:
 
 
 # --- from above ---
-def _in_epoch(gateway: Gateway, message: Message) -> Gateway:
+def _in_epoch(gateway: Gateway, message: Message, now: float) -> Gateway:
     """Remember the message's epoch; raises `PeerError` if a newer one of its run is known."""
     run = getattr(message, "run", None)
     if run is None or not isinstance(message, ServedMessage):
@@ -145,7 +145,13 @@ def _in_epoch(gateway: Gateway, message: Message) -> Gateway:
             f"'{message.kind}' of run {run} by a server that was replaced: its epoch is {epoch}, not {known}"
         )
         raise PeerError(detail, reason=Reason.SUPERSEDED)
-    return gateway if epoch == known else replace(gateway, epochs={**gateway.epochs, run: epoch})
+    if epoch == known:
+        return gateway
+    later = replace(gateway, epochs={**gateway.epochs, run: epoch})
+    if gateway.terms is None or gateway.terms.run != run:
+        return later
+    # Another server has taken over: sites below refuse the terms of the one before.
+    return replace(later, answered=False, born_at=now + BORN_AGAIN_S)
 
 
 def _take_for_device(gateway: Gateway, event: MessageForDevice, now: float) -> Step:

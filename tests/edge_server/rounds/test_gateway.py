@@ -209,6 +209,19 @@ def test_what_a_replaced_server_says_is_refused():
     assert site.tell(Announced(RoundAnnouncement(**about, round=2, epoch=2)))
 
 
+def test_a_server_that_has_taken_over_is_asked_for_its_terms():
+    site = Driven(A)
+    born = SendAbove(SiteBirth(federation=NAME, site=SITE, session=1))
+    about = {"federation": NAME, "run": RUN, "rounds": 3, "phase": "waiting", "selected": 0}
+    site.tell(Announced(RoundAnnouncement(**about, round=1, epoch=2)))
+    assert born not in site.wait(machine.BORN_AGAIN_S - 1)
+    assert born in site.wait(1)
+    terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"), epoch=2)
+    assert [command.message.epoch for command in of(SendToSite, site.tell(MessageForSite(terms)))] == [2]
+    site.tell(Announced(RoundAnnouncement(**about, round=2, epoch=2)))
+    assert born not in site.wait(100)
+
+
 # --- blobs ---
 def test_a_blob_is_fetched_once_and_handed_to_all():
     site = Driven(A, B)
