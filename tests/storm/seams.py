@@ -5,6 +5,7 @@ taken out again.
 """
 
 import concurrent.futures
+import gc
 import hashlib
 import itertools
 import os
@@ -319,6 +320,8 @@ def _aggregators(around: Around) -> list[tuple[Any, str, Any]]:
     worker = edge_server.coordinator.aggregators.worker
     return [
         (edge_server.coordinator.aggregators.pool, "AggregatorProcess", around.make_aggregator),
+        # Frozen objects of a federation that is over would stay in memory.
+        (worker, "gc", over(gc, freeze=lambda: None)),
         (worker, "signal", over(signal, signal=lambda *args: None)),
         (worker, "end_with_parent", lambda: None),
         (worker, "begin_inherited_log", lambda *args, **more: None),
