@@ -21,18 +21,22 @@ def main() -> int:
     parser.add_argument(
         "--mutants", type=int, metavar="MOST", help="hunt each mutant with at most MOST seeds"
     )
+    parser.add_argument(
+        "--mutant", nargs="+", choices=list(MUTANTS), metavar="NAME", help="hunt these mutants alone"
+    )
     parser.add_argument("--table", type=Path, help="write the table of mutants to this file")
     args = parser.parse_args()
     if args.seed is not None:
         return _play_one(args.seed)
     if args.mutants is None:
         return bool(storm(args.seeds, first=args.first, processes=args.workers).failed)
-    found = hunt_all(args.mutants, processes=args.workers)
+    names = args.mutant or list(MUTANTS)
+    found = hunt_all(args.mutants, names, processes=args.workers)
     rows = table(found, args.mutants)
     print(rows)
     if args.table is not None:
         args.table.write_text(rows)
-    return any(seeds is None for _, seeds, *_ in found) or len(found) < len(MUTANTS)
+    return any(seeds is None for _, seeds, *_ in found) or len(found) < len(names)
 
 
 def _play_one(seed: int) -> int:

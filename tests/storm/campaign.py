@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,15 +136,14 @@ def hunt(name: str, most: int) -> Hunted:
     return name, None, ""
 
 
-def hunt_all(most: int, *, processes: int | None = None) -> list[Hunted]:
-    """Hunt every mutant on all cores; prints a table."""
+def hunt_all(most: int, names: Sequence[str], *, processes: int | None = None) -> list[Hunted]:
+    """Hunt these mutants on all cores; prints each result."""
     with workers(processes or os.cpu_count() or 1) as pool:
         found = []
-        for row in pool.imap_unordered(partial(hunt, most=most), list(MUTANTS)):
+        for row in pool.imap_unordered(partial(hunt, most=most), names):
             found.append(row)
             print(f"{row[0]}: {row[1] or 'not found'}", file=sys.stderr, flush=True)
-    order = list(MUTANTS)
-    return sorted(found, key=lambda row: order.index(row[0]))
+    return sorted(found, key=lambda row: names.index(row[0]))
 
 
 def table(found: Iterable[Hunted], most: int) -> str:
