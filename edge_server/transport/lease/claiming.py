@@ -18,7 +18,6 @@ each of them
 from dataclasses import replace
 
 from edge_server.transport.lease import holding
-from edge_server.transport.lease.hearing import Hearing, goes_before
 from edge_server.transport.lease.log import NEVER, LeaseLog
 from edge_server.transport.lease.phases import (
     Claim,
@@ -32,24 +31,25 @@ from edge_server.transport.lease.phases import (
     Verifying,
 )
 from edge_server.transport.lease.reading import has_read, read_back, take_answer
+from edge_server.transport.lease.received import Received, goes_before
 from edge_server.transport.lease.state import MUTE_S, RENEW_S, SETTLE_S, LeaseState, Step
 from schemas.messages import Lease
 
 
-def heard(state: LeaseState, phase: ClaimStep, hearing: Hearing, now: float) -> Step:
+def heard(state: LeaseState, phase: ClaimStep, received: Received, now: float) -> Step:
     """Another server's message may end the claim, this server's own one may take it a step further."""
-    if not hearing.own and _must_yield(state, phase, hearing):
-        return _yield(state, phase, hearing.lease, now)
+    if not received.own and _must_yield(state, phase, received):
+        return _yield(state, phase, received.lease, now)
     match phase:
-        case Claiming() if hearing.is_own("claimed") and hearing.counts:
+        case Claiming() if received.is_own("claimed") and received.counts:
             return _settle(state, phase, now), []
-        case Claiming() if hearing.is_own("claimed"):
+        case Claiming() if received.is_own("claimed"):
             return _look_again(state, phase, now), []
-        case Verifying() if hearing.retained and not hearing.is_own("held"):
+        case Verifying() if received.retained and not received.is_own("held"):
             return take_answer(state, now), []
-        case Confirming() if hearing.is_own("held"):
-            return _hold(state, phase, hearing), []
-        case Confirming() if hearing.retained and state.reading is not None:
+        case Confirming() if received.is_own("held"):
+            return _hold(state, phase, received), []
+        case Confirming() if received.retained and state.reading is not None:
             # The broker retains another message than the last renewal.
             return replace(state, phase=replace(phase, next_at=now)), []
     return state, []
@@ -110,21 +110,21 @@ def _confirm(state: LeaseState, claim: Claim, now: float) -> Step:
     return holding.renew(state, Confirming(claim, {}, now), now)
 
 
-def _hold(state: LeaseState, confirming: Confirming, hearing: Hearing) -> LeaseState:
+def _hold(state: LeaseState, confirming: Confirming, received: Received) -> LeaseState:
     """The first renewal of this claim that comes back gives the lease."""
-    beat = hearing.lease.beat
-    if not hearing.counts or beat not in confirming.sent:
+    beat = received.lease.beat
+    if not received.counts or beat not in confirming.sent:
         return state
     unheld = Held(NEVER, confirming.sent, confirming.next_at)
     return replace(state, phase=holding.prolong(unheld, beat))
 
 
-def _must_yield(state: LeaseState, phase: ClaimStep, hearing: Hearing) -> bool:
+def _must_yield(state: LeaseState, phase: ClaimStep, received: Received) -> bool:
     """Whether another server has the lease; before it is renewed, a claim yields to any holder that lives."""
     unsure = phase.claim.contestable and not isinstance(phase, Confirming)
-    if unsure and hearing.lease.state == "held":
+    if unsure and received.lease.state == "held":
         return True
-    return goes_before(state, hearing.lease, counts=hearing.counts)
+    return goes_before(state, received.lease, counts=received.counts)
 
 
 def _yield(state: LeaseState, phase: ClaimStep, lease: Lease, now: float) -> Step:

@@ -5,19 +5,19 @@
 
 from dataclasses import replace
 
-from edge_server.transport.lease.hearing import Hearing, goes_before
 from edge_server.transport.lease.phases import Confirming, Held, Lost
+from edge_server.transport.lease.received import Received, goes_before
 from edge_server.transport.lease.state import HOLD_S, RENEW_S, LeaseState, Step
 from schemas.messages import Lease
 
 
-def heard(state: LeaseState, held: Held, hearing: Hearing, now: float) -> Step:
+def heard(state: LeaseState, held: Held, received: Received, now: float) -> Step:
     """A renewal that comes back prolongs the lease; anything else is answered with one, or ends it."""
-    lease, counts = hearing.lease, hearing.counts and not hearing.retained
-    if hearing.own and counts and lease.state == "lost":
+    lease, counts = received.lease, received.counts and not received.retained
+    if received.own and counts and lease.state == "lost":
         # The server's own connection has broken, this one has not.
         return renew(state, held, now)
-    if hearing.own:
+    if received.own:
         confirmed = counts and lease.state == "held" and lease.beat in held.sent
         return replace(state, phase=prolong(held, lease.beat)) if confirmed else state, []
     if goes_before(state, lease, counts=counts):

@@ -9,9 +9,9 @@ What the broker retains is read before a claim, unless the holder has given the 
 from dataclasses import replace
 from typing import Literal
 
-from edge_server.transport.lease.hearing import Hearing
 from edge_server.transport.lease.phases import Claim, Claiming, Looking, Taken
 from edge_server.transport.lease.reading import has_read, read_back, stop_reading, take_answer
+from edge_server.transport.lease.received import Received
 from edge_server.transport.lease.state import (
     FORGOTTEN_S,
     GRACE_S,
@@ -27,14 +27,14 @@ Vacancy = Literal["left", "silent"] | None
 """Why nobody holds the lease; None if somebody may."""
 
 
-def heard(state: LeaseState, looking: Looking, hearing: Hearing, now: float) -> Step:
+def heard(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
     """Count the renewals of a living holder."""
-    if hearing.retained:
+    if received.retained:
         return take_answer(state, now), []
-    if hearing.own or hearing.lease.state != "held":
+    if received.own or received.lease.state != "held":
         return state, []
     # What the broker had retained was older than a renewal that does not count.
-    log = state.log if hearing.counts else state.log.based_on(hearing.lease, now)
+    log = state.log if received.counts else state.log.based_on(received.lease, now)
     return replace(state, log=log, phase=replace(looking, beats=looking.beats + 1)), []
 
 

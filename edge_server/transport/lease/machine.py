@@ -29,7 +29,6 @@ forbid it, or the claim was lost.
 from dataclasses import replace
 
 from edge_server.transport.lease import claiming, holding, looking, mute
-from edge_server.transport.lease.hearing import Hearing, hear
 from edge_server.transport.lease.phases import (
     Claiming,
     Confirming,
@@ -43,6 +42,7 @@ from edge_server.transport.lease.phases import (
     Verifying,
 )
 from edge_server.transport.lease.reading import expect_answer
+from edge_server.transport.lease.received import Received, receive
 from edge_server.transport.lease.state import (
     LOOK_S,
     Connected,
@@ -66,7 +66,7 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
         case Disconnected():
             return _disconnected(state, now), []
         case Heard():
-            return _heard(*hear(state, event, now), now)
+            return _heard(*receive(state, event, now), now)
         case Tick(alive):
             return _ticked(state, now, alive) if state.connected else (state, [])
 
@@ -82,18 +82,18 @@ def give_up(state: LeaseState, *, over: bool) -> Lease:
     return state.message("over" if over else "free", state.log.beat + 1)
 
 
-def _heard(state: LeaseState, hearing: Hearing, now: float) -> Step:
+def _heard(state: LeaseState, received: Received, now: float) -> Step:
     match state.phase:
         case Looking() as phase:
-            return looking.heard(state, phase, hearing, now)
+            return looking.heard(state, phase, received, now)
         case Held() as phase:
-            return holding.heard(state, phase, hearing, now)
+            return holding.heard(state, phase, received, now)
         case Mute():
-            return mute.heard(state, hearing, now)
+            return mute.heard(state, received, now)
         case Taken() | Lost():
             return state, []
         case Claiming() | Settling() | Verifying() | Confirming() as phase:
-            return claiming.heard(state, phase, hearing, now)
+            return claiming.heard(state, phase, received, now)
 
 
 def _ticked(state: LeaseState, now: float, alive: bool | None) -> Step:

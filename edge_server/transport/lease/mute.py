@@ -6,17 +6,17 @@
 from dataclasses import replace
 
 from edge_server.transport.lease import looking
-from edge_server.transport.lease.hearing import Hearing
 from edge_server.transport.lease.phases import Looking, Mute
+from edge_server.transport.lease.received import Received
 from edge_server.transport.lease.state import MUTE_S, LeaseState, Step
 
 
-def heard(state: LeaseState, hearing: Hearing, now: float) -> Step:
+def heard(state: LeaseState, received: Received, now: float) -> Step:
     """The broker passes the topic on: it had lost the claim."""
-    if hearing.retained:
+    if received.retained:
         return state, []
     began = Looking(now)
-    return looking.heard(replace(state, phase=began), began, hearing, now)
+    return looking.heard(replace(state, phase=began), began, received, now)
 
 
 def ticked(state: LeaseState, mute: Mute, now: float) -> Step:

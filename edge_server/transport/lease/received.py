@@ -8,8 +8,8 @@ from schemas.messages import Lease
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """A message that was heard: whether it is the server's `own`, whether it `counts`, whether `retained`."""
+class Received:
+    """A message: whether it is the server's `own`, whether it `counts`, whether the broker `retained` it."""
 
     lease: Lease
     own: bool
@@ -21,7 +21,7 @@ class Hearing:
         return self.own and self.lease.state == state
 
 
-def hear(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Hearing]:
+def receive(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Received]:
     """Take a message that counts into the log."""
     lease, retained = heard.lease, heard.retained
     own = state.is_own(lease)
@@ -31,7 +31,7 @@ def hear(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Heari
     log = state.log
     if counts and not (retained and _is_mere_answer(state, lease)):
         log = log.hear(lease, now, retained=retained)
-    return replace(state, log=log, cut_off=state.cut_off and own), Hearing(lease, own, counts, retained)
+    return replace(state, log=log, cut_off=state.cut_off and own), Received(lease, own, counts, retained)
 
 
 def goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:
