@@ -339,3 +339,16 @@ def test_seed_3002079() -> None:
     ]
     scenario = Scenario(seed=3002079, devices=1, rounds=1, impatient=True, standby=True, sites=("s0.in",))
     assert play(scenario, faults).violation is None
+
+
+def test_seed_3009129() -> None:
+    # stuck: a gateway asked the site within its own for a sum, in the epoch of a server that was replaced
+    faults = [
+        Fault(kind="loss", at=2.7, lasts=11.4, size=0.22),
+        Fault(kind="reordering", at=5.8, lasts=9.0, size=13.3),
+        Fault(kind="pause", at=6.066, target="server", lasts=0.2),
+        Fault(kind="partition", at=23.6, target="s0.in/far", lasts=39.0),
+        Fault(kind="pause", at=25.4, target="server", lasts=17.0),
+    ]
+    scenario = Scenario(seed=3009129, broadcast=True, standby=True, sites=("s0", "s0.in"), packed=True)
+    assert play(scenario, faults).violation is None

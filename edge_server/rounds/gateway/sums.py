@@ -35,13 +35,20 @@ def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
     key = request.digest
     known = gateway.sums.get(key)
     if known is not None:
-        return gateway, [SendAbove(known.answer)] if known.answer is not None else []
+        renewed = _with(gateway, _in_epoch_of(request, known))
+        return renewed, [SendAbove(known.answer)] if known.answer is not None else []
     own, asked = _divided(gateway, request)
     if lost := _lost(gateway, own):
         return gateway, [SendAbove(_without_sum(request, lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
     begun = replace(gateway, sums=_newest({**gateway.sums, key: work}))
     return begun, [*(SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
+
+
+def _in_epoch_of(request: SumRequest, work: SumWork) -> SumWork:
+    """The same sum for a server that has taken over: sites no longer obey the one before."""
+    asked = {site: part.model_copy(update={"epoch": request.epoch}) for site, part in work.asked.items()}
+    return replace(work, request=request, asked=asked)
 
 
 def _newest(sums: dict[str, SumWork]) -> dict[str, SumWork]:

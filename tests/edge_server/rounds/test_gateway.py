@@ -34,6 +34,7 @@ from edge_server.rounds.gateway.events import (
     VerifyBlob,
 )
 from edge_server.rounds.gateway.state import Gateway
+from edge_server.rounds.gateway.sums import ASK_AGAIN_S
 from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
@@ -426,6 +427,17 @@ def test_sites_within_add_their_own_part_first():
     gone = Refusal(federation=NAME, device="b.n", reason=Reason.UNKNOWN_BLOB, digest=part.blob.digest)
     assert [told.site for told in site.tell(SiteBelowSpoke("b.n", gone))] == ["b.n"]
     assert site.tell(SiteBelowSpoke("b.n", part)) == [ask]
+
+
+def test_sites_within_are_asked_in_the_epoch_of_the_server_that_has_taken_over():
+    site, request = Driven(DEEP), sum_request(update(DEEP))
+    site.tell(MessageForSite(request))
+    site.tell(MessageForSite(request.model_copy(update={"epoch": 2})))
+    below = sum_request(update(DEEP), site="b.n").model_copy(update={"epoch": 2})
+    assert SendToSite("b.n", below) in site.wait(ASK_AGAIN_S)
+    assert SendToSite("b.n", below) in site.tell(
+        SiteBelowSpoke("b.n", SiteBirth(federation=NAME, site="b.n", session=2))
+    )
 
 
 def test_a_late_death_of_a_site_within_takes_nobody_away():
