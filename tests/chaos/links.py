@@ -68,12 +68,13 @@ class Links:
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
-        for device in self._open:
-            await self._cut(device)
-        relays = asyncio.all_tasks() - {asyncio.current_task()}
-        for relay in relays:
-            relay.cancel()
-        await asyncio.gather(*relays, return_exceptions=True)
+        for flowing in self._flowing.values():
+            flowing.set()
+        while relays := asyncio.all_tasks() - {asyncio.current_task()}:
+            # Again, since a relay may just be opening its second connection.
+            for device in self._open:
+                await self._cut(device)
+            await asyncio.wait(relays, timeout=0.1)
 
     async def _relay(self, device: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
