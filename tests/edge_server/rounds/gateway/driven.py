@@ -1,0 +1,105 @@
+"""A gateway's machine, driven event by event, and what tests ask of it."""
+
+from edge_server.rounds.gateway import machine
+from edge_server.rounds.gateway.events import (
+    BlobVerified,
+    ChunkFromAbove,
+    ChunkFromBelow,
+    DeviceSpoke,
+    ExamineUpdate,
+    LinkedAbove,
+    MessageForDevice,
+    MessageForSite,
+    SendAbove,
+    Tick,
+    UpdateExamined,
+    VerifyBlob,
+)
+from edge_server.rounds.gateway.state import Gateway
+from schemas.messages import (
+    BlobRequest,
+    SiteReceipt,
+    SiteTerms,
+    SumMember,
+    SumRequest,
+    Update,
+)
+from schemas.tensors.blobs import Chunk
+from tests.edge_server.rounds.by_hand import (
+    CHUNK,
+    NAME,
+    RUN,
+    STATE,
+    answer_of,
+    assignment,
+    of,
+    update,
+)
+from tests.edge_server.rounds.test_fleet import birth
+
+SITE, A, B, DEEP = "b", "b.1", "b.2", "b.n.1"
+STATE_BYTES = b"s" * 2500
+
+
+class Driven:
+    """A gateway and its clock; `tell` returns the commands."""
+
+    def __init__(self, *devices: str, **more) -> None:
+        terms = SiteTerms(federation=NAME, site=SITE, run=RUN, sites=(SITE, "b.n"))
+        self.gateway, self.now = Gateway(NAME, SITE, **more), 0.0
+        self.tell(LinkedAbove(1))
+        self.tell(MessageForSite(terms))
+        for device in devices:
+            self.tell(DeviceSpoke(birth(device)))
+
+    def tell(self, event) -> list:
+        self.gateway, commands = machine.step(self.gateway, event, self.now)
+        return commands
+
+    def wait(self, seconds: float) -> list:
+        self.now += seconds
+        return self.tell(Tick())
+
+    def give(self, *devices: str, number: int = 1, **more) -> list:
+        """Tasks of a round from above."""
+        task = assignment(number, number, **more).task
+        return [command for device in devices for command in self.tell(MessageForDevice(device, task))]
+
+    def fetch(self) -> list:
+        """The state arrives from above."""
+        commands = []
+        for index, at in enumerate(range(0, len(STATE_BYTES), CHUNK)):
+            chunk = Chunk(STATE.digest[:16], index, STATE_BYTES[at : at + CHUNK])
+            commands += self.tell(ChunkFromAbove(chunk))
+        assert of(VerifyBlob, commands) == [VerifyBlob(STATE)]
+        return self.tell(BlobVerified(STATE.digest, True))
+
+    def upload(self, device: str, **more) -> Update:
+        """An update of a device arrives and is examined."""
+        claim, data = update(device, **more), answer_of(device)
+        self.tell(DeviceSpoke(claim, most_bytes=10**6))
+        commands = []
+        for index, at in enumerate(range(0, len(data), CHUNK)):
+            commands += self.tell(
+                ChunkFromBelow(device, Chunk(claim.blob.digest[:16], index, data[at : at + CHUNK]))
+            )
+        assert [command.update for command in of(ExamineUpdate, commands)] == [claim]
+        judged = claim.model_copy(update={"receipt": SiteReceipt(site=SITE, moved=True)})
+        assert SendAbove(judged, device) in self.tell(UpdateExamined(judged))
+        return judged
+
+
+def asked(commands: list) -> list[tuple[str, str]]:
+    """The requests for blobs above, as (device, digest)."""
+    told = [command.message for command in of(SendAbove, commands)]
+    return [(message.device, message.digest) for message in told if isinstance(message, BlobRequest)]
+
+
+def wanted(device: str, first: int = 0, count: int = 3) -> DeviceSpoke:
+    request = {"federation": NAME, "device": device, "digest": STATE.digest, "first": first, "count": count}
+    return DeviceSpoke(BlobRequest(**request))
+
+
+def sum_request(*updates: Update, site: str = SITE) -> SumRequest:
+    members = {u.device: SumMember(attempt=u.attempt, digest=u.blob.digest, weight=3) for u in updates}
+    return SumRequest(federation=NAME, site=site, run=RUN, round=1, members=members)
