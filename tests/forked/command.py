@@ -1,4 +1,4 @@
-"""Commands of `edge-server` and `edge-client` that start quickly.
+"""Commands of `edge-server`, `edge-client` and `python` that start quickly.
 
 Each command is a process of its own, with its own arguments, environment, folder and output, and ends as
 `python -m` would. Only its start is quicker, by two seconds of processor time. Commands end with the process
@@ -75,7 +75,7 @@ class ForkedCommand:
 def start_forked(
     program: str, *words: object, log: Path | None = None, own_pids: bool = False
 ) -> ForkedCommand:
-    """Start `edge-server` or `edge-client`; its output is appended to `log`, else in `stdout`.
+    """Start `edge-server`, `edge-client` or `python`; its output is appended to `log`, else in `stdout`.
 
     A command with `own_pids` has process ids of its own, if this is allowed, so that two such commands take
     each other for processes on different machines.

@@ -47,7 +47,11 @@ def connection() -> Connection:
 
 
 def forked_python() -> list[str]:
-    """The words that start a Python process, as `sys.executable` does, with all imports done."""
+    """The words that start a Python process, as `sys.executable` does, with all imports done.
+
+    After SIGKILL the process may run for a moment longer than the one that these words start: a test that
+    sends this signal uses `start_forked`.
+    """
     start_server()
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("python.py"))]
 

@@ -25,7 +25,7 @@ from edge_server.releases.rollout.groups import groups_of
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.security.manifest import decode_manifest, manifest_path
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
-from tests.forked import forked_python
+from tests.forked import forked_python, start_forked
 
 DEADLINE_S = 90
 DEVICES = ("pi-1", "pi-2")
@@ -59,18 +59,8 @@ class Server:
     """`edge-server rollout` as a process, with its output lines."""
 
     def __init__(self, field: Field, version: str, *words: str) -> None:
-        command = [
-            *forked_python(),
-            "-u",
-            "-m",
-            "edge_server.cli.main",
-            "rollout",
-            version,
-            "--broker",
-            field.url,
-        ]
-        command += ["--registry", str(field.registry.folder), "--format", "json", *WORDS, *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        options = ("--broker", field.url, "--registry", field.registry.folder, "--format", "json", *WORDS)
+        self.process = start_forked("edge-server", "rollout", version, *options, *words)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.output: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()

@@ -1,7 +1,5 @@
 """A backup or a restore that fails or is killed leaves the folder, and the earlier backup, whole."""
 
-import signal
-import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +11,7 @@ from edge_server.storage.backup import making, restoring
 from edge_server.storage.backup.archive import owner_file
 from edge_server.storage.backup.chain import Chain
 from tests.edge_server.storage.backup.small_service import SmallService, tree
-from tests.forked import forked_python
+from tests.forked import start_forked
 
 
 class FullDisk:
@@ -103,7 +101,7 @@ def test_a_restore_that_fails_at_any_file_leaves_nothing_and_the_next_one_works(
 
 
 KILLED = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from edge_server.cli.main import main
 from edge_server.storage.backup.archive import ArchiveWriter
@@ -116,7 +114,7 @@ def stop_before(owner, name, count):
         count -= 1
         if count < 0:
             print("here", flush=True)
-            sys.stdin.read()
+            signal.pause()
         return call(*args)
     setattr(owner, name, counted)
 
@@ -128,13 +126,11 @@ main(sys.argv[1:])
 
 def killed(*words: object) -> None:
     """Kill a command with SIGKILL in the middle of its work."""
-    process = subprocess.Popen(
-        [*forked_python(), "-c", KILLED, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = start_forked("python", "-c", KILLED, *words)
     assert process.stdout is not None
-    assert process.stdout.readline() == b"here\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    assert process.stdout.readline() == "here\n"
+    process.kill()
+    process.wait()
 
 
 def test_what_a_killed_backup_and_a_killed_restore_leave_is_removed_by_the_next(
