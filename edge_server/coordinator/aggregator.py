@@ -37,8 +37,9 @@ from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.explanations import Observation
-from edge_server.strategy.strategy import close, known_examples, statistics_request, whole_weights
+from edge_server.strategy.strategy import known_examples, statistics_request
 from schemas.errors import InvariantError
 from schemas.messages import Update
 

@@ -10,7 +10,7 @@ from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.step_graphs import StepGraphs
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.strategy import downlink_groups
+from edge_server.strategy.planning import downlink_groups
 from schemas.errors import EdgeError
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import SubModelSpec

@@ -17,7 +17,8 @@ from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.checkpoint import load_checkpoint
-from edge_server.strategy.strategy import State, params_of, start, tier_spec
+from edge_server.strategy.planning import params_of, tier_spec
+from edge_server.strategy.strategy import State, start
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups

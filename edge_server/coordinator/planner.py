@@ -21,9 +21,10 @@ from edge_server.coordinator.validation.consistency import cap_birth_claims
 from edge_server.rounds.events import PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
+from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Plan, plan
+from edge_server.strategy.strategy import Plan
 from schemas.tensors.blobs import CHUNK_BYTES
 
 log = logging.getLogger(__name__)

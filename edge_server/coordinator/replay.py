@@ -27,8 +27,9 @@ from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive, sum
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.checkpoint import load_state
+from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.data_statistics import STATISTICS
-from edge_server.strategy.strategy import State, Strategy, close, whole_weights
+from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Update
 from schemas.names import site_of

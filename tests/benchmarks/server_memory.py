@@ -33,10 +33,11 @@ from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.rule import zeros
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import close, start
+from edge_server.strategy.strategy import start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays

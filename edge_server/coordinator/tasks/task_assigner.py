@@ -12,7 +12,8 @@ from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, counts_cl
 from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
-from edge_server.strategy.strategy import State, Strategy, downlink_groups
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import State, Strategy
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import DeliverTask, Task, encode_message
 from schemas.messages.object_store import ObjectStoreTerms

@@ -13,7 +13,8 @@ from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
 from edge_server.storage.recovery import Resumption
-from edge_server.strategy.strategy import State, params_of
+from edge_server.strategy.planning import params_of
+from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.values import Reason

@@ -8,9 +8,11 @@ import pytest
 from edge_server.coordinator import observations
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.explanations import ChannelScores
+from edge_server.strategy.planning import tier_spec
 from edge_server.strategy.pruning.pruners import Index, Magnitude
-from edge_server.strategy.strategy import State, close, tier_spec
+from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, update

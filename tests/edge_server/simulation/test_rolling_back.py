@@ -9,7 +9,8 @@ import pytest
 import edge_server.coordinator.aggregator
 import edge_server.coordinator.rollback
 from edge_server.storage.records import Summary
-from edge_server.strategy.strategy import State, close
+from edge_server.strategy.closing import close
+from edge_server.strategy.strategy import State
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 
 WORDS = ("num-clients=3", "rounds=4", "test-samples=20", "simulation.clock=[]")

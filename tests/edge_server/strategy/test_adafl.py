@@ -9,8 +9,9 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
-from edge_server.strategy.strategy import State, close
+from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

@@ -13,8 +13,10 @@ from edge_client.pruning.slicing import permute
 from edge_server.strategy.aggregation.transforms import attention_matching, cover_all, match_attention
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
+from edge_server.strategy.planning import plan
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import State, close, plan
+from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, NETWORK, RATIOS, arrays, update

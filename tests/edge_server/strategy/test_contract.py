@@ -12,13 +12,14 @@ from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import TransformContext, to_global
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence
 from edge_server.strategy.selection.policies import RATIOS as RATIO_POLICIES
 from edge_server.strategy.selection.policies import SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
-from edge_server.strategy.strategy import close, plan
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

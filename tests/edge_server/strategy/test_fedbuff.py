@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import close
+from edge_server.strategy.closing import close
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update

@@ -5,8 +5,10 @@ import pytest
 
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.header import Header
-from edge_server.strategy.strategy import State, close, downlink_groups, start
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import State, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.mean_data import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
-from edge_server.strategy.strategy import close, downlink_groups, start
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

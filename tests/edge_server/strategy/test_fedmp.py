@@ -10,9 +10,10 @@ from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import close
 from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raised, reward, split
 from edge_server.strategy.selection.interface import Client, RoundResult
-from edge_server.strategy.strategy import State, close
+from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

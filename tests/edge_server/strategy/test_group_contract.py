@@ -13,11 +13,13 @@ from edge_client.pruning.surgery import arrays_of
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import close
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
+from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, close, downlink_groups, start
+from edge_server.strategy.strategy import Network, start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec

@@ -16,7 +16,9 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.strategy import State, close, downlink_groups, start
+from edge_server.strategy.closing import close
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import State, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

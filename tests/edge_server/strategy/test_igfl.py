@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import close, downlink_groups, start
+from edge_server.strategy.closing import close
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import start
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update

@@ -8,8 +8,9 @@ from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.planning import cut
 from edge_server.strategy.pruning.own_parts import Head, Named, Normalisation, OwnModel
-from edge_server.strategy.strategy import Network, cut, start
+from edge_server.strategy.strategy import Network, start
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import plan
+from edge_server.strategy.planning import plan
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import CLIENTS, NETWORK, RATIOS, state

@@ -9,9 +9,11 @@ from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.control import Control
+from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import close, downlink_groups, start
+from edge_server.strategy.strategy import start
 from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import CLIENTS, MAP, RATIOS, arrays, update

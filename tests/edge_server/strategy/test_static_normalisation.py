@@ -7,9 +7,11 @@ from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.statistics import Statistics
+from edge_server.strategy.planning import cut, downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, State, Strategy, close, cut, downlink_groups, params_of
+from edge_server.strategy.strategy import Network, State, Strategy
 from schemas.errors import PeerError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec

@@ -5,8 +5,10 @@ import numpy as np
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
+from edge_server.strategy.planning import downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import State, close, downlink_groups, params_of
+from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 

@@ -2,7 +2,8 @@
 
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.groups.widths import Widths
-from edge_server.strategy.strategy import State, downlink_groups
+from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays

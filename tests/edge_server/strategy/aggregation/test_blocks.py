@@ -22,9 +22,10 @@ from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import ClientUpdate, HeldCoordinates, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import close
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state, noisy_change
-from edge_server.strategy.strategy import State, close, start
+from edge_server.strategy.strategy import State, start
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
 from schemas.strategy import Component, StrategySpec

@@ -9,7 +9,7 @@ from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.fednova import NormaliseSteps
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import close
+from edge_server.strategy.closing import close
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec

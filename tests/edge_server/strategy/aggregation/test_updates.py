@@ -12,7 +12,7 @@ from edge_server.strategy.aggregation.updates import (
     to_global,
 )
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.strategy import close
+from edge_server.strategy.closing import close
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FileGroups

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
-from edge_server.strategy.strategy import close
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update

@@ -9,6 +9,7 @@ import pytest
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import close
 from edge_server.strategy.optimizer.step import clamp_variances
 from edge_server.strategy.privacy.mechanism import (
     Gaussian,
@@ -20,7 +21,6 @@ from edge_server.strategy.privacy.mechanism import (
 )
 from edge_server.strategy.privacy.noise import round_key, standard_normal
 from edge_server.strategy.pruning.pruners import Cut
-from edge_server.strategy.strategy import close
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, state, update

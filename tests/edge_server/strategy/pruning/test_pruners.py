@@ -6,6 +6,8 @@ import pytest
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
+from edge_server.strategy.planning import plan, tier_spec
 from edge_server.strategy.pruning.pruners import (
     PRUNERS,
     Evidence,
@@ -16,7 +18,7 @@ from edge_server.strategy.pruning.pruners import (
     l1_norms,
 )
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import State, close, plan, tier_spec
+from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from tests.edge_server.strategy.network import MAP, NETWORK, RATIOS, arrays, state, update

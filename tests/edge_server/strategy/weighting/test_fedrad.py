@@ -11,8 +11,8 @@ from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import close
 from edge_server.strategy.selection.policies import RoundResult
-from edge_server.strategy.strategy import close
 from edge_server.strategy.weighting.fedrad import (
     FedRad,
     apply_net,

@@ -7,9 +7,9 @@ import pytest
 
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
+from edge_server.strategy.closing import close
 from edge_server.strategy.components import make_component
 from edge_server.strategy.selection.policies import RoundResult
-from edge_server.strategy.strategy import close
 from edge_server.strategy.weighting import igfl
 from edge_server.strategy.weighting.igfl import (
     IgflGlobal,

@@ -1,0 +1,177 @@
+"""The second half of a round: from its updates to the next model and what the strategy learns from them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
+from edge_server.strategy.aggregation.means import exact_mean
+from edge_server.strategy.aggregation.partial_sums import PartialSum
+from edge_server.strategy.aggregation.transforms import norm_ratios, transform_updates
+from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, sources_of
+from edge_server.strategy.data_statistics import STATISTICS, pooled
+from edge_server.strategy.explanations import Observed
+from edge_server.strategy.groups.rule import fold_groups
+from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
+from edge_server.strategy.privacy import mechanism as dp
+from edge_server.strategy.pruning.interface import SCORES
+from edge_server.strategy.selection.interface import (
+    Client,
+    RoundResult,
+)
+from edge_server.strategy.strategy import State, Strategy, known_examples, statistics_request
+from edge_server.strategy.weighting.interface import WeighedUpdates, similarity
+from schemas.statistics import StatisticsRequest
+from schemas.submodel import ChannelMap
+from schemas.tensors.blobs import Arrays, Groups
+
+
+def close(
+    strategy: Strategy,
+    state: State,
+    updates: Sequence[ClientUpdate],
+    channel_map: ChannelMap,
+    *,
+    clients: Sequence[Client] = (),
+    parts: Sequence[PartialSum] = (),
+    keep: NewArrayStore = MemoryArrays,
+) -> State:
+    """Aggregate the updates of a round, in any order; `clients` are those that it could choose from.
+
+    `parts` are sums of those updates whose arrays are not here (`whole_weights`). `keep` makes the stores for
+    groups and for the optimizer's state; the model is always in memory.
+    """
+    if (request := statistics_request(strategy, state)) is not None:
+        return _close_statistics(strategy, state, updates, request)
+    updates, _ = strategy.claims.believed(updates, known_examples(state))
+    matched = transform_updates(
+        strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
+    )
+    weighed, change, privacy = _combine(strategy, state, matched, channel_map, parts)
+    sources = sources_of(matched)
+    ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
+    params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
+    observed = _observed_of_updates(sources, weighed)
+    if ranks:
+        observed["norm_ratios"] = norm_ratios(matched, weighed.weights, state.params, params)
+    number, weights = state.round + 1, observed["weights"]
+    result = RoundResult(number, matched, weights, state.params, params, clients, channel_map, keep)
+    groups, result = fold_groups(strategy.groups, state.groups, result)
+    after = replace(
+        _learned(strategy, state, result),
+        params=result.after,
+        round=number,
+        ordered=state.ordered or ranks,
+        groups=groups,
+        server_optimizer=optimizer,
+        privacy=privacy,
+    )
+    return replace(after, observed={**observed, **_observed_of_state(strategy, state, after)})
+
+
+def _close_statistics(
+    strategy: Strategy, state: State, updates: Sequence[ClientUpdate], request: StatisticsRequest
+) -> State:
+    """Close a round in which devices measured their data; claims limit their shares of the examples."""
+    sent = {update.client: update.examples for update in updates}
+    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    shares = {update.client: update.examples / sent[update.client] for update in believed}
+    found = pooled(believed, request, shares)
+    return replace(state, round=state.round + 1, observed={STATISTICS: found})
+
+
+def _combine(
+    strategy: Strategy,
+    state: State,
+    matched: RoundUpdates,
+    channel_map: ChannelMap,
+    parts: Sequence[PartialSum],
+) -> tuple[WeighedUpdates, Arrays, dp.PrivacyState | None]:
+    """Each update's weight, the change of the model, and the next privacy state."""
+    if strategy.privacy is None:
+        weighed = strategy.weighting.weigh_updates(state.weighting, matched)
+        if strategy.weighting.measured:
+            weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
+        counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
+        if counts is not None:
+            return weighed, exact_mean(matched, counts, parts), state.privacy
+        change = strategy.combiner(matched, weighed.weights)
+        return weighed, change, state.privacy
+    assert state.privacy is not None
+    change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
+    return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy
+
+
+def _apply_change(
+    strategy: Strategy,
+    state: State,
+    sources: Sequence[ClientUpdate],
+    change: Arrays,
+    *,
+    ranks: bool,
+    keep: NewArrayStore,
+) -> tuple[Arrays, Groups]:
+    """The server optimizer's step; none where nobody trained.
+
+    A round that `ranks` channels mostly reorders them: its change is added as it is and leaves no momentum.
+    """
+    if not any(source.groups["model"] for source in sources):
+        return state.params, state.server_optimizer
+    if ranks:
+        return clamp_variances(add_change(state.params, change)), {}
+    params, gathered = apply_optimizer(
+        strategy.server_optimizer, state.server_optimizer, state.params, change, keep=keep
+    )
+    return clamp_variances(params), gathered
+
+
+def _learned(strategy: Strategy, state: State, result: RoundResult) -> State:
+    """The state with what pruner, selection, ratio and weighting learn from a round."""
+    pruning = state.pruning
+    if not strategy.own_order:
+        pruning = strategy.pruner.observe(pruning, sources_of(result.updates), result.channel_map)
+    return replace(
+        state,
+        pruning=pruning,
+        selection=strategy.selection.observe(state.selection, result),
+        ratio=strategy.ratio.observe(state.ratio, result),
+        weighting=strategy.weighting.observe(state.weighting, result),
+    )
+
+
+def whole_weights(strategy: Strategy, state: State, updates: Sequence[ClientUpdate]) -> dict[str, int] | None:
+    """The whole weights of updates that may be added in parts, by client; None where each is needed."""
+    if not state.exact or statistics_request(strategy, state) is not None:
+        return None
+    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    ordered = sorted(believed, key=lambda update: update.client)
+    counts = strategy.weighting.counts(ordered)
+    if counts is None:
+        return None
+    return {update.client: count for update, count in zip(ordered, counts, strict=True)}
+
+
+def _observed_of_updates(sources: Sequence[ClientUpdate], weighed: WeighedUpdates) -> Observed:
+    """The weight of each client, and the similarity of their updates where it was measured."""
+    names = [source.client for source in sources]
+    weights = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
+    found: Observed = {"weights": weights}
+    if weighed.products is not None:
+        found["similarity"] = similarity(weighed.products, names)
+    return found
+
+
+def _observed_of_state(strategy: Strategy, before: State, after: State) -> Observed:
+    """The privacy that the round has spent, and what selection and ratio say of themselves."""
+    found: Observed = {
+        **strategy.selection.observed(after.selection),
+        **strategy.ratio.observed(after.ratio),
+    }
+    if strategy.privacy is None or after.privacy is None or before.privacy is None:
+        return found
+    return {**dp.observed(strategy.privacy, after.privacy, before.privacy["clip"]), **found}
+
+
+def _has_scores(update: ClientUpdate) -> bool:
+    return bool(update.groups.get(SCORES))

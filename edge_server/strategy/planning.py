@@ -1,0 +1,114 @@
+"""The first half of a round: which devices take part, and with which sub-models."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
+from edge_server.strategy.aggregation.updates import is_statistic
+from edge_server.strategy.groups.rule import Tiers, cut_groups, own_params
+from edge_server.strategy.pruning.interface import Cut, Evidence
+from edge_server.strategy.selection.interface import Client
+from edge_server.strategy.strategy import Assignment, Network, Plan, State, Strategy, statistics_request
+from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.blobs import Arrays, Groups
+
+
+def plan(
+    strategy: Strategy,
+    state: State,
+    clients: Sequence[Client],
+    network: Network,
+    rng: np.random.Generator,
+    *,
+    over_select: float = 1.0,
+    wanted: int | None = None,
+) -> Plan:
+    """Choose devices among `clients` for the next round, and cut a sub-model for each of them.
+
+    `over_select` multiplies the number of devices asked. `wanted` overrides the number that the fraction
+    gives (buffered rounds, where every free device trains).
+    """
+    number = state.round + 1
+    count = strategy.count(number, len(clients)) if wanted is None else min(wanted, len(clients))
+    asked = min(len(clients), math.ceil(count * over_select - 1e-9))
+    chosen = set(strategy.selection.act(state.selection, clients, asked, rng))
+    selected = [client for client in clients if client.name in chosen]
+    ratios = strategy.ratio.act(state.ratio, selected, number, rng)
+    epochs = round(strategy.local_epochs(number)) if strategy.local_epochs else None
+    seed = int(rng.integers(2**32))
+    assignments = {
+        client.name: Assignment(
+            cut(strategy, state, network, ratios[client.name], seed=seed, client=client.name),
+            mean_ratio(ratios[client.name]),
+            epochs,
+        )
+        for client in selected
+    }
+    return Plan(assignments, needed=count)
+
+
+def cut(
+    strategy: Strategy, state: State, network: Network, ratio: Ratio, *, seed: int = 0, client: str = ""
+) -> Cut:
+    """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
+    by_group = group_ratios(network.entry, ratio, network.channel_map)
+    evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
+    if (request := statistics_request(strategy, state)) is not None:
+        return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
+    if not strategy.trains:
+        tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
+        return Cut(tier, train=False, returned=())
+    made = strategy.pruner.cut(by_group, network.channel_map, evidence)
+    own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
+    if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
+        return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
+    returned = _without(own, made.returned, network.channel_map) if own else made.returned
+    objectives = strategy.objectives + made.objectives
+    second = strategy.own.own_model if strategy.own is not None else None
+    return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
+
+
+def _without(
+    own: Collection[str], returned: Sequence[str] | None, channel_map: ChannelMap
+) -> tuple[str, ...]:
+    """The layers to send back, without those that devices keep."""
+    layers = dict.fromkeys(name.rpartition(".")[0] for name in channel_map.parameters)
+    return tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
+
+
+def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> bool:
+    """Whether devices train nothing in round `number`; without statistics there is nothing to measure."""
+    return (
+        bool(strategy.measuring)
+        and number % strategy.measure_every == 0
+        and any(map(is_statistic, channel_map.parameters))
+    )
+
+
+def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:
+    """The sub-model of the current global model for a tier of this ratio."""
+    by_group = group_ratios(network.entry, ratio, network.channel_map)
+    evidence = Evidence(state.ordered, state.pruning, state.params)
+    return strategy.pruner.tier(by_group, network.channel_map, evidence)
+
+
+def params_of(strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
+    """The full arrays that a sub-model is cut from: the global model's, or the sub-model's own."""
+    return own_params(strategy.groups, state.params, state.groups, spec, channel_map)
+
+
+def downlink_groups(
+    strategy: Strategy,
+    state: State,
+    spec: SubModelSpec,
+    channel_map: ChannelMap,
+    tiers: Tiers = tuple,
+) -> Groups:
+    """What a device with this sub-model receives: its part of the model and of every downlink group."""
+    ranked = strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))
+    return cut_groups(
+        strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else tuple
+    )
