@@ -16,10 +16,7 @@ from edge_server.strategy.groups.rule import fold_groups
 from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import SCORES
-from edge_server.strategy.selection.interface import (
-    Client,
-    RoundResult,
-)
+from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, Strategy, known_examples, statistics_request
 from edge_server.strategy.weighting.interface import WeighedUpdates, similarity
 from schemas.statistics import StatisticsRequest
