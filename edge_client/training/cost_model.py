@@ -128,10 +128,12 @@ def _working(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int
     return round(FRAGMENTS * every + WORKING * largest)
 
 
-def kept_bytes(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> tuple[int, int]:
+def kept_bytes(
+    module: nn.Module, input_shape: tuple[int, ...], batch: int, *, indices: bool = True
+) -> tuple[int, int]:
     """Bytes that a forward pass keeps for the backward pass, and those of the largest array among them.
 
-    It is a pass of zeros in training mode, on a copy.
+    It is a pass of zeros in training mode, on a copy. Without `indices` only floating-point arrays count.
     """
     traced = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()}).train()
     own = {tensor.untyped_storage().data_ptr() for tensor in (*traced.parameters(), *traced.buffers())}
@@ -139,7 +141,8 @@ def kept_bytes(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> t
 
     def keep(tensor: Tensor) -> Tensor:
         # Operations that keep the same tensor share its memory.
-        kept[tensor.untyped_storage().data_ptr()] = tensor
+        if indices or tensor.is_floating_point():
+            kept[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     like = next(module.parameters(), torch.zeros(()))

@@ -45,13 +45,14 @@ class Results:
         figures = [Figure.of_json(figure) for entry in named for figure in entry["figures"]]
         runs = [
             f"| {name} | {self.found[name]['taken']} | {self.found[name]['seconds']:.0f} s "
-            f"| {self.found[name]['machine']['load_before']} |"
+            f"| {self.found[name]['machine']['load_before']} | {self.found[name]['machine']['processor']} |"
             for name in order
             if name in self.found
         ]
-        head = ["| benchmark | taken | time | load before |", "| --- | --- | ---: | ---: |"]
+        head = ["| benchmark | taken | time | load before | processor |", "| --- | --- | ---: | ---: | --- |"]
         about = dict(named[-1]["machine"]) if named else {}
-        about.pop("load_before", None)
+        for named_above in ("load_before", "processor"):
+            about.pop(named_above, None)
         machine = ", ".join(f"{key} {value}" for key, value in about.items())
         parts = [table(figures), remarks(figures), "\n".join([*head, *runs]), f"Machine: {machine}."]
         return "\n\n".join(parts) + "\n"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edge_client.training.step_graphs.drawing import frequencies
 from edge_client.training.step_graphs.drawing.attention import attended_backward
 from edge_client.training.step_graphs.drawing.normalisation import (
     grouped,
@@ -38,6 +39,7 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
         ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
         ATEN.squeeze.dims: squeezed,
         ATEN.threshold_backward.default: threshold_backward,
+        ATEN.convolution.default: convolution,
         # ONNX lacks the backward pass of a convolution.
         ATEN.convolution_backward.default: convolution_backward,
     }
@@ -57,6 +59,24 @@ def threshold_backward(gradient: Tensor, outputs: Tensor, threshold: float) -> T
 def hardtanh_backward(gradient: Tensor, inputs: Tensor, least: float, most: float) -> Tensor:
     """The gradient where inputs lie between the bounds, as ReLU6 needs it."""
     return gradient * ((inputs > least) & (inputs < most)).to(gradient.dtype)
+
+
+def convolution(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """A convolution in the frequency domain; `NotImplemented` where it is not faster there."""
+    if transposed or not frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+        return NotImplemented
+    found = frequencies.convolved(inputs, weight)
+    return found if bias is None else found + bias.reshape(-1, 1, 1)
 
 
 def convolution_backward(
@@ -98,6 +118,8 @@ def _of_inputs(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
+    if frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+        return frequencies.gradient_of_maps(gradient, weight)
     axes = range(len(stride))
     missing = [
         inputs.shape[2 + axis]
@@ -125,12 +147,15 @@ def _of_weight(
     are channels times kernel positions, gives the whole gradient. Runtimes copy these columns in runs along
     the innermost axis, which is that of the channels if they are more than the kernel is wide.
     """
+    if frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+        return frequencies.gradient_of_kernel(gradient, inputs, weight)
     axes = len(stride)
     inner = range(3, 3 + axes)
     batch, channels = inputs.shape[:2]
     outputs, each = gradient.shape[1], channels // groups
     last = axes if each > weight.shape[-1] else 0
-    volume, kernels = inputs, gradient.transpose(0, 1)
+    # As vectors: a transpose of maps and one of the gradient before it would become a single slow one.
+    volume, kernels = inputs, gradient.flatten(2).transpose(0, 1)
     if groups > 1:
         # Only here: with one group, moving it and the channels at once would take six times the time.
         volume = inputs.reshape(batch, groups, each, *inputs.shape[2:]).transpose(0, 1)

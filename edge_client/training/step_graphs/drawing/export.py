@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 OPSET = 18
 BATCH = "batch"
+FOLDED = 512
+"""Most numbers of a constant that is computed once, fewer than the examples of a traced step: a run computes
+larger ones."""
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
     **pooling.TRANSLATIONS,
     **normalisation.TRANSLATIONS,
@@ -99,7 +102,7 @@ def _free(model: ir.Model, examples: int) -> None:
     """Free the batch axis, after all that is constant is computed but arrays with numbers per example."""
     common.InlinePass()(model)
     free_axes(model.graph, examples, BATCH)
-    optimizer.fold_constants(model, output_size_limit=examples - 1)
+    optimizer.fold_constants(model, output_size_limit=FOLDED)
     common.RemoveUnusedNodesPass()(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.DeduplicateInitializersPass()(model)

@@ -15,6 +15,7 @@ from edge_client.training.losses import LOSSES
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.dropout import mask_dropouts, mask_shapes
+from edge_client.training.step_graphs.drawing.pools_first import PoolsFirst
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 
@@ -107,7 +108,8 @@ class Passes:
 
     def _forward(self, held: Tensors) -> Tensor:
         state = {path: held[name] for name, path in self.paths.items()}
-        outputs: Tensor = torch.func.functional_call(self.whole, state, (held[names.INPUTS],))
+        with PoolsFirst():
+            outputs: Tensor = torch.func.functional_call(self.whole, state, (held[names.INPUTS],))
         return outputs
 
     def _observed(self) -> dict[str, Tensor]:

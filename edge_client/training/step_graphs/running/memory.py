@@ -21,10 +21,10 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
-AT_ONCE, PER_WEIGHT_BYTE, LEAST_EXAMPLES = 5_500_000, 3, 4
-"""Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights. Larger batches
-are split into runs of at least `LEAST_EXAMPLES`. Each run costs some passes over the weights: the whole
-`two-nn` takes 1.5 times as long in parts of 4 as at once, and 1.1 times in parts of 16."""
+AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_400_000, 1.6, 1.5, 4
+"""Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights and where more
+is the same for any number of examples. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each
+run costs some passes over the weights, and a transform of large kernels."""
 PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.1
 """Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory. Fitted
 to the shipped networks (`python -m tests.step_graphs.memory`)."""
@@ -65,7 +65,7 @@ def sizes(step: Step, whole: int, weights: int) -> list[int]:
     """Numbers of examples in which a batch of `whole` may run with `weights` bytes, the best first."""
     if step.smallest_batch > 1:
         return [whole]
-    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights)
+    at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights, PER_FIXED_BYTE * step.fixed_bytes)
     most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
     equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
     return [size for size in equal if size <= most]

@@ -1,0 +1,220 @@
+"""Convolutions with large kernels in the frequency domain, where each is a product of matrices per frequency.
+
+onnxruntime convolves with columns: it copies the maps for each place of the kernel, 25 times for 5x5. The
+discrete Fourier transform of a convolution is the product of the transforms. There a map or a kernel is one
+number per frequency, and the numbers of all channels meet in products of matrices [B, Ci] and [Ci, Co].
+
+A transform is a product with a matrix of cosines and sines along each axis. A product whose second factor is
+transposed moves the last axis to the front: after both axes frequencies are first, as products of many
+matrices need them, and nothing was transposed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+LEAST_KERNEL = 5
+FEWER = 3
+"""How many times fewer multiplications pay for values that are copied more often."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of maps with `size` places, of which kernels have `kernel`.
+
+    A transform repeats its signal with the period `length`. What reaches over an end is then in places that
+    the convolution does not have.
+    """
+
+    size: int
+    kernel: int
+
+    @property
+    def length(self) -> int:
+        return self.size + self.kernel // 2
+
+    @property
+    def count(self) -> int:
+        """Frequencies of a real signal."""
+        return self.length // 2 + 1
+
+    def of_maps(self) -> Tensor:
+        """The matrix [2 * count, size] from a map's places to the cosines, and the sines."""
+        return torch.cat(self._waves(torch.arange(self.size)))
+
+    def of_kernels(self) -> tuple[Tensor, Tensor]:
+        """The cosines and the sines [count, kernel] for a kernel, whose middle is place 0."""
+        return self._waves(torch.arange(self.kernel) - self.kernel // 2)
+
+    def shares(self) -> Tensor:
+        """The factor [count, 1] of each frequency in the inverse; half if it is its own mirror image."""
+        own_mirror = torch.remainder(2 * torch.arange(self.count), self.length) == 0
+        return ((2 - own_mirror.float()) / (math.sqrt(2) * self.length))[:, None]
+
+    def _waves(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        turns = torch.remainder(torch.arange(self.count)[:, None] * places, self.length)
+        angles = turns.double() * (2 * math.pi / self.length)
+        return torch.cos(angles).float(), torch.sin(angles).float()
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Complex matrices `real` + i `imaginary`, [F, rows, columns] each, one for each frequency."""
+
+    real: Tensor
+    imaginary: Tensor
+
+    @property
+    def flipped(self) -> Self:
+        return type(self)(self.real.transpose(1, 2), self.imaginary.transpose(1, 2))
+
+    def times(self, other: Self) -> Self:
+        return type(self)(
+            torch.bmm(self.real, other.real) - torch.bmm(self.imaginary, other.imaginary),
+            torch.bmm(self.imaginary, other.real) + torch.bmm(self.real, other.imaginary),
+        )
+
+    def times_conjugate(self, other: Self) -> Self:
+        """The product with the conjugates of the others, which are not transposed."""
+        return type(self)(
+            torch.bmm(self.real, other.real) + torch.bmm(self.imaginary, other.imaginary),
+            torch.bmm(self.imaginary, other.real) - torch.bmm(self.real, other.imaginary),
+        )
+
+    def conjugate_times(self, other: Self) -> Self:
+        """The product of these matrices' conjugates, which are not transposed, with the others."""
+        return type(self)(
+            torch.bmm(self.real, other.real) + torch.bmm(self.imaginary, other.imaginary),
+            torch.bmm(self.real, other.imaginary) - torch.bmm(self.imaginary, other.real),
+        )
+
+
+Spectrum = tuple[Matrices, Matrices]
+"""The transform at frequencies (u, v), and at (-u, v): the others are their conjugates."""
+
+
+def is_faster(
+    maps: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> bool:
+    """Whether a convolution of `maps` [B, Ci, H, W] with `kernel` [Co, Ci / groups, h, w] belongs here.
+
+    Its outputs are as large as its inputs, its kernels are large, its channels many and its maps small.
+    """
+    return (
+        len(kernel) == 4
+        and groups == 1
+        and all(size == 1 for size in (*stride, *dilation))
+        and all(2 * border + 1 == size for border, size in zip(padding, kernel[2:], strict=True))
+        and min(kernel[2:]) >= LEAST_KERNEL
+        and FEWER * _multiplications(maps, kernel) < 3 * math.prod(kernel) * math.prod(maps[2:])
+    )
+
+
+def spectrum_bytes(maps: Sequence[int], kernel: Sequence[int]) -> int:
+    """Bytes of the spectrum of `kernel` [Co, Ci, h, w] beside `maps` [B, Ci, H, W]."""
+    down, across = (Axis(maps[axis], kernel[axis]) for axis in (2, 3))
+    return 4 * 4 * down.count * across.count * kernel[0] * kernel[1]
+
+
+def _multiplications(maps: Sequence[int], kernel: Sequence[int]) -> int:
+    """Multiplications of both passes per example: four transforms of maps, and three products of spectra."""
+    down, across = (Axis(maps[axis], kernel[axis]) for axis in (2, 3))
+    high, wide = 2 * down.count, 2 * across.count
+    transforms = 2 * (kernel[0] + kernel[1]) * down.size * wide * (across.size + high)
+    return transforms + 3 * 2 * high * wide * kernel[0] * kernel[1]
+
+
+def convolved(maps: Tensor, kernel: Tensor) -> Tensor:
+    """The convolution [B, Co, H, W]."""
+    axes = _axes(maps, kernel)
+    pairs = zip(_of_maps(maps, axes), _of_kernel(kernel, axes), strict=True)
+    one, other = (x.times_conjugate(w.flipped) for x, w in pairs)
+    return _to_maps((one, other), axes)
+
+
+def gradient_of_maps(gradient: Tensor, kernel: Tensor) -> Tensor:
+    """The gradient [B, Ci, H, W] of the maps from that of the outputs [B, Co, H, W]."""
+    axes = _axes(gradient, kernel)
+    pairs = zip(_of_maps(gradient, axes), _of_kernel(kernel, axes), strict=True)
+    one, other = (g.times(w) for g, w in pairs)
+    return _to_maps((one, other), axes)
+
+
+def gradient_of_kernel(gradient: Tensor, maps: Tensor, kernel: Tensor) -> Tensor:
+    """The gradient [Co, Ci, h, w] of the kernel from that of the outputs [B, Co, H, W]."""
+    axes = _axes(maps, kernel)
+    pairs = zip(_of_maps(gradient, axes), _of_maps(maps, axes), strict=True)
+    one, other = (g.flipped.conjugate_times(x) for g, x in pairs)
+    return _to_kernel((one, other), axes)
+
+
+def _axes(maps: Tensor, kernel: Tensor) -> tuple[Axis, Axis]:
+    down, across = (Axis(maps.shape[axis], kernel.shape[axis]) for axis in (2, 3))
+    return down, across
+
+
+def _of_maps(maps: Tensor, axes: tuple[Axis, Axis]) -> Spectrum:
+    """The spectrum of maps [B, C, H, W], along one axis after the other."""
+    batch, channels, height, width = maps.shape
+    down, across = (axis.of_maps() for axis in axes)
+    waves = across @ maps.reshape(-1, width).T
+    waves = down @ waves.reshape(-1, height).T
+    high, wide = (axis.count for axis in axes)
+    by_place = waves.reshape(2 * high, 2 * wide, batch, channels)
+    (cos_cos, cos_sin), (sin_cos, sin_sin) = (half.chunk(2, 1) for half in by_place.chunk(2))
+    shape = (high * wide, batch, channels)
+    return (
+        Matrices((cos_cos - sin_sin).reshape(shape), (sin_cos + cos_sin).reshape(shape)),
+        Matrices((cos_cos + sin_sin).reshape(shape), (cos_sin - sin_cos).reshape(shape)),
+    )
+
+
+def _to_maps(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
+    """The maps [B, C, H, W] of a spectrum, along one axis after the other."""
+    one, other = spectrum
+    batch, channels = one.real.shape[1:]
+    down, across = (axis.shares().repeat(2, 1) * axis.of_maps() for axis in axes)
+    high, wide = (axis.count for axis in axes)
+    shape = (high, 1, wide, batch, channels)
+    cos = (one.real + other.real).reshape(shape), (one.imaginary + other.imaginary).reshape(shape)
+    sin = (one.imaginary - other.imaginary).reshape(shape), (other.real - one.real).reshape(shape)
+    waves = torch.cat([torch.cat(cos, 1), torch.cat(sin, 1)])
+    found = waves.reshape(2 * high, -1).T @ down
+    found = found.reshape(2 * wide, -1).T @ across
+    return found.reshape(batch, channels, axes[0].size, axes[1].size)
+
+
+def _of_kernel(kernel: Tensor, axes: tuple[Axis, Axis]) -> Spectrum:
+    """The spectrum of a kernel [Co, Ci, h, w], along both axes at once: it has few places."""
+    places = kernel.reshape(-1, kernel.shape[2] * kernel.shape[3]).T
+    waves = _plane_waves(axes)
+    parts = [(wave @ places).reshape(-1, *kernel.shape[:2]) for wave in waves]
+    return Matrices(parts[0], parts[1]), Matrices(parts[2], parts[3])
+
+
+def _to_kernel(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
+    """The kernel [Co, Ci, h, w] of a spectrum."""
+    shares = axes[0].shares()[:, None] * axes[1].shares()
+    waves = [wave * shares.reshape(-1, 1) for wave in _plane_waves(axes)]
+    parts = [part for matrices in spectrum for part in (matrices.real, matrices.imaginary)]
+    found = [part.reshape(part.shape[0], -1).T @ wave for part, wave in zip(parts, waves, strict=True)]
+    return sum(found[1:], found[0]).reshape(*parts[0].shape[1:], axes[0].kernel, axes[1].kernel)
+
+
+def _plane_waves(axes: tuple[Axis, Axis]) -> list[Tensor]:
+    """Real and imaginary parts [F, h * w] of both halves of a kernel's spectrum."""
+    cos_down, sin_down = (wave[:, None, :, None] for wave in axes[0].of_kernels())
+    cos_across, sin_across = (wave[None, :, None, :] for wave in axes[1].of_kernels())
+    cos_cos, sin_sin = cos_down * cos_across, sin_down * sin_across
+    sin_cos, cos_sin = sin_down * cos_across, cos_down * sin_across
+    waves = (cos_cos - sin_sin, sin_cos + cos_sin, cos_cos + sin_sin, cos_sin - sin_cos)
+    return [wave.reshape(-1, axes[0].kernel * axes[1].kernel) for wave in waves]
