@@ -6,7 +6,8 @@ number per frequency, and the numbers of all channels meet in products of matric
 
 A transform is a product with a matrix of cosines and sines along each axis. A product whose second factor is
 transposed moves the last axis to the front: after both axes frequencies are first, as products of many
-matrices need them, and nothing was transposed.
+matrices need them, and nothing was transposed. A graph has the angles, of which onnxruntime
+makes the waves when it loads the graph.
 """
 
 import math
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor
 
 LEAST_KERNEL = 5
+HALF = 0.5
+"""Each wave is in both halves of a spectrum."""
 FEWER = 3
 """How many times fewer multiplications pay for values that are copied more often."""
 
@@ -44,21 +47,26 @@ class Axis:
 
     def of_maps(self) -> Tensor:
         """The matrix [2 * count, size] from a map's places to the cosines, and the sines."""
-        return torch.cat(self._waves(torch.arange(self.size)))
+        return torch.cat(self._waves(torch.arange(self.size))).float()
+
+    def to_maps(self) -> Tensor:
+        """The matrix [2 * count, size] of the inverse."""
+        return torch.cat([self.shares() * wave for wave in self._waves(torch.arange(self.size))]).float()
 
     def of_kernels(self) -> tuple[Tensor, Tensor]:
         """The cosines and the sines [count, kernel] for a kernel, whose middle is place 0."""
         return self._waves(torch.arange(self.kernel) - self.kernel // 2)
 
     def shares(self) -> Tensor:
-        """The factor [count, 1] of each frequency in the inverse; half if it is its own mirror image."""
+        """The factor [count, 1] of each frequency in the inverse, half if it is its own mirror image."""
         own_mirror = torch.remainder(2 * torch.arange(self.count), self.length) == 0
-        return ((2 - own_mirror.float()) / (math.sqrt(2) * self.length))[:, None]
+        return ((2 - own_mirror.double()) / self.length)[:, None]
 
     def _waves(self, places: Tensor) -> tuple[Tensor, Tensor]:
         turns = torch.remainder(torch.arange(self.count)[:, None] * places, self.length)
-        angles = turns.double() * (2 * math.pi / self.length)
-        return torch.cos(angles).float(), torch.sin(angles).float()
+        # A graph keeps numbers in its operators, such as this length, in float32: pi is made of whole ones.
+        angles = turns.double() * 8 / self.length * torch.atan(torch.ones((), dtype=torch.float64))
+        return torch.cos(angles), torch.sin(angles)
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,8 @@ def _to_maps(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
     """The maps [B, C, H, W] of a spectrum, along one axis after the other."""
     one, other = spectrum
     batch, channels = one.real.shape[1:]
-    down, across = (axis.shares().repeat(2, 1) * axis.of_maps() for axis in axes)
+    down, across = (axis.to_maps() for axis in axes)
+    down = down * HALF
     high, wide = (axis.count for axis in axes)
     shape = (high, 1, wide, batch, channels)
     cos = (one.real + other.real).reshape(shape), (one.imaginary + other.imaginary).reshape(shape)
@@ -196,15 +205,15 @@ def _to_maps(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
 def _of_kernel(kernel: Tensor, axes: tuple[Axis, Axis]) -> Spectrum:
     """The spectrum of a kernel [Co, Ci, h, w], along both axes at once: it has few places."""
     places = kernel.reshape(-1, kernel.shape[2] * kernel.shape[3]).T
-    waves = _plane_waves(axes)
+    waves = [wave.float() for wave in _plane_waves(axes)]
     parts = [(wave @ places).reshape(-1, *kernel.shape[:2]) for wave in waves]
     return Matrices(parts[0], parts[1]), Matrices(parts[2], parts[3])
 
 
 def _to_kernel(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
     """The kernel [Co, Ci, h, w] of a spectrum."""
-    shares = axes[0].shares()[:, None] * axes[1].shares()
-    waves = [wave * shares.reshape(-1, 1) for wave in _plane_waves(axes)]
+    shares = axes[0].shares()[:, None] * axes[1].shares() * HALF
+    waves = [(wave * shares.reshape(-1, 1)).float() for wave in _plane_waves(axes)]
     parts = [part for matrices in spectrum for part in (matrices.real, matrices.imaginary)]
     found = [part.reshape(part.shape[0], -1).T @ wave for part, wave in zip(parts, waves, strict=True)]
     return sum(found[1:], found[0]).reshape(*parts[0].shape[1:], axes[0].kernel, axes[1].kernel)
