@@ -72,6 +72,8 @@ def session_options(threads: int) -> Any:
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     # A memory pattern keeps all values of a run at once, and the default order many gradients until the end.
     options.enable_mem_pattern = False
+    # A block that is kept for a later value of the same size is not free in between.
+    options.enable_mem_reuse = False
     # Further optimisations replace nodes by new ones, which run last and keep what they read.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED

@@ -25,7 +25,7 @@ AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_400_000, 1.6, 1.5, 
 """Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights and where more
 is the same for any number of examples. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each
 run costs some passes over the weights, and a transform of large kernels."""
-PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.1
+PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.2
 """Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory. Fitted
 to the shipped networks (`python -m tests.step_graphs.memory`)."""
 
