@@ -1,6 +1,6 @@
 """Estimates a step graph that is not drawn yet, from one forward pass of its network in torch.
 
-A run's estimated memory is 0.87 to 1.13 times that of the drawn graph for the shipped networks of
+A run's estimated memory is 1.01 to 1.13 times that of the drawn graph for the shipped networks of
 convolutions with 5x5 kernels (tests/step_graphs/README.md).
 """
 

@@ -6,8 +6,8 @@ number per frequency, and the numbers of all channels meet in products of matric
 
 A transform is a product with a matrix of cosines and sines along each axis. A product whose second factor is
 transposed moves the last axis to the front: after both axes frequencies are first, as products of many
-matrices need them, and nothing was transposed. A graph has the angles, of which onnxruntime
-makes the waves when it loads the graph.
+matrices need them, and nothing was transposed. A graph has the angles, of which onnxruntime makes the waves
+when it loads the graph.
 """
 
 import math
@@ -129,13 +129,13 @@ def is_faster(
 
 def spectrum_bytes(maps: Sequence[int], kernel: Sequence[int]) -> int:
     """Bytes of the spectrum of `kernel` [Co, Ci, h, w] beside `maps` [B, Ci, H, W]."""
-    down, across = (Axis(maps[axis], kernel[axis]) for axis in (2, 3))
+    down, across = _axes(maps, kernel)
     return 4 * 4 * down.count * across.count * kernel[0] * kernel[1]
 
 
 def _multiplications(maps: Sequence[int], kernel: Sequence[int]) -> int:
     """Multiplications of both passes per example: four transforms of maps, and three products of spectra."""
-    down, across = (Axis(maps[axis], kernel[axis]) for axis in (2, 3))
+    down, across = _axes(maps, kernel)
     high, wide = 2 * down.count, 2 * across.count
     transforms = 2 * (kernel[0] + kernel[1]) * down.size * wide * (across.size + high)
     return transforms + 3 * 2 * high * wide * kernel[0] * kernel[1]
@@ -143,7 +143,7 @@ def _multiplications(maps: Sequence[int], kernel: Sequence[int]) -> int:
 
 def convolved(maps: Tensor, kernel: Tensor) -> Tensor:
     """The convolution [B, Co, H, W]."""
-    axes = _axes(maps, kernel)
+    axes = _axes(maps.shape, kernel.shape)
     pairs = zip(_of_maps(maps, axes), _of_kernel(kernel, axes), strict=True)
     one, other = (x.times_conjugate(w.flipped) for x, w in pairs)
     return _to_maps((one, other), axes)
@@ -151,7 +151,7 @@ def convolved(maps: Tensor, kernel: Tensor) -> Tensor:
 
 def gradient_of_maps(gradient: Tensor, kernel: Tensor) -> Tensor:
     """The gradient [B, Ci, H, W] of the maps from that of the outputs [B, Co, H, W]."""
-    axes = _axes(gradient, kernel)
+    axes = _axes(gradient.shape, kernel.shape)
     pairs = zip(_of_maps(gradient, axes), _of_kernel(kernel, axes), strict=True)
     one, other = (g.times(w) for g, w in pairs)
     return _to_maps((one, other), axes)
@@ -159,15 +159,15 @@ def gradient_of_maps(gradient: Tensor, kernel: Tensor) -> Tensor:
 
 def gradient_of_kernel(gradient: Tensor, maps: Tensor, kernel: Tensor) -> Tensor:
     """The gradient [Co, Ci, h, w] of the kernel from that of the outputs [B, Co, H, W]."""
-    axes = _axes(maps, kernel)
+    axes = _axes(maps.shape, kernel.shape)
     pairs = zip(_of_maps(gradient, axes), _of_maps(maps, axes), strict=True)
     one, other = (g.flipped.conjugate_times(x) for g, x in pairs)
     return _to_kernel((one, other), axes)
 
 
-def _axes(maps: Tensor, kernel: Tensor) -> tuple[Axis, Axis]:
-    down, across = (Axis(maps.shape[axis], kernel.shape[axis]) for axis in (2, 3))
-    return down, across
+def _axes(maps: Sequence[int], kernel: Sequence[int]) -> tuple[Axis, Axis]:
+    """The axes of `maps` [B, C, H, W] and `kernel` [Co, Ci, h, w]."""
+    return Axis(maps[2], kernel[2]), Axis(maps[3], kernel[3])
 
 
 def _of_maps(maps: Tensor, axes: tuple[Axis, Axis]) -> Spectrum:
