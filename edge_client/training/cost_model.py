@@ -13,7 +13,11 @@ steps were not measured.
 
 import copy
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -128,29 +132,51 @@ def _working(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int
     return round(FRAGMENTS * every + WORKING * largest)
 
 
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What an operation keeps, for as long as its backward pass may be asked for."""
+
+    array: Tensor
+
+
 def kept_bytes(
-    module: nn.Module, input_shape: tuple[int, ...], batch: int, *, indices: bool = True
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    batch: int,
+    *,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    indices: bool = True,
 ) -> tuple[int, int]:
     """Bytes that a forward pass keeps for the backward pass, and those of the largest array among them.
 
-    It is a pass of zeros in training mode, on a copy. Without `indices` only floating-point arrays count.
+    It is a pass of zeros in training mode, on a copy, in a context that `within` makes. Without `indices`
+    arrays of whole numbers do not count.
     """
     traced = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()}).train()
     own = {tensor.untyped_storage().data_ptr() for tensor in (*traced.parameters(), *traced.buffers())}
-    kept: dict[int, Tensor] = {}
+    kept = WeakSet[_Kept]()
 
-    def keep(tensor: Tensor) -> Tensor:
-        # Operations that keep the same tensor share its memory.
-        if indices or tensor.is_floating_point():
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
+    def keep(array: Tensor) -> _Kept:
+        # With its history an output would keep the operation that keeps it.
+        held = _Kept(array.detach())
+        kept.add(held)
+        return held
 
     like = next(module.parameters(), torch.zeros(()))
     inputs = torch.zeros(batch, *input_shape, dtype=like.dtype, device=like.device)
     labels = torch.zeros(batch, dtype=torch.int64, device=like.device)
-    with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda tensor: tensor):
-        functional.cross_entropy(traced(inputs), labels)
-    sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in own]
+    with torch.random.fork_rng(devices=[]), saved_tensors_hooks(keep, lambda held: held.array):
+        with within():
+            outputs = traced(inputs)
+        loss = functional.cross_entropy(outputs, labels)
+    # Operations that keep the same array share its memory.
+    arrays = {held.array.untyped_storage().data_ptr(): held.array for held in kept}
+    del loss
+    sizes = [
+        array.untyped_storage().nbytes()
+        for storage, array in arrays.items()
+        if storage not in own and (indices or array.dtype != torch.int64)
+    ]
     return sum(sizes), max(sizes, default=0)
 
 

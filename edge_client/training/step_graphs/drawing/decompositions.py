@@ -162,11 +162,9 @@ def _of_weight(
         kernels = gradient.reshape(batch, groups, outputs // groups, *gradient.shape[2:])
         kernels = kernels.permute(1, 2, 0, *inner)
     volume = _moved(volume.reshape(1, groups * batch, each, *inputs.shape[2:]), 2, 2 + last)
-    kernels = kernels.reshape(outputs, batch, 1, *gradient.shape[2:])
+    kernels = kernels.reshape(outputs, batch, *_with(last, gradient.shape[2:], 1))
     sizes = [_with(last, sizes, neutral) for sizes, neutral in ((dilation, 1), (padding, 0), (stride, 1))]
-    found: Tensor = ATEN.convolution(
-        volume, _moved(kernels, 2, 2 + last), None, *sizes, False, [0] * (axes + 1), groups
-    )
+    found: Tensor = ATEN.convolution(volume, kernels, None, *sizes, False, [0] * (axes + 1), groups)
     found = _moved(found.squeeze(0), 1 + last, 1)
     for axis in range(axes):
         # A stride may leave inputs at the end that no kernel reaches.

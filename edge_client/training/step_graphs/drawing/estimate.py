@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from edge_client.models.modes import normalises_batches
 from edge_client.training.cost_model import kept_bytes
 from edge_client.training.step_graphs.drawing.frequencies import is_faster, spectrum_bytes
+from edge_client.training.step_graphs.drawing.passes import drawn_pools
 
-PER_PARAMETER, PER_NORMALISATION, PER_SPECTRUM = 1_100, 4_200, 15_500
+PER_PARAMETER, PER_NORMALISATION, PER_SPECTRUM = 1_100, 4_200, 19_000
 """Bytes of a graph's file for each parameter, each normalisation, and each convolution in the frequency
 domain. Fitted."""
 PER_SPECTRUM_BYTE = 1.5
@@ -38,7 +39,7 @@ def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedS
     A run has what the forward pass keeps for the backward pass, but for the indices of poolings, and one more
     array as large as the largest.
     """
-    few, more = (sum(kept_bytes(module, input_shape, examples, indices=False)) for examples in (2, 4))
+    few, more = (_working_bytes(module, input_shape, examples) for examples in (2, 4))
     normalisations = [part for part in module.modules() if isinstance(part, NORMALISATIONS)]
     others = len([*module.parameters()]) - sum(len([*part.parameters()]) for part in normalisations)
     spectra = _spectra(module, input_shape)
@@ -48,6 +49,12 @@ def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedS
         size=PER_PARAMETER * others + PER_NORMALISATION * len(normalisations) + PER_SPECTRUM * len(spectra),
         fixed_bytes=PER_SPECTRUM_BYTE * sum(spectra),
     )
+
+
+def _working_bytes(module: nn.Module, input_shape: tuple[int, ...], examples: int) -> int:
+    kept, _ = kept_bytes(module, input_shape, examples, within=drawn_pools, indices=False)
+    _, largest = kept_bytes(module, input_shape, examples, indices=False)
+    return kept + largest
 
 
 def _spectra(module: nn.Module, input_shape: tuple[int, ...]) -> list[int]:

@@ -94,7 +94,10 @@ class Matrices:
         )
 
     def conjugate_times(self, other: Self) -> Self:
-        """The product of these matrices' conjugates, which are not transposed, with the others."""
+        """The product of these matrices' conjugates, which are not transposed, with the others.
+
+        A single product adds both terms: here they are larger than the factors.
+        """
         return type(self)(
             torch.bmm(self.real, other.real) + torch.bmm(self.imaginary, other.imaginary),
             torch.bmm(self.real, other.imaginary) - torch.bmm(self.imaginary, other.real),
@@ -215,8 +218,8 @@ def _to_kernel(spectrum: Spectrum, axes: tuple[Axis, Axis]) -> Tensor:
     shares = axes[0].shares()[:, None] * axes[1].shares() * HALF
     waves = [(wave * shares.reshape(-1, 1)).float() for wave in _plane_waves(axes)]
     parts = [part for matrices in spectrum for part in (matrices.real, matrices.imaginary)]
-    found = [part.reshape(part.shape[0], -1).T @ wave for part, wave in zip(parts, waves, strict=True)]
-    return sum(found[1:], found[0]).reshape(*parts[0].shape[1:], axes[0].kernel, axes[1].kernel)
+    found = [wave.T @ part.reshape(part.shape[0], -1) for part, wave in zip(parts, waves, strict=True)]
+    return sum(found[1:], found[0]).T.reshape(*parts[0].shape[1:], axes[0].kernel, axes[1].kernel)
 
 
 def _plane_waves(axes: tuple[Axis, Axis]) -> list[Tensor]:

@@ -13,6 +13,11 @@ import torch
 from torch import Tensor, library
 from torch.nn import functional
 
+from edge_client.training.step_graphs.drawing.strided_axis import ROWS, StridedAxis, moved
+
+Sizes = int | Sequence[int]
+"""One number for each axis of a map, or one for both."""
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -29,6 +34,15 @@ class Windows:
         sizes = (self.kernel, self.stride, self.padding, self.dilation)
         found: Tensor = max_pool(x, *map(list, sizes), self.ceil)
         return found
+
+    def places(self, axis: int) -> range:
+        """The places of the first window's elements along an axis."""
+        step, before = self.dilation[axis], self.padding[axis]
+        return range(-before, self.kernel[axis] * step - before, step)
+
+    def counts(self, sizes: Sequence[int]) -> list[int]:
+        """How many windows maps of these sizes [H, W] have along both axes."""
+        return [*self.maxima(torch.empty(1, 1, *sizes, device="meta")).shape[2:]]
 
     def within_rows(self) -> "Windows":
         """The windows of one row each."""
@@ -65,7 +79,7 @@ def pooled(
     ceil: bool = False,
 ) -> Any:
     """`aten.max_pool2d_with_indices`, with zeros instead of the indices."""
-    values = _windows(kernel, stride, padding, dilation, ceil).maxima(x)
+    values = windows_of(kernel, stride, padding, dilation, ceil).maxima(x)
     return values, torch.zeros_like(values, dtype=torch.int64)
 
 
@@ -84,54 +98,38 @@ def pooled_backward(
     Of equal maxima the first one, row by row, has the gradient, as with torch: it is the first in its row,
     and its row is the first one that has the maximum.
     """
-    windows = _windows(kernel, stride, padding, dilation, ceil)
+    windows = windows_of(kernel, stride, padding, dilation, ceil)
     in_rows = windows.within_rows().maxima(x)
-    spread = _along(0, gradient, in_rows, windows.maxima(x), windows)
+    down = StridedAxis(ROWS, windows.places(0), windows.stride[0], x.shape[2])
+    across = StridedAxis(ROWS, windows.places(1), windows.stride[1], x.shape[3])
+    spread = _along(down, gradient, in_rows, windows.maxima(x))
     # Runtimes copy runs along the innermost axis: of a transposed map, columns are rows.
-    return _flipped(_along(1, _flipped(spread), _flipped(x), _flipped(in_rows), windows))
+    return _flipped(_along(across, _flipped(spread), _flipped(x), _flipped(in_rows)))
 
 
-def _windows(
-    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], ceil: bool
+def windows_of(
+    kernel: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil: bool = False,
 ) -> Windows:
-    return Windows(_pair(kernel), _pair(stride or kernel), _pair(padding), _pair(dilation), ceil)
+    """The windows of a pooling with torch's arguments."""
+    return Windows(pair(kernel), pair(stride or kernel), pair(padding), pair(dilation), ceil)
 
 
 def _flipped(x: Tensor) -> Tensor:
     return x.transpose(2, 3).contiguous()
 
 
-def _along(axis: int, gradient: Tensor, x: Tensor, maxima: Tensor, windows: Windows) -> Tensor:
-    """The gradient of `x` [B, C, H, W] from that of its maxima [B, C, h, W] over rows.
-
-    The first of equal elements has it. `axis` is that of the windows whose sizes count. A window's row at one
-    place is a row of `x` that is `stride` rows further for each window: every `stride`-th row of `x` is in
-    one part, and places in the same part differ by a shift.
-    """
-    stride, padding, dilation = windows.stride[axis], windows.padding[axis], windows.dilation[axis]
-    (height, wide), count = x.shape[2:], maxima.shape[2]
-    rows = -(-height // stride)
-    full = _padded(x, 0, stride * rows - height, -math.inf)
-    full = full.reshape(x.shape[0], x.shape[1], rows, stride * wide)
-    left = gradient
-    shares: list[list[Tensor]] = [[] for _ in range(stride)]
-    places = range(-padding, windows.kernel[axis] * dilation - padding, dilation)
-    for place in places:
-        shift, part = divmod(place, stride)
-        before, after = -shift, count + shift - rows
-        chosen = left
-        if place < places[-1] or place + stride * (count - 1) >= height:
-            elements = full[..., part * wide : (part + 1) * wide]
-            chosen = left * (_padded(elements, before, after, -math.inf) == maxima).to(x.dtype)
-            left = left - chosen
-        shares[part].append(_padded(chosen, -before, -after, 0))
-    found = [sum(share[1:], share[0]) if share else torch.zeros_like(full[..., :wide]) for share in shares]
-    return torch.cat(found, 3).reshape(x.shape[0], x.shape[1], stride * rows, wide)[:, :, :height]
-
-
-def _padded(x: Tensor, before: int, after: int, number: float) -> Tensor:
-    """`x` with more rows, or fewer if negative, before and after its rows [..., H, W]."""
-    return functional.pad(x, (0, 0, before, after), value=number) if before or after else x
+def _along(axis: StridedAxis, gradient: Tensor, x: Tensor, maxima: Tensor) -> Tensor:
+    """The gradient of `x` [B, C, H, W] from that of its maxima [B, C, h, W] over rows."""
+    batch, channels, height, wide = x.shape
+    rows = axis.stride * axis.length
+    full = moved(x, ROWS, 0, rows, -math.inf).reshape(batch, channels, axis.length, axis.stride * wide)
+    parts = [full[..., part * wide : (part + 1) * wide] for part in range(axis.stride)]
+    found = torch.cat(axis.spread(gradient, axis.hits(parts, maxima)), 3)
+    return found.reshape(batch, channels, rows, wide)[:, :, :height]
 
 
 def averaged_backward(
@@ -150,7 +148,7 @@ def averaged_backward(
     """
     if ceil or (any(padding) and not count_include_pad):
         raise NotImplementedError("average pooling with windows of different sizes")
-    sizes, steps, borders = _pair(kernel), _pair(stride or kernel), _pair(padding)
+    sizes, steps, borders = pair(kernel), pair(stride or kernel), pair(padding)
     channels = x.shape[1]
     even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
     missing = [
@@ -185,8 +183,10 @@ def onnx_max_pool(
     )[0]
 
 
-def _pair(sizes: Sequence[int]) -> list[int]:
-    return list(sizes) * (3 - len(sizes))
+def pair(sizes: Sizes) -> list[int]:
+    """The sizes along both axes."""
+    given = [sizes] if isinstance(sizes, int) else list(sizes)
+    return given * (3 - len(given))
 
 
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {

@@ -12,6 +12,8 @@ from typing import Any
 
 BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 """Bytes per element by ONNX's number of the type."""
+FEW, MANY = 2, 32
+"""Numbers of examples for which memory is counted."""
 SEGMENT = 128 * 128
 """Elements of the columns that onnxruntime copies at once where it computes a product in segments."""
 VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
@@ -25,11 +27,12 @@ Shapes = Mapping[str, Sequence[int]]
 def working_memory(graph: Any, batch: str) -> tuple[int, int]:
     """Bytes of the values and columns that exist at once in a run, fixed and per example of `batch`.
 
-    Values are freed after their last use; inputs and outputs of the graph do not count.
+    Values are freed after their last use; inputs and outputs of the graph do not count. A run has its peak at
+    different nodes with few examples and with many, and takes at most this much with numbers between.
     """
-    few, more = (_peak(graph, {batch: examples}) for examples in (2, 10))
-    each = max(0, (more - few) // 8)
-    return max(0, few - 2 * each), each
+    few, more = (_peak(graph, {batch: examples}) for examples in (FEW, MANY))
+    each = max(0, (more - few) // (MANY - FEW))
+    return max(0, few - FEW * each), each
 
 
 def convolution_buffer(inputs: Sequence[int], kernel: Sequence[int], outputs: Sequence[int]) -> int:
