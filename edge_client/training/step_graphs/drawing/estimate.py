@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from edge_client.models.modes import normalises_batches
 from edge_client.training.cost_model import kept_bytes
+from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
 from edge_client.training.step_graphs.drawing.frequencies import is_faster, spectrum_bytes
-from edge_client.training.step_graphs.drawing.passes import drawn_pools
 
 PER_PARAMETER, PER_NORMALISATION, PER_SPECTRUM = 1_100, 4_200, 19_000
 """Bytes of a graph's file for each parameter, each normalisation, and each convolution in the frequency
@@ -52,7 +52,7 @@ def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedS
 
 
 def _working_bytes(module: nn.Module, input_shape: tuple[int, ...], examples: int) -> int:
-    kept, _ = kept_bytes(module, input_shape, examples, within=drawn_pools, indices=False)
+    kept, _ = kept_bytes(module, input_shape, examples, within=DrawnPools, indices=False)
     _, largest = kept_bytes(module, input_shape, examples, indices=False)
     return kept + largest
 

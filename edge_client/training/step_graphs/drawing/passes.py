@@ -1,8 +1,7 @@
 """The two passes of a step as one function of named tensors, ready to be traced."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,20 +14,12 @@ from edge_client.models.modes import normalises_batches
 from edge_client.training.losses import LOSSES
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
+from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
 from edge_client.training.step_graphs.drawing.dropout import mask_dropouts, mask_shapes
-from edge_client.training.step_graphs.drawing.phases import ConvolvesInPhases
-from edge_client.training.step_graphs.drawing.pools_first import PoolsFirst
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 
 Tensors = Mapping[str, Tensor]
-
-
-@contextmanager
-def drawn_pools() -> Iterator[None]:
-    """Within it poolings are computed as a step graph has them."""
-    with ConvolvesInPhases(), PoolsFirst():
-        yield
 
 
 class _Whole(nn.Module):
@@ -117,7 +108,7 @@ class Passes:
 
     def _forward(self, held: Tensors) -> Tensor:
         state = {path: held[name] for name, path in self.paths.items()}
-        with drawn_pools():
+        with DrawnPools():
             outputs: Tensor = torch.func.functional_call(self.whole, state, (held[names.INPUTS],))
         return outputs
 

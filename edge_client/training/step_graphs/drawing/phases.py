@@ -7,21 +7,17 @@ that are convolved have a quarter of the places, for each of which a runtime cop
 The kernel has zeros beside its numbers, which are multiplied too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from edge_client.training.step_graphs.drawing import frequencies
-from edge_client.training.step_graphs.drawing.pooling import Sizes, Windows, pair, windows_of
+from edge_client.training.step_graphs.drawing.pooling import Sizes, Windows, pair
 from edge_client.training.step_graphs.drawing.strided_axis import COLUMNS, ROWS, StridedAxis
 
-CONVOLUTIONS = (functional.conv2d, torch.conv2d)
-POOLINGS = (functional.max_pool2d, torch.max_pool2d)
 MOST_MULTIPLICATIONS = 1.5
 """How many times as many multiplications pay for what need not be moved."""
 
@@ -103,44 +99,6 @@ class Convolution:
             KernelAxis(*sizes) for sizes in zip(self.weight.shape[2:], windows.stride, strict=True)
         )
         return down, across
-
-
-class ConvolvesInPhases(TorchFunctionMode):
-    """Within it a maximum pooling of a convolution's outputs computes them in phases."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: list[tuple[Tensor, Convolution]] = []
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        options = kwargs or {}
-        if func in POOLINGS and args and not options.get("return_indices"):
-            windows = _windows(*args[1:], **options)
-            for outputs, convolution in self._known:
-                if outputs is args[0] and convolution.suits(windows):
-                    return convolution.pooled(windows)
-        result = func(*args, **options)
-        if func in CONVOLUTIONS and args:
-            self._known.append((result, Convolution(*args, **options)))
-        return result
-
-
-def _windows(
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Windows:
-    """The windows of a pooling that has torch's arguments after its inputs."""
-    return windows_of(kernel_size, stride, padding, dilation, ceil_mode)
 
 
 class PooledPhases(torch.autograd.Function):

@@ -31,9 +31,16 @@ class Windows:
 
     def maxima(self, x: Tensor) -> Tensor:
         """The largest values [B, C, h, w] of `x` [B, C, H, W]."""
-        sizes = (self.kernel, self.stride, self.padding, self.dilation)
-        found: Tensor = max_pool(x, *map(list, sizes), self.ceil)
+        found: Tensor = max_pool(x, *self._sizes, self.ceil)
         return found
+
+    def pooled_by_torch(self, x: Tensor) -> Tensor:
+        """The same with torch's operator, which has gradients."""
+        return functional.max_pool2d(x, *self._sizes, ceil_mode=self.ceil)
+
+    @property
+    def _sizes(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        return list(self.kernel), list(self.stride), list(self.padding), list(self.dilation)
 
     def places(self, axis: int) -> range:
         """The places of the first window's elements along an axis."""

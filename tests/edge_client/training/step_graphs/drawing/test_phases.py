@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing import phases
-from edge_client.training.step_graphs.drawing.phases import ConvolvesInPhases, PooledPhases
+from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
+from edge_client.training.step_graphs.drawing.phases import PooledPhases
 from edge_client.training.step_graphs.drawing.step import draw_step
 from tests.edge_client.models.graphs.networks import network, spec_of
 
@@ -65,7 +66,7 @@ def test_numbers_and_gradients_are_those_of_torch(
 
     expected = outputs()
     factors = torch.arange(expected.numel(), dtype=torch.float64).reshape(expected.shape)
-    with ConvolvesInPhases():
+    with DrawnPools():
         found = outputs()
     assert len(in_phases) == 1
     assert torch.equal(found, expected)
@@ -94,7 +95,7 @@ def test_other_convolutions_are_left_as_they_are(
 ) -> None:
     x, weight = whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 6, 3, KERNEL, KERNEL)
     expected = functional.max_pool2d(convolved(x, weight), 2)
-    with ConvolvesInPhases():
+    with DrawnPools():
         found = functional.max_pool2d(convolved(x, weight), 2)
         functional.max_pool2d(functional.conv2d(x, weight, padding=2), 2, return_indices=True)
     assert in_phases == []
@@ -104,7 +105,7 @@ def test_other_convolutions_are_left_as_they_are(
 def test_arguments_may_have_names(in_phases: list[tuple[int, ...]]) -> None:
     x, weight = whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)
     expected = functional.conv2d(x, weight, padding=2)
-    with ConvolvesInPhases():
+    with DrawnPools():
         assert torch.equal(functional.conv2d(input=x, weight=weight, padding=2), expected)
         functional.max_pool2d(input=functional.conv2d(x, weight=weight, padding=2), kernel_size=2)
     assert in_phases == [(2, 16, SIDE // 2, SIDE // 2)]
@@ -113,7 +114,7 @@ def test_arguments_may_have_names(in_phases: list[tuple[int, ...]]) -> None:
 def test_what_else_reads_the_outputs_has_them_whole() -> None:
     x, weight = whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)
     found = []
-    for mode in (ConvolvesInPhases(), torch.enable_grad()):
+    for mode in (DrawnPools(), torch.enable_grad()):
         with mode:
             maps = functional.conv2d(x, weight, padding=2)
             result = functional.max_pool2d(maps, 2).sum() + maps.square().sum()
@@ -133,7 +134,7 @@ def test_a_step_keeps_booleans_of_what_was_pooled() -> None:
     kept: list[Tensor] = []
     x, weight = whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda array: kept.append(array) or array, lambda a: a)
-    with ConvolvesInPhases(), hooks:
+    with DrawnPools(), hooks:
         found = functional.max_pool2d(nn.functional.conv2d(x, weight, padding=2), 2)
     assert found.requires_grad
     assert {array.dtype for array in kept if array.shape[2:] == found.shape[2:] and array.shape[1] != 12} == {

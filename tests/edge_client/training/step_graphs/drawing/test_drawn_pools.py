@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.training.step_graphs.drawing.pools_first import PoolsFirst
+from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
 from edge_client.training.step_graphs.drawing.step import draw_step
 
 POOLED: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,7 +25,7 @@ def test_numbers_and_gradients_are_the_same_with_ties_and_zeros(pooled) -> None:
     torch.manual_seed(0)
     numbers = torch.randint(-2, 3, (4, 3, 9, 9)).float()
     found = []
-    for mode in (None, PoolsFirst()):
+    for mode in (None, DrawnPools()):
         x = numbers.clone().requires_grad_(True)
         if mode is None:
             outputs = pooled(x)
