@@ -1,6 +1,6 @@
 """Estimates a step graph that is not drawn yet, from one forward pass of its network in torch.
 
-A run's estimated memory is 1.01 to 1.13 times that of the drawn graph for the shipped networks of
+A run's estimated memory is 0.86 to 1.10 times that of the drawn graph for the shipped networks of
 convolutions with 5x5 kernels (tests/step_graphs/README.md).
 """
 
@@ -36,8 +36,8 @@ class EstimatedStep:
 def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedStep:
     """Estimate the step graph of `module`, which does not change.
 
-    A run has what the forward pass keeps for the backward pass, but for the indices of poolings, and one more
-    array as large as the largest.
+    A run has what the forward pass keeps for the backward pass, with poolings as they are drawn and without
+    their indices, and one more array as large as the largest that torch keeps.
     """
     few, more = (_working_bytes(module, input_shape, examples) for examples in (2, 4))
     normalisations = [part for part in module.modules() if isinstance(part, NORMALISATIONS)]

@@ -131,7 +131,7 @@ def is_faster(
 
 
 def spectrum_bytes(maps: Sequence[int], kernel: Sequence[int]) -> int:
-    """Bytes of the spectrum of `kernel` [Co, Ci, h, w] beside `maps` [B, Ci, H, W]."""
+    """Bytes of the spectrum of `kernel` [Co, Ci, h, w] for `maps` [B, Ci, H, W]."""
     down, across = _axes(maps, kernel)
     return 4 * 4 * down.count * across.count * kernel[0] * kernel[1]
 

@@ -4,7 +4,7 @@ The windows of a pooling with stride 2 read even and odd rows and columns at dif
 can compute these four phases apart: each is a set of outputs of its own, from inputs that are in phases too,
 with the kernel moved by a place. Pooling and its backward pass then read and write nothing in steps. The maps
 that are convolved have a quarter of the places, for each of which a runtime copies a window of the inputs.
-The kernel has zeros beside its numbers, which are multiplied too.
+The kernel has zeros around its numbers, which are multiplied too.
 """
 
 from dataclasses import dataclass

@@ -84,5 +84,5 @@ def moved(x: Tensor, axis: int, shift: int, size: int, number: float = 0) -> Ten
         return flat.reshape(batch, channels, size, width)
     columns = torch.arange(size) - shift
     moves = (torch.arange(width)[:, None] == columns).to(x.dtype)
-    beside = torch.zeros_like(moves[0]).masked_fill((columns < 0) | (columns >= width), number)
-    return torch.addmm(beside, x.reshape(-1, width), moves).reshape(batch, channels, height, size)
+    filling = torch.zeros_like(moves[0]).masked_fill((columns < 0) | (columns >= width), number)
+    return torch.addmm(filling, x.reshape(-1, width), moves).reshape(batch, channels, height, size)
