@@ -56,6 +56,7 @@ def export_filled(
         raise ExportRefused(f"the network cannot be exported without torch: {error}") from error
     describe(filled, input_shape=shape, preprocessing=preprocessing, provenance=provenance, task=model.task)
     data = filled.SerializeToString(deterministic=True)
+    del filled
     for outputs in run_model(data, make_probes(shape, preprocessing, sample)):
         if outputs.shape[1:] != (model.num_classes,):
             raise ExportRefused(

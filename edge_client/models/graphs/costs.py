@@ -1,13 +1,22 @@
 """Size and arithmetic of a network from its ONNX graph, as torch counts them."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
 from edge_client.models.graphs.checks import GraphRefused, first_line
-from edge_client.models.graphs.filling import BUFFERS, INPUT, Weights, check_inference_graph, noted_names
+from edge_client.models.graphs.filling import (
+    BUFFERS,
+    INPUT,
+    Weights,
+    check_inference_graph,
+    noted_names,
+    session_of,
+)
 from schemas.tensors.arrays import kind_of
 
 
@@ -53,7 +62,6 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     """The shapes of these values of a graph for one example."""
     if not names:
         return {}
-    probed = _with_outputs(model, names)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -61,7 +69,8 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     # Fused operators would no longer give these outputs.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        session = onnxruntime.InferenceSession(probed, options, providers=["CPUExecutionProvider"])
+        with _further_outputs(model.graph, names):
+            session = session_of(model, options)
         outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
@@ -69,14 +78,15 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     return {name: output.shape for name, output in zip(names, outputs, strict=True)}
 
 
-def _with_outputs(model: Any, names: list[str]) -> bytes:
-    """The model with further outputs, as bytes: a copy of the message would hold its weights twice."""
-    graph = model.graph
+@contextmanager
+def _further_outputs(graph: Any, names: list[str]) -> Iterator[None]:
+    """Within it the graph gives these values too: a copy of the message would hold its weights twice."""
     before = len(graph.output)
     known = {output.name for output in graph.output}
     for name in names:
         if name not in known:
             graph.output.add(name=name)
-    data: bytes = model.SerializeToString()
-    del graph.output[before:]
-    return data
+    try:
+        yield
+    finally:
+        del graph.output[before:]

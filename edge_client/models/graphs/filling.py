@@ -100,6 +100,18 @@ def _count_groups(model: Any, weights: Weights) -> None:
                 attribute.i = channels.get(node.input[1], attribute.i)
 
 
+def session_of(model: Any, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    """A session of an ONNX message for a single run, which holds the weights once.
+
+    Otherwise it would keep the bytes from which it is made, and packed copies of the weights.
+    """
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
+        source = Path(folder) / "model.onnx"
+        source.write_bytes(model.SerializeToString())
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
 def _folded(model: Any) -> Any:
     """The model as onnxruntime simplifies it, with ONNX's own operators."""
     options = onnxruntime.SessionOptions()
@@ -111,9 +123,7 @@ def _folded(model: Any) -> Any:
         target = Path(folder) / "folded.onnx"
         options.optimized_model_filepath = str(target)
         try:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            session_of(model, options)
             folded = ModelProto.FromString(target.read_bytes())
         except Exception as error:
             # onnxruntime's exceptions share no base class but Exception.

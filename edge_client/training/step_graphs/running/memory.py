@@ -21,7 +21,7 @@ STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
 """Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate."""
-AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_000_000, 1.6, 1.5, 4
+AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_000_000, 1.5, 1.5, 4
 """Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights and where more
 is the same for any number of examples. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each
 run costs some passes over the weights, and a transform of large kernels."""
