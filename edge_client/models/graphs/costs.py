@@ -72,6 +72,8 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
         with _further_outputs(model.graph, names):
             session = session_of(model, options)
         outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
+    except OSError:
+        raise
     except Exception as error:
         # onnxruntime's exceptions share no base class but Exception.
         raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error

@@ -125,6 +125,8 @@ def _folded(model: Any) -> Any:
         try:
             session_of(model, options)
             folded = ModelProto.FromString(target.read_bytes())
+        except OSError:
+            raise
         except Exception as error:
             # onnxruntime's exceptions share no base class but Exception.
             raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
