@@ -169,7 +169,7 @@ def kept_bytes(
         with within():
             outputs = traced(inputs)
         loss = functional.cross_entropy(outputs, labels)
-    # Operations that keep the same array share its memory.
+    # While there is a loss, there is what its backward pass needs. Operations may keep the same array.
     arrays = {held.array.untyped_storage().data_ptr(): held.array for held in kept}
     del loss
     sizes = [

@@ -1,6 +1,7 @@
 """Checks of ONNX files from elsewhere, before onnxruntime reads them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from edge_client.models.graphs.field_count import count_fields
@@ -89,6 +90,18 @@ def tensors_of(graph: Any) -> Iterator[Any]:
         yield from inner.initializer
     for attribute in (attribute for node in nodes_of(graph) for attribute in node.attribute):
         yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+
+
+@contextmanager
+def refused_if_it_cannot_run() -> Iterator[None]:
+    """Within it an error of onnxruntime is a `GraphRefused`; that of a disk stays what it is."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        # onnxruntime's exceptions share no base class but Exception.
+        raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
 
 
 def first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from edge_client.models.graphs.checks import GraphRefused, first_line
+from edge_client.models.graphs.checks import refused_if_it_cannot_run
 from edge_client.models.graphs.filling import (
     BUFFERS,
     INPUT,
@@ -68,15 +68,10 @@ def _shapes(model: Any, names: list[str], input_shape: tuple[int, ...]) -> dict[
     options.enable_cpu_mem_arena = False
     # Fused operators would no longer give these outputs.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
+    with refused_if_it_cannot_run():
         with _further_outputs(model.graph, names):
             session = session_of(model, options)
         outputs = session.run(names, {INPUT: np.zeros((1, *input_shape), np.float32)})
-    except OSError:
-        raise
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
     return {name: output.shape for name, output in zip(names, outputs, strict=True)}
 
 

@@ -16,9 +16,9 @@ from edge_client.models.graphs.checks import (
     OPSET,
     GraphRefused,
     check_operators,
-    first_line,
     nodes_of,
     read_graph,
+    refused_if_it_cannot_run,
 )
 from edge_client.models.graphs.onnx_messages import CONSTANT_TYPES, ModelProto, TensorProto
 from schemas.tensors.arrays import kind_of
@@ -122,14 +122,9 @@ def _folded(model: Any) -> Any:
     with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
         target = Path(folder) / "folded.onnx"
         options.optimized_model_filepath = str(target)
-        try:
+        with refused_if_it_cannot_run():
             session_of(model, options)
             folded = ModelProto.FromString(target.read_bytes())
-        except OSError:
-            raise
-        except Exception as error:
-            # onnxruntime's exceptions share no base class but Exception.
-            raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
     return _sorted(model if any(node.domain for node in nodes_of(folded.graph)) else folded)
 
 

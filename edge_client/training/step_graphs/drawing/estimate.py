@@ -39,22 +39,19 @@ def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedS
     A run has what the forward pass keeps for the backward pass, with poolings as they are drawn and without
     their indices, and one more array as large as the largest that torch keeps.
     """
-    few, more = (_working_bytes(module, input_shape, examples) for examples in (2, 4))
+    few, more = (
+        kept_bytes(module, input_shape, examples, within=DrawnPools, indices=False)[0] for examples in (2, 4)
+    )
+    _, largest = kept_bytes(module, input_shape, 2, indices=False)
     normalisations = [part for part in module.modules() if isinstance(part, NORMALISATIONS)]
     others = len([*module.parameters()]) - sum(len([*part.parameters()]) for part in normalisations)
     spectra = _spectra(module, input_shape)
     return EstimatedStep(
-        bytes_per_example=(more - few) / 2,
+        bytes_per_example=(more - few + largest) / 2,
         smallest_batch=2 if normalises_batches(module) else 1,
         size=PER_PARAMETER * others + PER_NORMALISATION * len(normalisations) + PER_SPECTRUM * len(spectra),
         fixed_bytes=PER_SPECTRUM_BYTE * sum(spectra),
     )
-
-
-def _working_bytes(module: nn.Module, input_shape: tuple[int, ...], examples: int) -> int:
-    kept, _ = kept_bytes(module, input_shape, examples, within=DrawnPools, indices=False)
-    _, largest = kept_bytes(module, input_shape, examples, indices=False)
-    return kept + largest
 
 
 def _spectra(module: nn.Module, input_shape: tuple[int, ...]) -> list[int]:

@@ -129,8 +129,8 @@ class PooledPhases(torch.autograd.Function):
 def _strided_axes(phases: Tensor, windows: Windows) -> tuple[StridedAxis, StridedAxis]:
     """The axes of the maps whose phases [B, C, h, w] are as large as these."""
     down, across = (
-        StridedAxis(axis, windows.places(place), stride, stride * phases.shape[axis])
-        for place, (axis, stride) in enumerate(zip((ROWS, COLUMNS), windows.stride, strict=True))
+        windows.strided(place, axis, windows.stride[place] * phases.shape[axis])
+        for place, axis in enumerate((ROWS, COLUMNS))
     )
     return down, across
 

@@ -42,10 +42,11 @@ class Windows:
     def _sizes(self) -> tuple[list[int], list[int], list[int], list[int]]:
         return list(self.kernel), list(self.stride), list(self.padding), list(self.dilation)
 
-    def places(self, axis: int) -> range:
-        """The places of the first window's elements along an axis."""
-        step, before = self.dilation[axis], self.padding[axis]
-        return range(-before, self.kernel[axis] * step - before, step)
+    def strided(self, place: int, axis: int, size: int) -> StridedAxis:
+        """The windows' first (0) or second (1) axis, as an axis of maps with `size` elements."""
+        step, before = self.dilation[place], self.padding[place]
+        places = range(-before, self.kernel[place] * step - before, step)
+        return StridedAxis(axis, places, self.stride[place], size)
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
         """How many windows maps of these sizes [H, W] have along both axes."""
@@ -107,10 +108,9 @@ def pooled_backward(
     """
     windows = windows_of(kernel, stride, padding, dilation, ceil)
     in_rows = windows.within_rows().maxima(x)
-    down = StridedAxis(ROWS, windows.places(0), windows.stride[0], x.shape[2])
-    across = StridedAxis(ROWS, windows.places(1), windows.stride[1], x.shape[3])
-    spread = _along(down, gradient, in_rows, windows.maxima(x))
     # Runtimes copy runs along the innermost axis: of a transposed map, columns are rows.
+    down, across = (windows.strided(place, ROWS, x.shape[2 + place]) for place in range(2))
+    spread = _along(down, gradient, in_rows, windows.maxima(x))
     return _flipped(_along(across, _flipped(spread), _flipped(x), _flipped(in_rows)))
 
 

@@ -60,8 +60,12 @@ class StridedAxis:
                 left = left - chosen
             shift, part = divmod(place, self.stride)
             shares[part].append(moved(chosen, self.axis, shift, self.length))
-        nothing = moved(torch.zeros_like(gradient), self.axis, 0, self.length)
-        return [sum(share[1:], share[0]) if share else nothing for share in shares]
+        return [
+            reduce(torch.add, share)
+            if share
+            else moved(torch.zeros_like(gradient), self.axis, 0, self.length)
+            for share in shares
+        ]
 
     def _elements(self, parts: Sequence[Tensor], place: int, count: int) -> Tensor:
         """The elements of `count` windows at one of their places."""
