@@ -53,6 +53,14 @@ def private_state(clients: Path, device: str) -> PrivateState:
     return PrivateState(device_folder(clients, device) / "private", durable=False)
 
 
+def _repeat_bits() -> None:
+    """Let cuDNN take only kernels that give equal bits in equal runs, and compute in all 32 bits."""
+    import torch
+
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False
+
+
 def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
     if name == "onnx":
         return make_trainer("onnx", threads=1)
@@ -74,6 +82,8 @@ class ClientWork:
         import torch
 
         torch.set_num_threads(1)
+        if setup.accelerator == "cuda":
+            _repeat_bits()
         self._setup = setup
         self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
