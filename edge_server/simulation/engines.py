@@ -24,11 +24,7 @@ REACHABLE_S = 10.0
 def _local(settings: "SimulationSettings") -> "Begin":
     from edge_server.simulation.local_engine import LocalEngine, warm_up
 
-    if settings.device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
+    check_device(settings)
     warm_up()
     return lambda setup: LocalEngine(setup, workers=settings.workers or usable_cores())
 
@@ -71,6 +67,16 @@ def _check_reachable(address: str) -> None:
 
 
 ENGINES: "dict[str, Callable[[SimulationSettings], Begin]]" = {"local": _local, "ray": _ray}
+
+
+def check_device(settings: "SimulationSettings") -> None:
+    """`ConfigError` if this machine has to train on a GPU and torch finds none."""
+    if settings.engine != "local" or settings.device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
 
 
 def prepare_engine(settings: "SimulationSettings") -> "Begin":

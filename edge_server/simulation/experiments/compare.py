@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
+from edge_server.simulation.engines import check_device
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
 from edge_server.simulation.experiments.findings import Findings
@@ -53,10 +54,15 @@ def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, paral
 
 
 def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
-    """The plan without the columns whose data is missing; `ConfigError` if none is left."""
+    """The plan without the columns whose data is missing.
+
+    Raises `ConfigError` if no column is left, or if a run needs a GPU that is not there.
+    """
     plan = make_plan(experiment, choice)
     if experiment.kind == "sizes":
         return plan
+    for cell in plan.cells:
+        check_device(cell.config().simulation)
     reasons = [(cell, _missing_data(cell)) for cell in plan.cells]
     missing = {cell.column: reason for cell, reason in reasons if reason}
     kept = tuple(cell for cell, reason in reasons if not reason)

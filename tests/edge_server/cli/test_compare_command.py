@@ -1,0 +1,44 @@
+"""`edge-server compare`: the examples of its help, and what it refuses before the first run."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from edge_server.cli.commands.compare import EXAMPLES
+from edge_server.cli.main import EDGE_SERVER
+from edge_server.simulation.experiments.cells import RunSelection, make_plan
+from edge_server.simulation.experiments.compare import named_experiment
+
+PROGRAM = "  edge-server compare "
+# A comment is three or more spaces away.
+LINES = [
+    line.removeprefix(PROGRAM).split("   ")[0] for line in EXAMPLES.splitlines() if line.startswith(PROGRAM)
+]
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("--list")])
+def test_every_example_of_the_help_names_rows_and_columns_that_exist(line: str) -> None:
+    args = EDGE_SERVER._parsed(["compare", *shlex.split(line)])
+    overrides = tuple(word for word in args.words if "=" in word)
+    choice = RunSelection(args.scale, args.seeds, tuple(args.only), overrides, tuple(args.columns))
+
+    assert make_plan(named_experiment([word for word in args.words if "=" not in word]), choice).runs
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_without_a_gpu_none_of_the_runs_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "compare",
+        "fedavg",
+        "attending",
+        "data.source=digits",
+        "device=cuda",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+
+    assert EDGE_SERVER.run(words) == 2
+    assert "torch finds no CUDA device here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
