@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
+from edge_server.config.sections import DataSettings
 from edge_server.simulation.engines import check_device
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment
@@ -61,9 +62,10 @@ def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     plan = make_plan(experiment, choice)
     if experiment.kind == "sizes":
         return plan
-    for cell in plan.cells:
-        check_device(cell.config().simulation)
-    reasons = [(cell, _missing_data(cell)) for cell in plan.cells]
+    configs = [(cell, cell.config()) for cell in plan.cells]
+    for _, config in configs:
+        check_device(config.simulation)
+    reasons = [(cell, _missing_data(cell, config.data)) for cell, config in configs]
     missing = {cell.column: reason for cell, reason in reasons if reason}
     kept = tuple(cell for cell, reason in reasons if not reason)
     if not kept:
@@ -72,8 +74,7 @@ def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     return replace(plan, cells=kept, notes=(*plan.notes, *notes))
 
 
-def _missing_data(cell: Cell) -> str:
-    data = cell.config().data
+def _missing_data(cell: Cell, data: DataSettings) -> str:
     if data.source is None:
         raise ConfigError(f"row '{cell.row}': no data to compare on: set data.source=... (e.g. digits)")
     try:
