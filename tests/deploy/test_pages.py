@@ -11,7 +11,7 @@ from edge_server.transport.broker.launch import find_mosquitto
 from tests.deploy.pages import DOCS, ROOT, commands, matches, run_commands, write_files
 
 PAGES = sorted(page for page in [ROOT / "README.md", *DOCS.rglob("*.md")] if commands(page))
-NOT_DOCUMENTATION = {".venv", "runs", "_build"}
+NOT_DOCUMENTATION = {".venv", ".arm64", "runs", "_build"}
 EVERY_PAGE = sorted(
     page for page in ROOT.rglob("*.md") if not NOT_DOCUMENTATION & set(page.relative_to(ROOT).parts)
 )
