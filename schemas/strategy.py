@@ -1,7 +1,7 @@
 """A federation's algorithm as data: one component per concept, with its options."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
@@ -25,6 +25,18 @@ class Component(Frozen):
             options = {key.replace("-", "_"): item for key, item in value.items() if key != "name"}
             return handler({"name": value.get("name"), "options": options})
         return handler(value)
+
+
+class PersonalPruning(Frozen):
+    """The device prunes `ratios` of each channel group itself, by scores of its channels.
+
+    The training's objectives score them, and the device prunes what it has trained. With `scored_by` it
+    prunes first: this objective scores the received network in forward passes, and only what is left is
+    trained.
+    """
+
+    ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
+    scored_by: Annotated[Component | None, Field(exclude_if=lambda objective: objective is None)] = None
 
 
 class StrategySpec(Settings):

@@ -223,12 +223,6 @@ class Preprocessing(Frozen):
     )
 
 
-class PersonalPruning(Frozen):
-    """The device prunes `ratios` of each channel group itself, after training, by attention."""
-
-    ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
-
-
 Metrics = Annotated[
     Mapping[Annotated[str, Field(max_length=40)], Annotated[float, Field(ge=-1e9, le=1e9)]],
     Field(max_length=20),

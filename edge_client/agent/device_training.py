@@ -1,17 +1,29 @@
 """A training on this device: the data, the graphs, the checkpoints and the trainer of its task."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
+from edge_client.pruning.channel_selection import best_spec, group_scores
+from edge_client.pruning.update_coordinates import in_sub_model
+from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
-from edge_client.training.trainer import Trained, TrainingJob
+from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.messages import TrainTask
-from schemas.messages.tasks import OWN_STEP, STEP
+from schemas.messages.tasks import OWN_STEP, SCORING_STEP, STEP
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups
+
+
+@dataclass(frozen=True, eq=False)
+class Pruned:
+    """A task in the coordinates of what the device trains, with what it received of that, and its scores."""
+
+    task: TrainTask
+    received: Groups
+    scores: Groups = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +36,19 @@ class DeviceTraining:
     on_epoch: Callable[[EpochReport], None]
     should_stop: Callable[[], bool]
 
+    def pruned(self, task: TrainTask, received: Groups) -> Pruned:
+        """What the device trains of the received model, pruned by its own scores if the task says so."""
+        personal = task.personal
+        if personal is None or personal.scored_by is None:
+            return Pruned(task, received)
+        plan = task.training.model_copy(update={"objectives": (personal.scored_by,), "local_epochs": 0})
+        scoring = task.model_copy(update={"training": plan})
+        scores = self._trainer(scoring).score(self._job(scoring, received, {}, step=SCORING_STEP))
+        ranked = group_scores(scores.get("attention", {}), self.channel_map)
+        spec = best_spec(ranked, personal.ratios, self.channel_map)
+        own = task.model_copy(update={"spec": spec, "personal": None})
+        return Pruned(own, in_sub_model(received, spec, self.channel_map), scores)
+
     def shared(self, task: TrainTask, received: Groups, kept: Groups) -> Trained:
         """Train the model that the device shares with the federation."""
         return self._train(task, received, kept)
@@ -33,23 +58,39 @@ class DeviceTraining:
         return self._train(task, received, {}, own=True)
 
     def _train(self, task: TrainTask, received: Groups, kept: Groups, *, own: bool = False) -> Trained:
-        context, trainer = self.context, self.context.trainer or make_trainer()
+        checkpoints = self.context.checkpoints
+        checkpoint = checkpoints.of(task, examples=len(self.data.train), own=own) if checkpoints else None
+        step = OWN_STEP if own else STEP
+        return self._trainer(task).train(self._job(task, received, kept, step=step, checkpoint=checkpoint))
+
+    def _trainer(self, task: TrainTask) -> Trainer:
+        trainer = self.context.trainer or make_trainer()
         trainer.check(task)
-        checkpoints = context.checkpoints
-        graphs = {name: context.store.path(ref.digest) for name, ref in task.graphs().items()}
-        if own and OWN_STEP in graphs:
-            graphs[STEP] = graphs[OWN_STEP]
-        job = TrainingJob(
+        return trainer
+
+    def _job(
+        self,
+        task: TrainTask,
+        received: Groups,
+        kept: Groups,
+        *,
+        step: str,
+        checkpoint: EpochCheckpoint | None = None,
+    ) -> TrainingJob:
+        """A job with the graph `step` as its step graph, where the task has one of that name."""
+        graphs = {name: self.context.store.path(ref.digest) for name, ref in task.graphs().items()}
+        if step in graphs:
+            graphs[STEP] = graphs[step]
+        return TrainingJob(
             task=task,
             plan=task.training,
             data=self.data,
             received=received,
             kept=kept,
             channel_map=self.channel_map,
-            board=context.board,
+            board=self.context.board,
             on_epoch=self.on_epoch,
             should_stop=self.should_stop,
-            checkpoint=checkpoints.of(task, examples=len(self.data.train), own=own) if checkpoints else None,
+            checkpoint=checkpoint,
             graphs=graphs,
         )
-        return trainer.train(job)

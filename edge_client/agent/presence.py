@@ -22,7 +22,7 @@ from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
-LATER_FIELDS = ("labels", "model")
+LATER_FIELDS = ("labels", "model", "prunes_first")
 """Fields of births that servers of the first version do not know, and refuse."""
 
 
@@ -91,9 +91,9 @@ class Presence:
         return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
-        later: dict[str, Any] = (
-            {"labels": self._settings.labels, "model": self._model()} if self._states_all else {}
-        )
+        later: dict[str, Any] = {}
+        if self._states_all:
+            later = {"labels": self._settings.labels, "model": self._model(), "prunes_first": True}
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,

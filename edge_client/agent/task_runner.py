@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.agent.device_training import DeviceTraining
+from edge_client.agent.device_training import DeviceTraining, Pruned
 from edge_client.agent.own_model import as_own_training, train_own_model
 from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
@@ -58,20 +58,22 @@ def do_training(
     with _received(task, context) as (channel_map, sent):
         data = context.data.as_the_server_says(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
-        update = _train_shared(task, training, sent)
+        pruned = training.pruned(task, sent)
+        update = _train_shared(pruned, training)
+        second = as_own_training(pruned.task)
         if second is None:
             return update
-        return _train_own(second, training, sent, update)
+        return _train_own(second, training, pruned.received, update)
 
 
-def _train_shared(task: TrainTask, training: DeviceTraining, sent: Groups) -> Update:
+def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     """Train the shared model, store its update, and propose what the device keeps of it."""
-    context, channel_map = training.context, training.channel_map
+    task, context, channel_map = pruned.task, training.context, training.channel_map
     kept = in_sub_model(_previous(task, context), task.spec, channel_map)
-    received = with_own(sent, kept, task.own)
+    received = with_own(pruned.received, kept, task.own)
     trained = training.shared(task, received, kept)
     # The update is computed from the weights and the received file while it is written, to save memory.
-    answer = Answer(task, channel_map, trained.groups)
+    answer = Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
     sending = encode_answer(answer, trained.delta, task, channel_map, previous)
     write = sending.chain.write

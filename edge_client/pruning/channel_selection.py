@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edge_client.models.registry import ModelEntry
 from schemas.errors import ConfigError, InvariantError, nearest
+from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelGroup, ChannelMap, Segment, SubModelSpec
 
 Scores = Mapping[str, NDArray[Any]]
@@ -90,6 +91,28 @@ def personal_spec(scores: Scores, ratios: Mapping[str, float], channel_map: Chan
     group without scores.
     """
     return SubModelSpec(kept={name: _best(name, scores, p, channel_map) for name, p in ratios.items()})
+
+
+def best_spec(scores: Scores, ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
+    """The best channels of every group, in ascending order; the leading ones of a group without scores.
+
+    Whole groups are omitted.
+    """
+    kept = {}
+    for name, ratio in ratios.items():
+        group = channel_map.groups[name]
+        order = ranking(scores.get(name, np.zeros(group.channels)), group.multiple)
+        count = kept_count(group.channels, ratio, group.multiple)
+        if count < group.channels:
+            kept[name] = tuple(sorted(order[:count]))
+    return SubModelSpec(kept=kept)
+
+
+def shape_spec(spec: SubModelSpec, personal: PersonalPruning | None, channel_map: ChannelMap) -> SubModelSpec:
+    """A sub-model of the shapes that a device trains of the sub-model `spec`, whichever channels it keeps."""
+    if personal is None or personal.scored_by is None:
+        return spec
+    return prefix_spec(personal.ratios, channel_map)
 
 
 def prefix_spec(ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:

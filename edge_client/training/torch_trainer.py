@@ -23,6 +23,7 @@ from edge_client.training.step_capture import Recorder
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
+from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64
 """Larger batches would need more memory than training, and save no time."""
@@ -117,13 +118,19 @@ class TorchTrainer(Trainer):
         self._work.check(task)
 
     def train(self, job: TrainingJob) -> Trained:
-        if self._threads:
-            torch.set_num_threads(self._threads)
-        weights, task = job.received["model"], job.task
-        module = self._sub_models.get(task.model, task.spec, job.channel_map, weights)
-        own = ModuleJob(**vars(job), module=module, recorder=self._recorder)
+        own = self._with_module(job)
         before = self._work.evaluate(own)
         result = self._work.train(own)
-        module.zero_grad(set_to_none=True)
+        own.module.zero_grad(set_to_none=True)
         after = self._work.evaluate(own)
-        return Trained.of(result, before, after, delta=trained_since(module, weights))
+        return Trained.of(result, before, after, delta=trained_since(own.module, job.received["model"]))
+
+    def score(self, job: TrainingJob) -> Groups:
+        return self._work.train(self._with_module(job)).groups
+
+    def _with_module(self, job: TrainingJob) -> ModuleJob:
+        if self._threads:
+            torch.set_num_threads(self._threads)
+        task = job.task
+        module = self._sub_models.get(task.model, task.spec, job.channel_map, job.received["model"])
+        return ModuleJob(**vars(job), module=module, recorder=self._recorder)

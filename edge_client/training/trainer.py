@@ -75,3 +75,6 @@ class Trainer(Protocol):
 
     def train(self, job: TrainingJob) -> Trained:
         """Train the received sub-model on the device's data, and evaluate it before and after."""
+
+    def score(self, job: TrainingJob) -> Groups:
+        """The groups that objectives make in one pass over the device's data; the plan has no epochs."""

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
@@ -12,7 +13,7 @@ from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.planning import downlink_groups
 from schemas.errors import EdgeError
-from schemas.messages.tasks import GRAPH
+from schemas.messages.tasks import GRAPH, SCORING_STEP
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef
 from schemas.values import TrainerName
@@ -100,15 +101,19 @@ class DeviceGraphs:
     def _stored(self, job: TaskPlan, chunk_bytes: int) -> dict[str, BlobRef] | EdgeError:
         """The job's graphs in the store, or why they cannot be drawn."""
         cut = job.cut
+        spec = shape_spec(cut.spec, cut.personal, self._model.context.channel_map)
         try:
             graphs = self._steps.of(
-                self._model.params_of(cut.spec),
-                cut.spec,
+                self._model.params_of(spec),
+                spec,
                 cut.objectives,
                 self._widths(cut.spec),
                 trains=_trains(job),
                 own_model=cut.own_model is not None,
             )
+            if cut.scored_by is not None:
+                params = self._model.params_of(cut.spec)
+                graphs[SCORING_STEP] = self._steps.scoring(params, cut.spec, cut.scored_by)
         except EdgeError as error:
             return error
         return {name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()}
@@ -133,5 +138,7 @@ def _trains(job: TaskPlan) -> bool:
 def _needed_graphs(job: TaskPlan) -> str:
     """A text that is equal for jobs with equal graphs: devices of a tier mostly share a sub-model."""
     objectives = [objective.model_dump(mode="json") for objective in job.cut.objectives]
-    drawn = [job.cut.spec.model_dump(mode="json"), objectives, _trains(job), job.cut.own_model is not None]
+    personal = job.cut.personal and job.cut.personal.model_dump(mode="json")
+    spec = job.cut.spec.model_dump(mode="json")
+    drawn = [spec, personal, objectives, _trains(job), job.cut.own_model is not None]
     return json.dumps(drawn, sort_keys=True)

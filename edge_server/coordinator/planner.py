@@ -170,7 +170,8 @@ class Planner:
         tiers = {client.name: client.tier for client in clients}
         # Devices that join an open round do not change how many updates it needs.
         needed = planned.needed if command.wanted is None else None
-        jobs = plan_training_tasks(planned, tiers, self._context.config)
+        able = {device.name for device in command.devices if device.prunes_first}
+        jobs = plan_training_tasks(planned, tiers, self._context.config, prune_first=able)
         return jobs, needed, self._choices(command, clients, planned)
 
     def _kept_private(self, jobs: dict[str, TaskPlan], command: PlanRound) -> dict[str, TaskPlan]:

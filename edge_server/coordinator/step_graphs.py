@@ -68,6 +68,15 @@ class StepGraphs:
             graphs[f"{STEP}-{number}"] = self._step(compact(module, width, own), SubModelSpec(), ())
         return graphs
 
+    def scoring(self, params: Arrays, spec: SubModelSpec, objective: Component) -> bytes:
+        """The graph with which a device scores channels; raises `DrawingRefused` with the reason."""
+        from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+
+        if why := unsupported((objective,)):
+            raise DrawingRefused(why)
+        module = self._network.sub_model(params, spec).requires_grad_(True)
+        return self._step(module, spec, (objective,), trains=False)
+
     def _step(
         self,
         module: nn.Module,

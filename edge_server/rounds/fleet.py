@@ -21,7 +21,8 @@ class Device:
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
     `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
-    (`stated_labels`); by them it is `outside` if the run is for other devices.
+    (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
+    prune by its own scores before it trains.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device:
     stated_labels: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
+    prunes_first: bool = False
 
     @property
     def able(self) -> bool:
@@ -115,6 +117,7 @@ class Fleet:
             stated_labels=birth.labels,
             labels=self.membership.labels(birth.device, birth.labels),
             outside=not self.membership.admits(birth.device, birth.labels),
+            prunes_first=birth.prunes_first,
         )
         return self._with(device)
 

@@ -34,12 +34,16 @@ class Pace:
         """Time to send `size` bytes, without latency."""
         return 8 * size / self.board.uplink_bps
 
-    def work_s(self, task: Task, macs: int) -> float:
-        """Time of the task's work; `macs` per example and forward pass. Without epochs, one scoring pass."""
+    def work_s(self, task: Task, macs: int, *, scored_macs: int = 0) -> float:
+        """Time of the task's work; `macs` per example and forward pass. Without epochs, one scoring pass.
+
+        `scored_macs` are those of a network that the device scores before it trains a part of it.
+        """
         if isinstance(task, DeliverTask):
             epochs = task.personalise.local_epochs if task.personalise else 0
             total = macs * (DELIVERY_PASSES + self.examples * TRAINING_PASSES * epochs)
         else:
             models = 1 if task.own_model is None else 2
-            total = models * macs * self.examples * (TRAINING_PASSES * task.training.local_epochs or 1)
+            passes = models * macs * (TRAINING_PASSES * task.training.local_epochs or 1)
+            total = self.examples * (passes + scored_macs)
         return FLOPS_PER_MAC * total / self.board.training_flops

@@ -58,14 +58,17 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile, DataCard, Reason
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all virtual devices share; `macs` counts a sub-model's multiply-accumulates per example."""
+    """What all virtual devices share.
+
+    `macs` counts a task's multiply-accumulates per example and forward pass: of the network that it trains or
+    exports, and of the one that it scores before.
+    """
 
     federation: str
     timeline: Timeline[TimelineEvent]
@@ -73,7 +76,7 @@ class Surroundings:
     store: BlobStore
     clients: Path
     tally: RunCounters
-    macs: Callable[[SubModelSpec], int]
+    macs: Callable[[Task], tuple[int, int]]
 
 
 class Presence(Protocol):
@@ -207,6 +210,7 @@ class DeviceEdge:
             profile=self.profile,
             data=self.data,
             labels=self.device.labels,
+            prunes_first=True,
         )
 
     def cut(self) -> None:
@@ -295,7 +299,8 @@ class DeviceEdge:
         pace = self._pace
         if self._growing is not None:
             pace = replace(pace, examples=self._growing.growth.there.train)
-        self._work_s = pace.work_s(task, self._around.macs(task.spec))
+        macs, scored = self._around.macs(task)
+        self._work_s = pace.work_s(task, macs, scored_macs=scored)
         timeline.post(timeline.now + self._work_s, WorkEnded(self.device.name, task.attempt))
 
     def _match_job(self) -> None:

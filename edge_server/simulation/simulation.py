@@ -402,6 +402,7 @@ class Simulation:
                     edge.data,
                     state.lost_at,
                     stated_labels=edge.device.labels,
+                    prunes_first=True,
                 )
         self._federation = replace(
             Federation(

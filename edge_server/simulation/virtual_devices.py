@@ -7,6 +7,7 @@ from typing import Any
 from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.dataset import LabelledData
 from edge_client.data.splits import part_of
+from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
 from edge_server.config.board_profiles import profile
 from edge_server.config.config import Config
@@ -23,7 +24,8 @@ from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.shared_data import SharedData
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_board import undecided_profile
-from schemas.submodel import SubModelSpec
+from schemas.messages import Task
+from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.values import CapabilityProfile, DataCard, TrainerName
 
 
@@ -37,8 +39,16 @@ def make_surroundings(
 ) -> Surroundings:
     """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
-    macs = _cached_macs(coordinator.model.network.macs)
+    count = _cached_macs(coordinator.model.network.macs)
+    macs = partial(_macs, count=count, channel_map=coordinator.model.context.channel_map)
     return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
+
+
+def _macs(task: Task, *, count: Callable[[SubModelSpec], int], channel_map: ChannelMap) -> tuple[int, int]:
+    """As `Surroundings.macs`."""
+    trained = count(shape_spec(task.spec, task.personal, channel_map))
+    scores = task.personal is not None and task.personal.scored_by is not None
+    return trained, count(task.spec) if scores else 0
 
 
 def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec], int]:

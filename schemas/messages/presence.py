@@ -27,7 +27,8 @@ class Birth(Message):
     It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
-    version of the model in use; a birth without them is written as by earlier versions, which know neither.
+    version of the model in use. A device that `prunes_first` can prune by its own scores before it trains. A
+    birth without these three is written as by earlier versions, which know none of them.
     """
 
     kind: Literal["birth"] = "birth"
@@ -42,6 +43,7 @@ class Birth(Message):
     certificate_until: UnixSeconds | None = None
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
+    prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
 
 
 class Death(Message):

@@ -15,11 +15,11 @@ from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.statistics import StatisticsRequest
-from schemas.strategy import Component, TrainingPlan
+from schemas.strategy import Component, PersonalPruning, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.topics import MAX_SHARED_TOPIC
-from schemas.values import Attempt, ModelSpec, PersonalPruning, Preprocessing, RoundNumber, Seconds, Text
+from schemas.values import Attempt, ModelSpec, Preprocessing, RoundNumber, Seconds, Text
 
 MAX_FRAMES = 50
 """Frames in one task: with five tiers no more increments than a device may subscribe to topics."""
@@ -29,6 +29,8 @@ GRAPH, STEP = "graph", "step"
 the step graphs of smaller widths, the smallest first."""
 OWN_STEP = f"{STEP}-own"
 """Name of the blob with the step graph of a device's own model, where that of its sub-model is not it."""
+SCORING_STEP = f"{STEP}-scoring"
+"""Name of the blob with the graph that scores channels, where a device prunes before it trains."""
 
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]
 """A field that only the other kind of task has: null on the wire, since the signature covers it."""

@@ -54,7 +54,8 @@ class Bench:
             for name in names
         }
         self.devices = tuple(
-            Device(name, 1, CapabilityProfile(tier=tier), CARD) for tier, name in enumerate(names, start=1)
+            Device(name, 1, CapabilityProfile(tier=tier), CARD, prunes_first=True)
+            for tier, name in enumerate(names, start=1)
         )
         self._waiting: Counter[str] = Counter()
 

@@ -19,8 +19,6 @@ from tests.integration.bench import NAMES, Bench
 
 EVERYONE = 'strategy.fraction={name = "constant", value = 1.0}'
 FLOATS = "strategy.uplink=[]"
-TRAINS_FIRST = 'strategy.pruner={name="attention", first-round="train"}'
-"""Both devices train in round one; by default devices that lack the whole network only score channels."""
 RECIPES = {
     "scaffold": "own-control",
     "igfl-c": "own-step",
@@ -36,8 +34,7 @@ def trained(task: Task, place: TaskContext) -> Groups:
 
 
 def bench_of(folder: Path, recipe: str) -> Bench:
-    more = [TRAINS_FIRST] if recipe.startswith("attending") else []
-    return Bench(folder, recipe, EVERYONE, FLOATS, *more)
+    return Bench(folder, recipe, EVERYONE, FLOATS)
 
 
 def kept(bench: Bench, name: str, number: int) -> Groups:

@@ -57,7 +57,7 @@ from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.security.manifest import Manifest, SignedManifest
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
-from schemas.strategy import Component, StrategySpec, TrainingPlan
+from schemas.strategy import Component, PersonalPruning, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.blobs import BlobRef, digest_of
 from schemas.values import (
@@ -69,7 +69,6 @@ from schemas.values import (
     Eligibility,
     MeasuredSpeed,
     ModelSpec,
-    PersonalPruning,
     Preprocessing,
     Reason,
     TrainingMetrics,

@@ -1,7 +1,7 @@
 """Makes the tasks of a round."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,12 +47,17 @@ class TaskTemplate:
     uplink: tuple[Component, ...] = ()
 
 
-def plan_training_tasks(planned: Plan, tiers: Mapping[str, int], config: Config) -> dict[str, TaskPlan]:
-    """The plan of every selected device; the file's epochs apply unless a schedule sets the epochs."""
+def plan_training_tasks(
+    planned: Plan, tiers: Mapping[str, int], config: Config, *, prune_first: Container[str]
+) -> dict[str, TaskPlan]:
+    """The plan of every selected device; the file's epochs apply unless a schedule sets the epochs.
+
+    The devices that can `prune_first` are asked to where the cut says so; the others only score.
+    """
     return {
         name: TaskPlan(
             tiers[name],
-            chosen.cut,
+            chosen.cut if name in prune_first else chosen.cut.only_scored(),
             chosen.ratio,
             _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs,
         )

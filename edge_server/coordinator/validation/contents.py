@@ -17,10 +17,11 @@ from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import SiteReceipt, Task, TrainTask, Update
+from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Groups
-from schemas.values import PersonalPruning, Reason
+from schemas.values import Reason
 
 MAX_ABS = 1e6
 """Largest change of a weight in one round."""

@@ -5,19 +5,18 @@ chooses channels (ATTENDING's first round), what it needs for that.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from edge_client.pruning.channel_selection import Scores, kept_count, prefix_spec, ranking
+from edge_client.pruning.channel_selection import best_spec, prefix_spec
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.statistics import StatisticsRequest
-from schemas.strategy import Component
+from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray
 from schemas.tensors.blobs import Arrays
-from schemas.values import PersonalPruning
 
 SCORES = "attention"
 """The group in which a device sends the scores of its channels, {layer: [C]}."""
@@ -27,7 +26,8 @@ SCORES = "attention"
 class Cut:
     """A device's sub-model for one round.
 
-    `personal`: the device prunes it further after training; without `train` it only evaluates its data.
+    `personal`: the device prunes it further, before or after training; without `train` it only evaluates its
+    data.
     `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps;
     `own_model`: the objective of a second model, which it keeps.
     With `statistics` the device gets no model at all, and measures its data.
@@ -41,6 +41,18 @@ class Cut:
     own: tuple[str, ...] = ()
     own_model: Component | None = None
     statistics: StatisticsRequest | None = None
+
+    @property
+    def scored_by(self) -> Component | None:
+        """The objective by whose scores the device prunes before it trains, if it does."""
+        return None if self.personal is None else self.personal.scored_by
+
+    def only_scored(self) -> "Cut":
+        """The cut for a device of an earlier version, which cannot prune first: it trains nothing instead."""
+        if self.personal is None or self.personal.scored_by is None:
+            return self
+        scores = PersonalPruning(ratios=self.personal.ratios)
+        return replace(self, personal=scores, objectives=(self.personal.scored_by,), train=False, returned=())
 
 
 Ratios = Mapping[str, float]
@@ -83,18 +95,6 @@ class Pruner(Protocol):
     def observe(self, known: Known, updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Known:
         """What the pruner knows after a round, as arrays by name; {} at first, and by default always."""
         return known
-
-
-def best_spec(scores: Scores, ratios: Ratios, channel_map: ChannelMap) -> SubModelSpec:
-    """The best channels of every group, in ascending order; whole groups are omitted."""
-    kept = {}
-    for name, ratio in ratios.items():
-        group = channel_map.groups[name]
-        order = ranking(scores.get(name, np.zeros(group.channels)), group.multiple)
-        count = kept_count(group.channels, ratio, group.multiple)
-        if count < group.channels:
-            kept[name] = tuple(sorted(order[:count]))
-    return SubModelSpec(kept=kept)
 
 
 def random_spec(ratios: Ratios, channel_map: ChannelMap, seed: int) -> SubModelSpec:

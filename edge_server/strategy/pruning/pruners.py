@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.channel_selection import group_scores, kept_count, prefix_spec
+from edge_client.pruning.channel_selection import best_spec, group_scores, kept_count, prefix_spec
 from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.updates import ClientUpdate
@@ -17,14 +17,12 @@ from edge_server.strategy.pruning.interface import (
     Known,
     Pruner,
     Ratios,
-    best_spec,
     random_spec,
 )
 from edge_server.strategy.pruning.layers import Layers
-from schemas.strategy import Component
+from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Array, Arrays
-from schemas.values import PersonalPruning
 
 __all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]
 
@@ -91,37 +89,35 @@ class Rolling(Pruner):
 class Attention(Pruner):
     """Keep the most attended channels (ATTENDING, Algorithm 1 and section 3.3).
 
-    In the first round every device gets the whole network with attention modules, keeps its own best
-    channels, and sends its scores. From then on all channels have one common order, by the mean of the
-    clients' scores weighted by examples, and the server cuts the last p of that order. With the transform
+    In the first round every device gets the whole network, scores its channels with attention modules, keeps
+    its own best ones, and sends the scores. From then on all channels have one common order, by the mean of
+    the clients' scores weighted by examples, and the server cuts the last p of that order. With the transform
     `attention-matching`, each client's channels are moved by its own order instead.
 
-    `first_round`: with `train` every device trains the whole network in that round, as in the paper; with
-    `score-only` none does, and devices only measure attention in forward passes; with `by-tier` only the
-    devices of pruning ratio 0 train it. `keep = "lowest"` prunes the most attended channels: equation 8 and
+    `first_round`: with `prune-first` a device scores the received network in forward passes, and trains what
+    it keeps of it; with `train` it trains the whole network, as in the paper, and prunes it then; with
+    `score-only` nobody trains. `keep = "lowest"` prunes the most attended channels: equation 8 and
     Algorithm 2 to the letter. A network without channels to rank stays whole.
     """
 
-    first_round: str = "by-tier"
+    first_round: str = "prune-first"
     keep: str = "highest"
 
     def __post_init__(self) -> None:
-        _expect_one_of("first-round", self.first_round, ("by-tier", "train", "score-only"))
+        _expect_one_of("first-round", self.first_round, ("prune-first", "train", "score-only"))
         _expect_one_of("keep", self.keep, ("highest", "lowest"))
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The whole network and the ratios to prune it by, or the tier's part once channels are ranked."""
         if self.is_ranked(evidence) or not ratios:
             return Cut(self.tier(ratios, channel_map, evidence))
-        train = self.first_round == "train" or (self.first_round == "by-tier" and not any(ratios.values()))
-        return ranking_cut(
-            Component(
-                name="attentive",
-                options={"layers": target_layers(ratios, channel_map), "lowest": self.keep == "lowest"},
-            ),
-            ratios,
-            train=train,
+        attentive = Component(
+            name="attentive",
+            options={"layers": target_layers(ratios, channel_map), "lowest": self.keep == "lowest"},
         )
+        if self.first_round == "prune-first":
+            return Cut(SubModelSpec(), PersonalPruning(ratios=dict(ratios), scored_by=attentive))
+        return ranking_cut(attentive, ratios, train=self.first_round == "train")
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
         """The best channels in the common order; a prefix if the model itself is in order, or unranked."""

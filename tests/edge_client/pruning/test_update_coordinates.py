@@ -4,9 +4,9 @@ import numpy as np
 
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from schemas.messages import TrainTask
-from schemas.strategy import TrainingPlan
+from schemas.strategy import PersonalPruning, TrainingPlan
 from schemas.submodel import SubModelSpec
-from schemas.values import ModelSpec, PersonalPruning
+from schemas.values import ModelSpec
 from tests.edge_server.strategy.network import MAP
 
 

@@ -258,7 +258,7 @@ IMPOSSIBLE = {
     ),
     "an option out of its range": (
         '[strategy]\npruner = { name = "attention", first-round = "never" }\n',
-        "[strategy] pruner 'attention': first-round is 'by-tier', 'train' or 'score-only', not 'never'",
+        "[strategy] pruner 'attention': first-round is 'prune-first', 'train' or 'score-only', not 'never'",
     ),
 }
 

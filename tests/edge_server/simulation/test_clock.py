@@ -35,6 +35,11 @@ def test_scoring_costs_one_pass_over_the_examples():
     assert Pace(BOARD, examples=100).work_s(training(1), 1_000_000) == 0.6
 
 
+def test_a_network_that_is_scored_before_a_part_of_it_is_trained_costs_one_pass_of_its_own():
+    # 2 * (3 * 1e6 + 4e6) * 100 = 1.4e9 FLOP.
+    assert Pace(BOARD, examples=100).work_s(training(1), 1_000_000, scored_macs=4_000_000) == 1.4
+
+
 def test_a_delivery_downloads_and_runs_a_fixed_number_of_passes():
     # 1e6 * 8 / 8e6 = 1 s; 16 passes * 2 * 1e6 = 3.2e7 FLOP = 0.032 s, whatever the number of examples.
     pace = Pace(BOARD, examples=100)

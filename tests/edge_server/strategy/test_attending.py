@@ -260,19 +260,18 @@ def ranking_update(client: str) -> ClientUpdate:
     )
 
 
-def test_devices_whose_sub_model_is_smaller_only_measure_attention_in_round_one():
+def test_devices_prune_the_whole_network_by_attention_before_they_train_in_round_one():
     first = plan(COMMON, State(params=W), CLIENTS, NETWORK, np.random.default_rng(0)).assignments
-    assert {name: assignment.cut.train for name, assignment in first.items()} == {
-        "a": False,
-        "b": False,
-        "c": True,
-    }
-    assert {name: assignment.cut.returned for name, assignment in first.items()} == {
-        "a": (),
-        "b": (),
-        "c": None,
-    }
-    assert all(assignment.cut.personal is not None for assignment in first.values())
+    for client, assignment in first.items():
+        cut = assignment.cut
+        assert cut.spec == SubModelSpec()
+        assert cut.train
+        assert cut.returned is None
+        assert cut.personal is not None
+        assert cut.personal.ratios == {"hidden": RATIO[client]}
+        assert cut.scored_by is not None
+        assert cut.scored_by.name == "attentive"
+        assert cut.scored_by not in cut.objectives
 
 
 @pytest.mark.parametrize(("first_round", "trains"), [("train", True), ("score-only", False)])
@@ -312,8 +311,8 @@ def test_the_least_attended_channels_stay_if_the_recipe_says_so():
     (assignment,) = plan(
         lowest, State(params=W), CLIENTS[:1], NETWORK, np.random.default_rng(0)
     ).assignments.values()
-    (objective,) = assignment.cut.objectives
-    assert objective.options["lowest"]
+    assert assignment.cut.scored_by is not None
+    assert assignment.cut.scored_by.options["lowest"]
 
 
 # --- channels that do not correspond ---

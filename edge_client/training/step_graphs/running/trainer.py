@@ -1,6 +1,7 @@
 """Trains with the task's step graphs in onnxruntime, without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
-from schemas.tensors.blobs import Arrays
+from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
 Array = NDArray[Any]
@@ -48,33 +49,38 @@ class OnnxTrainer(Trainer):
 
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
-        try:
+        with _refusals():
             return self._train(job)
-        except GraphRefused as error:
-            raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
+
+    def score(self, job: TrainingJob) -> Groups:
+        """Run the step graph once over the data; raises as `train` does."""
+        with _refusals():
+            arrays, graph, part = _prepared(job)
+            return self._change(arrays, job, graph, part).groups
 
     def _train(self, job: TrainingJob) -> Trained:
-        received = job.received["model"]
-        arrays = {name: _read(received, name) for name in received}
-        graph, examples = read_step_graph(job.graphs[STEP]), len(job.data.train)
-        part = micro_batch(graph, job.plan, arrays, examples=examples, board=job.board)
-        reserve(working_bytes(graph, part or job.plan.batch_size))
+        arrays, graph, part = _prepared(job)
         check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
         before = check()
-        try:
-            result = self._change(arrays, job, graph, part)
-        finally:
-            # The memory of the steps would add to that of the evaluation, and of what follows.
-            return_memory()
-            trim_heap()
+        result = self._change(arrays, job, graph, part)
         after = check()
         return_memory()
-        return Trained.of(result, before, after, delta=_since(arrays, received))
+        return Trained.of(result, before, after, delta=_since(arrays, job.received["model"]))
 
     def _change(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
     ) -> TrainingResult:
-        """Train the arrays in place, in runs of `part` examples."""
+        """Train the arrays in place, in runs of `part` examples, and give back the memory of the runs."""
+        try:
+            return self._run(arrays, job, graph, part)
+        finally:
+            # It would add to that of an evaluation, and of what follows.
+            return_memory()
+            trim_heap()
+
+    def _run(
+        self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
+    ) -> TrainingResult:
         examples = Examples(job.data.train)
         objectives = build_graph_objectives(job.plan.objectives)
         for objective in objectives:
@@ -111,6 +117,25 @@ class OnnxTrainer(Trainer):
         except Exception as error:
             # onnxruntime's exceptions share no base class but Exception.
             raise GraphRefused(f"onnxruntime cannot load it: {str(error)[:200]}") from error
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise `PeerError` for a graph that is refused inside."""
+    try:
+        yield
+    except GraphRefused as error:
+        raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
+
+
+def _prepared(job: TrainingJob) -> tuple[dict[str, Array], StepGraph, int | None]:
+    """The received arrays, the step graph, and the examples per run, for which memory is reserved."""
+    received = job.received["model"]
+    arrays = {name: _read(received, name) for name in received}
+    graph, examples = read_step_graph(job.graphs[STEP]), len(job.data.train)
+    part = micro_batch(graph, job.plan, arrays, examples=examples, board=job.board)
+    reserve(working_bytes(graph, part or job.plan.batch_size))
+    return arrays, graph, part
 
 
 def _setting(

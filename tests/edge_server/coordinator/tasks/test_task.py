@@ -6,6 +6,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
+from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
 
 CUT = Cut(SubModelSpec())
@@ -14,9 +15,8 @@ CUT = Cut(SubModelSpec())
 def epochs(*overrides: str, scheduled: int | None = None) -> dict[str, int]:
     """The epochs of three devices of tiers 1, 2 and 5."""
     planned = Plan({name: Assignment(CUT, 0.0, scheduled) for name in "abc"}, needed=3)
-    tasks = plan_training_tasks(
-        planned, {"a": 1, "b": 2, "c": 5}, load_config("attending", ["local-epochs=4", *overrides])
-    )
+    config = load_config("attending", ["local-epochs=4", *overrides])
+    tasks = plan_training_tasks(planned, {"a": 1, "b": 2, "c": 5}, config, prune_first="abc")
     assert all(isinstance(task, TaskPlan) for task in tasks.values())
     return {name: task.local_epochs for name, task in tasks.items()}
 
@@ -31,6 +31,19 @@ def test_each_tier_may_have_its_own_epochs_and_a_tier_beyond_the_list_the_last()
 
 def test_a_schedule_sets_the_epochs_of_all_tiers() -> None:
     assert epochs(scheduled=7) == {"a": 7, "b": 7, "c": 7}
+
+
+def test_a_device_that_cannot_prune_before_it_trains_only_scores() -> None:
+    attentive = Component(name="attentive", options={"layers": ("hidden",), "lowest": False})
+    personal = PersonalPruning(ratios={"hidden": 0.5}, scored_by=attentive)
+    cut = Cut(SubModelSpec(), personal, (Component(name="prox"),))
+    planned = Plan({"new": Assignment(cut, 0.5), "old": Assignment(cut, 0.5)}, needed=2)
+    config = load_config("attending", [])
+    tasks = plan_training_tasks(planned, {"new": 1, "old": 1}, config, prune_first={"new"})
+    assert tasks["new"].cut == cut
+    assert tasks["old"].cut == Cut(
+        SubModelSpec(), PersonalPruning(ratios={"hidden": 0.5}), (attentive,), train=False, returned=()
+    )
 
 
 def test_the_learning_rate_decays_from_round_to_round() -> None:

@@ -20,10 +20,10 @@ from edge_server.coordinator.validation.contents import MAX_ABS, examine, max_an
 from edge_server.strategy.pruning.pruners import Attention, Evidence
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update, decode_message, encode_message
-from schemas.strategy import TrainingPlan
+from schemas.strategy import PersonalPruning, TrainingPlan
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.blobs import BlobRef, encode_json
-from schemas.values import ModelSpec, PersonalPruning, Preprocessing, Reason, TrainingMetrics
+from schemas.values import ModelSpec, Preprocessing, Reason, TrainingMetrics
 from tests.groups import encode_groups, read_groups
 
 # Four channels in blocks of two, flattened from 2x1 maps, feed five hidden channels, then three classes.
@@ -346,7 +346,7 @@ def test_the_weakest_tier_may_not_answer_with_a_full_model(name, shape):
 
 # --- updates from a real client ---
 @pytest.mark.parametrize("ratio", [0.7, 0.0])
-@pytest.mark.parametrize("first_round", ["train", "score-only"])
+@pytest.mark.parametrize("first_round", ["prune-first", "train", "score-only"])
 @pytest.mark.parametrize("examples", [24, 0])
 def test_a_devices_update_of_the_first_round_passes(tmp_path, examples, first_round, ratio):
     params, channel_map = network("two-nn", (1, 8, 8))

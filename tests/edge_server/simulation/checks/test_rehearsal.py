@@ -13,8 +13,8 @@ from edge_server.simulation.checks.rehearsal import Rehearsed
 from edge_server.simulation.simulator import simulate
 from edge_server.strategy.pruning.pruners import Attention, Cut
 from schemas.errors import ConfigError
+from schemas.strategy import PersonalPruning
 from schemas.submodel import SubModelSpec
-from schemas.values import PersonalPruning
 from tests.edge_server.own_networks import NAME
 
 DATA = f"data.source=python:{NAME}:pictures"
