@@ -1,4 +1,4 @@
-"""In ATTENDING's first round a device prunes the received network by its own scores, and trains what is left."""
+"""In ATTENDING's first round a device prunes the network by its own scores, and trains what is left."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,0 +1,80 @@
+"""Compares the league's reference with each of its rivals over all settings of the committed tables.
+
+    python -m tests.league_verdict [ROW]
+
+prints, for each other row, in how many settings ROW (default: attending) is above, level with and below it,
+on the whole model and on the mean tier, and the mean difference in each setting with its 95 % interval over
+the seeds that both have. A row that stands in several tables of a setting counts with the last one of
+`TABLES`.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from edge_server.simulation.experiments.league_scores import ABOVE, BELOW, LEVEL, MEASURES, Score, difference
+
+RESULTS = Path(__file__).parent / "edge_server/simulation/experiments/results"
+TABLES = (
+    "league",
+    "league-further",
+    "league-networks",
+    "league-hundred",
+    "league-ten",
+)
+"""The tables from the oldest to the newest."""
+LENGTHS = {"league-hundred": ", 100 rounds"}
+"""What distinguishes a table's settings from those of the same name in others."""
+
+Rows = dict[str, dict[int, Score]]
+
+
+def settings() -> dict[str, Rows]:
+    """The scores by setting, row and seed."""
+    found: dict[str, Rows] = {}
+    for table in TABLES:
+        read: dict[str, Rows] = {}
+        for setting, row, seed, score in _scores(table):
+            read.setdefault(setting, {}).setdefault(row, {})[seed] = score
+        for setting, rows in read.items():
+            found.setdefault(setting, {}).update(rows)
+    return found
+
+
+def _scores(table: str) -> Iterator[tuple[str, str, int, Score]]:
+    path = RESULTS / table / "results.json"
+    for line in json.loads(path.read_text())["scores"]:
+        score = Score(line["whole"], tuple(line["tiers"]), 0, 0)
+        yield line["column"] + LENGTHS.get(table, ""), line["row"], line["seed"], score
+
+
+def verdicts(row: str, found: Mapping[str, Rows]) -> Iterator[tuple[str, str, Counter[str], dict[str, str]]]:
+    """For each other row and measure, how many settings are above, level and below, and the differences."""
+    rivals = dict.fromkeys(name for rows in found.values() for name in rows if name != row)
+    for rival in rivals:
+        for name, measure in MEASURES.items():
+            known = {
+                setting: difference(rows[row], rows[rival], measure)
+                for setting, rows in found.items()
+                if row in rows and rival in rows
+            }
+            differences = {setting: each for setting, each in known.items() if each is not None}
+            counts = Counter(each.verdict for each in differences.values())
+            yield rival, name, counts, {setting: str(each) for setting, each in differences.items()}
+
+
+def main() -> None:
+    """Print them."""
+    row = sys.argv[1] if len(sys.argv) > 1 else "attending"
+    for rival, measure, counts, differences in verdicts(row, settings()):
+        if counts:
+            above, level, below = (counts[word] for word in (ABOVE, LEVEL, BELOW))
+            print(f"{rival}, {measure}: above {above}, level {level}, below {below}")
+            for setting, written in differences.items():
+                print(f"    {setting}: {written}")
+
+
+if __name__ == "__main__":
+    main()
