@@ -4,8 +4,7 @@
 
 prints, for each other row, in how many settings ROW (default: attending) is above, level with and below it,
 on the whole model and on the mean tier, and the mean difference in each setting with its 95 % interval over
-the seeds that both have. A row that stands in several tables of a setting counts with the last one of
-`TABLES`.
+the seeds that both have. Of a run that stands in several tables the last one of `TABLES` counts.
 """
 
 import json
@@ -35,19 +34,12 @@ def settings() -> dict[str, Rows]:
     """The scores by setting, row and seed."""
     found: dict[str, Rows] = {}
     for table in TABLES:
-        read: dict[str, Rows] = {}
-        for setting, row, seed, score in _scores(table):
-            read.setdefault(setting, {}).setdefault(row, {})[seed] = score
-        for setting, rows in read.items():
-            found.setdefault(setting, {}).update(rows)
+        lines = json.loads((RESULTS / table / "results.json").read_text())["scores"]
+        for line in lines:
+            rows = found.setdefault(line["column"] + LENGTHS.get(table, ""), {})
+            score = Score(line["whole"], tuple(line["tiers"]), 0, 0)
+            rows.setdefault(line["row"], {})[line["seed"]] = score
     return found
-
-
-def _scores(table: str) -> Iterator[tuple[str, str, int, Score]]:
-    path = RESULTS / table / "results.json"
-    for line in json.loads(path.read_text())["scores"]:
-        score = Score(line["whole"], tuple(line["tiers"]), 0, 0)
-        yield line["column"] + LENGTHS.get(table, ""), line["row"], line["seed"], score
 
 
 def verdicts(row: str, found: Mapping[str, Rows]) -> Iterator[tuple[str, str, Counter[str], dict[str, str]]]:
