@@ -19,9 +19,13 @@ RESULTS = Path(__file__).parent / "edge_server/simulation/experiments/results"
 TABLES = (
     "league",
     "league-further",
-    "league-networks",
-    "league-hundred",
     "league-ten",
+    "league-attending",
+    "league-further-attending",
+    "league-more-seeds",
+    "league-networks",
+    "league-networks-more",
+    "league-hundred",
 )
 """The tables from the oldest to the newest."""
 LENGTHS = {"league-hundred": ", 100 rounds"}
