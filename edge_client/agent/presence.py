@@ -23,7 +23,8 @@ from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
 LATER_FIELDS = ("labels", "model", "prunes_first")
-"""Fields of births that servers of the first version do not know, and refuse."""
+"""Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
+of them knows none of those after it."""
 
 
 class Presence:
@@ -44,7 +45,7 @@ class Presence:
         self.instance = secrets.token_hex(8)
         self._seen_model = self._model()
         self._origin = ""
-        self._states_all = True
+        self._stated: tuple[str, ...] = LATER_FIELDS
         self.describe(data)
 
     def describe(self, data: LocalData) -> None:
@@ -53,16 +54,16 @@ class Presence:
 
     def state_all(self) -> None:
         """State everything in later births: the server may be another one."""
-        self._states_all = True
+        self._stated = LATER_FIELDS
 
     def leave_out_later_fields(self, refused: str) -> bool:
-        """Leave out the fields that a server of an earlier version does not know, if it `refused` one.
+        """Leave out the field that a server of an earlier version has `refused`, and those after it.
 
         Returns whether later births differ.
         """
-        unknown = any(f"birth.{name}: Extra inputs" in refused for name in LATER_FIELDS)
-        changes, self._states_all = unknown and self._states_all, self._states_all and not unknown
-        return changes
+        unknown = [n for n, name in enumerate(self._stated) if f"birth.{name}: Extra inputs" in refused]
+        self._stated = self._stated[: min(unknown)] if unknown else self._stated
+        return bool(unknown)
 
     def next_session(self) -> int:
         """A number above those of all earlier connections, even if the clock was set back."""
@@ -91,9 +92,11 @@ class Presence:
         return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
-        later: dict[str, Any] = {}
-        if self._states_all:
-            later = {"labels": self._settings.labels, "model": self._model(), "prunes_first": True}
+        later: dict[str, Any] = {
+            "labels": self._settings.labels,
+            "model": self._model(),
+            "prunes_first": True,
+        }
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
@@ -105,7 +108,7 @@ class Presence:
             instance=self.instance,
             origin=self._origin,
             certificate_until=self._certificate_until(),
-            **later,
+            **{name: later[name] for name in self._stated},
         )
 
     def _model(self) -> str:

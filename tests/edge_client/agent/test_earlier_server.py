@@ -57,7 +57,17 @@ def test_a_refused_birth_is_repeated_without_labels_and_model(births: Births) ->
     births.announcer.refused(LATER)
     assert [birth.labels for birth in births.made] == [{"site": "barn"}, {}]
     assert b'"labels"' not in births.made[-1].model_dump_json().encode()
+    assert not births.made[-1].prunes_first
     births.announcer.announce()
+    assert births.made[-1].labels == {}
+
+
+def test_a_server_that_knows_labels_still_gets_them(births: Births) -> None:
+    refusal = "malformed birth: birth.prunes_first: Extra inputs are not permitted"
+    births.announcer.refused(LATER.model_copy(update={"detail": refusal}))
+    assert [birth.prunes_first for birth in births.made] == [True, False]
+    assert [birth.labels for birth in births.made] == [{"site": "barn"}, {"site": "barn"}]
+    births.announcer.refused(LATER)
     assert births.made[-1].labels == {}
 
 
