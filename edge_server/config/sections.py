@@ -309,6 +309,10 @@ class TierSettings(Settings):
     """
     epochs_per_tier: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
     """Epochs per round of each tier; `[training] local-epochs` for all if empty."""
+    equal_work: bool = Field(default=True, exclude_if=lambda equal: equal)
+    """Further epochs for a device that trains smaller tiers in some of its steps (objective `ordered-dropout`
+    with `own`): as many as it takes to compute what it would with all steps at its own width.
+    """
     by_label: Mapping[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Tiers of devices that state none, by their labels: { "role=scale" = 1, "site=barn,gpu" = 5 }. The first
     selector that matches counts; without a match memory and speed decide.

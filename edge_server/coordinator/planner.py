@@ -18,6 +18,7 @@ from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.consistency import cap_birth_claims
+from edge_server.coordinator.width_work import WidthWork
 from edge_server.rounds.events import PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
@@ -60,6 +61,7 @@ class Planner:
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
         self._graphs = DeviceGraphs(model, storage.store, early)
+        self._work = WidthWork(model)
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -171,7 +173,14 @@ class Planner:
         # Devices that join an open round do not change how many updates it needs.
         needed = planned.needed if command.wanted is None else None
         able = {device.name for device in command.devices if device.prunes_first}
-        jobs = plan_training_tasks(planned, tiers, self._context.config, prune_first=able)
+        jobs = plan_training_tasks(
+            planned,
+            tiers,
+            self._context.config,
+            number=command.round,
+            prune_first=able,
+            share=self._work.planned_share,
+        )
         return jobs, needed, self._choices(command, clients, planned)
 
     def _kept_private(self, jobs: dict[str, TaskPlan], command: PlanRound) -> dict[str, TaskPlan]:

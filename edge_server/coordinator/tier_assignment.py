@@ -19,6 +19,7 @@ from edge_client.training.step_graphs.running.objectives.registry import unsuppo
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.round_rules import make_membership
+from edge_server.coordinator.width_work import WidthWork
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.tiers import tier_of
 from edge_server.storage.recovery import Resumption
@@ -45,9 +46,10 @@ Build = Callable[[int], nn.Module]
 class TierAssigner:
     """Assigns the devices of one run to tiers.
 
-    `build` makes a tier's network; `epochs` gives the local epochs of a round. `refusals` counts, by device,
-    the tasks that were refused for lack of memory; `undecided` are the devices that state no tier. Without
-    `learns` training times are ignored (for privacy).
+    `build` makes a tier's network; `epochs` gives the local epochs of a round, and `share` the work of a
+    tier's mean step over that of a whole one where further epochs make up for it. `refusals` counts, by
+    device, the tasks that were refused for lack of memory; `undecided` are the devices that state no tier.
+    Without `learns` training times are ignored (for privacy).
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class TierAssigner:
         epochs: Callable[[int], float],
         *,
         input_shape: tuple[int, ...],
+        share: Callable[[int], float] = lambda tier: 1.0,
         learns: bool = True,
         refusals: Mapping[str, int] | None = None,
         undecided: Iterable[str] = (),
     ) -> None:
         self._config, self._build, self._epochs, self._learns = config, build, epochs, learns
-        self._input_shape = input_shape
+        self._input_shape, self._share = input_shape, share
         self._refusals, self._undecided = Counter(refusals or {}), set(undecided)
         self._placed: dict[str, Placement] = {}
         self._policy: ByEvidence | None = None
@@ -117,9 +120,15 @@ class TierAssigner:
     def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
         """Learn speeds from a round's updates, each with the ratio of its task."""
         trained = [
-            Trained(name, update.metrics.examples, update.metrics.epochs, update.metrics.seconds, ratio)
+            Trained(
+                name,
+                update.metrics.examples,
+                update.metrics.epochs * self._share(self._placed[name].tier),
+                update.metrics.seconds,
+                ratio,
+            )
             for name, (update, ratio) in updates.items()
-            if name in self._undecided and ratio is not None
+            if name in self._undecided and name in self._placed and ratio is not None
         ]
         return self._made().observe(state, trained) if trained and self._learns else state
 
@@ -173,6 +182,7 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
         model.sub_model,
         context.strategy.local_epochs or (lambda _: most_epochs),
         input_shape=context.spec.input_shape,
+        share=WidthWork(model).planned_share_of_tier,
         learns=not context.privacy.on,
         refusals=resume.short_of_memory,
         undecided=resume.undecided,

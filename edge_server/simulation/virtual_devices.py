@@ -1,6 +1,5 @@
 """Makes all virtual devices of a simulation, and the surroundings that they share."""
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.config.board_profiles import profile
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.width_work import WidthWork
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.availability import Availability, Latecomer
 from edge_server.simulation.client_work import WorkSetup, device_folder
@@ -24,8 +24,8 @@ from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.shared_data import SharedData
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_board import undecided_profile
-from schemas.messages import Task
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.messages import Task, TrainTask
+from schemas.submodel import ChannelMap
 from schemas.values import CapabilityProfile, DataCard, TrainerName
 
 
@@ -39,29 +39,18 @@ def make_surroundings(
 ) -> Surroundings:
     """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
-    count = _cached_macs(coordinator.model.network.macs)
-    macs = partial(_macs, count=count, channel_map=coordinator.model.context.channel_map)
+    work = WidthWork(coordinator.model)
+    macs = partial(_macs, work=work, channel_map=coordinator.model.context.channel_map)
     return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
 
 
-def _macs(task: Task, *, count: Callable[[SubModelSpec], int], channel_map: ChannelMap) -> tuple[int, int]:
+def _macs(task: Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
     """As `Surroundings.macs`."""
-    trained = count(shape_spec(task.spec, task.personal, channel_map))
+    spec = shape_spec(task.spec, task.personal, channel_map)
+    trains = isinstance(task, TrainTask) and task.training.local_epochs > 0
+    share = work.share(task.spec) if trains else 1.0
     scores = task.personal is not None and task.personal.scored_by is not None
-    return trained, count(task.spec) if scores else 0
-
-
-def _cached_macs(count: Callable[[SubModelSpec], int]) -> Callable[[SubModelSpec], int]:
-    """Multiply-accumulates of a sub-model per example, counted once for each of the few sub-models."""
-    known: dict[str, int] = {}
-
-    def macs(spec: SubModelSpec) -> int:
-        key = spec.model_dump_json()
-        if key not in known:
-            known[key] = count(spec)
-        return known[key]
-
-    return macs
+    return round(share * work.macs(spec)), work.macs(task.spec) if scores else 0
 
 
 def make_edges(

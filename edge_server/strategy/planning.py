@@ -9,6 +9,7 @@ import numpy as np
 from edge_client.pruning.channel_selection import Ratio, group_ratios, mean_ratio
 from edge_server.strategy.aggregation.updates import is_statistic
 from edge_server.strategy.groups.rule import Tiers, cut_groups, own_params
+from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.pruning.interface import Cut, Evidence
 from edge_server.strategy.selection.interface import Client
 from edge_server.strategy.strategy import Assignment, Network, Plan, State, Strategy, statistics_request
@@ -108,7 +109,14 @@ def downlink_groups(
     tiers: Tiers = tuple,
 ) -> Groups:
     """What a device with this sub-model receives: its part of the model and of every downlink group."""
-    ranked = strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))
-    return cut_groups(
-        strategy.groups, state.params, state.groups, spec, channel_map, tiers if ranked else tuple
-    )
+    smaller = tiers if _is_ranked(strategy, state) else tuple
+    return cut_groups(strategy.groups, state.params, state.groups, spec, channel_map, smaller)
+
+
+def sends_widths(strategy: Strategy, state: State) -> bool:
+    """Whether devices get the smaller tiers of their sub-models (group `widths`)."""
+    return any(rule.name == Widths.name for rule in strategy.groups) and _is_ranked(strategy, state)
+
+
+def _is_ranked(strategy: Strategy, state: State) -> bool:
+    return strategy.pruner.is_ranked(Evidence(state.ordered, state.pruning, state.params))

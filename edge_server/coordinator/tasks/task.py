@@ -1,7 +1,7 @@
 """Makes the tasks of a round."""
 
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
+from edge_server.strategy.groups.width_work import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import DeliverTask, Task, TrainTask
@@ -16,6 +17,7 @@ from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
+from schemas.submodel import SubModelSpec
 from schemas.values import MAX_COUNTED_CLASSES, ModelSpec, Preprocessing
 
 DELIVERY_TERMS = TrialTerms(watch_s=0.0, latency_ratio=1000.0)
@@ -48,21 +50,30 @@ class TaskTemplate:
 
 
 def plan_training_tasks(
-    planned: Plan, tiers: Mapping[str, int], config: Config, *, prune_first: Container[str]
+    planned: Plan,
+    tiers: Mapping[str, int],
+    config: Config,
+    *,
+    number: int,
+    prune_first: Container[str],
+    share: Callable[[SubModelSpec], float],
 ) -> dict[str, TaskPlan]:
-    """The plan of every selected device; the file's epochs apply unless a schedule sets the epochs.
+    """The plan of every selected device for round `number`.
 
-    The devices that can `prune_first` are asked to where the cut says so; the others only score.
+    The file's epochs apply unless a schedule sets the epochs; where a sub-model's mean step has a `share` of
+    the work of a whole one, the device trains further epochs. The devices that can `prune_first` are asked to
+    where the cut says so; the others only score.
     """
-    return {
-        name: TaskPlan(
+    plans: dict[str, TaskPlan] = {}
+    for name, chosen in planned.assignments.items():
+        epochs = _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs
+        plans[name] = TaskPlan(
             tiers[name],
             chosen.cut if name in prune_first else chosen.cut.only_scored(),
             chosen.ratio,
-            _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs,
+            equal_work_epochs(number, epochs, share(chosen.cut.spec)),
         )
-        for name, chosen in planned.assignments.items()
-    }
+    return plans
 
 
 def _epochs(config: Config, tier: int) -> int:

@@ -1,6 +1,6 @@
 """The sub-models of smaller tiers within a device's own (FjORD, Horvath et al. 2021)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,16 @@ class Widths(GroupRule):
             for number, found in enumerate(ascending)
             for group, kept in found.items()
         }
+
+
+def smaller_tiers(
+    spec: SubModelSpec, channel_map: ChannelMap, tiers: Iterable[SubModelSpec]
+) -> list[SubModelSpec]:
+    """The different tiers whose channels are a smaller part of the sub-model's."""
+    inner = {
+        tuple(sorted(found.items())): tier for tier in tiers if (found := _within(tier, spec, channel_map))
+    }
+    return list(inner.values())
 
 
 def _within(tier: SubModelSpec, spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:

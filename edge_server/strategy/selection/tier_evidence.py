@@ -98,11 +98,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class Trained:
-    """One device's measured training in a round; `ratio` is its sub-model's pruning ratio."""
+    """One device's measured training in a round; `ratio` is its sub-model's pruning ratio.
+
+    `epochs` counts those with all steps at the device's own width.
+    """
 
     name: str
     examples: int
-    epochs: int
+    epochs: float
     seconds: float
     ratio: float
 

@@ -12,11 +12,21 @@ from schemas.submodel import SubModelSpec
 CUT = Cut(SubModelSpec())
 
 
-def epochs(*overrides: str, scheduled: int | None = None) -> dict[str, int]:
+def whole(spec: SubModelSpec) -> float:
+    """The share of a device's work that a mean step has, where it trains one width."""
+    return 1.0
+
+
+def epochs(
+    *overrides: str, scheduled: int | None = None, number: int = 1, share: float = 1.0
+) -> dict[str, int]:
     """The epochs of three devices of tiers 1, 2 and 5."""
     planned = Plan({name: Assignment(CUT, 0.0, scheduled) for name in "abc"}, needed=3)
     config = load_config("attending", ["local-epochs=4", *overrides])
-    tasks = plan_training_tasks(planned, {"a": 1, "b": 2, "c": 5}, config, prune_first="abc")
+    tiers = {"a": 1, "b": 2, "c": 5}
+    tasks = plan_training_tasks(
+        planned, tiers, config, number=number, prune_first="abc", share=lambda spec: share
+    )
     assert all(isinstance(task, TaskPlan) for task in tasks.values())
     return {name: task.local_epochs for name, task in tasks.items()}
 
@@ -33,13 +43,22 @@ def test_a_schedule_sets_the_epochs_of_all_tiers() -> None:
     assert epochs(scheduled=7) == {"a": 7, "b": 7, "c": 7}
 
 
+def test_a_device_whose_steps_are_smaller_trains_further_epochs() -> None:
+    rounds = [epochs(number=number, share=0.75)["a"] for number in range(1, 7)]
+    # 4 epochs at three quarters of the work are 5 1/3.
+    assert rounds == [5, 5, 6, 5, 5, 6]
+    assert epochs(scheduled=0, share=0.75) == {"a": 0, "b": 0, "c": 0}
+
+
 def test_a_device_that_cannot_prune_before_it_trains_only_scores() -> None:
     attentive = Component(name="attentive", options={"layers": ("hidden",), "lowest": False})
     personal = PersonalPruning(ratios={"hidden": 0.5}, scored_by=attentive)
     cut = Cut(SubModelSpec(), personal, (Component(name="prox"),))
     planned = Plan({"new": Assignment(cut, 0.5), "old": Assignment(cut, 0.5)}, needed=2)
     config = load_config("attending", [])
-    tasks = plan_training_tasks(planned, {"new": 1, "old": 1}, config, prune_first={"new"})
+    tasks = plan_training_tasks(
+        planned, {"new": 1, "old": 1}, config, number=1, prune_first={"new"}, share=whole
+    )
     assert tasks["new"].cut == cut
     assert tasks["old"].cut == Cut(
         SubModelSpec(), PersonalPruning(ratios={"hidden": 0.5}), (attentive,), train=False, returned=()

@@ -1,0 +1,40 @@
+"""How much devices compute that train smaller widths in some of their steps."""
+
+from edge_server.coordinator.model_state import ModelState
+from edge_server.strategy.groups.width_work import own_probability, step_share
+from edge_server.strategy.groups.widths import smaller_tiers
+from edge_server.strategy.planning import sends_widths
+from schemas.submodel import SubModelSpec
+
+
+class WidthWork:
+    """Counts the work of a run's sub-models; the few shapes of one run are counted once."""
+
+    def __init__(self, model: ModelState) -> None:
+        self._model = model
+        self._own = own_probability(model.context.strategy.objectives)
+        self._macs: dict[tuple[int, ...], int] = {}
+
+    def macs(self, spec: SubModelSpec) -> int:
+        """Multiply-accumulates of a sub-model for one example and forward pass."""
+        groups = self._model.context.channel_map.groups
+        counts = tuple(spec.count(name, group.channels) for name, group in groups.items())
+        if counts not in self._macs:
+            self._macs[counts] = self._model.network.macs(spec)
+        return self._macs[counts]
+
+    def share(self, spec: SubModelSpec) -> float:
+        """Multiply-accumulates of a mean step over those of a step that trains all of the sub-model."""
+        model = self._model
+        if self._own is None or not sends_widths(model.context.strategy, model.state):
+            return 1.0
+        smaller = smaller_tiers(spec, model.context.channel_map, model.tier_specs().values())
+        return step_share(self._own, self.macs(spec), [self.macs(tier) for tier in smaller])
+
+    def planned_share(self, spec: SubModelSpec) -> float:
+        """That share where devices make up for it with further epochs, else 1."""
+        return self.share(spec) if self._model.context.config.tiers.equal_work else 1.0
+
+    def planned_share_of_tier(self, tier: int) -> float:
+        """As `planned_share`, of a tier's sub-model."""
+        return self.planned_share(self._model.tier_spec(self._model.context.config.tiers.ratios[tier - 1]))
