@@ -171,6 +171,8 @@ class Aggregator:
         counted, model = reviewed.look.counted, self._model
         trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
         clients = known_clients(model.state)
+        # Before the round closes, for the model that the devices have trained decides what their steps took.
+        paces = self._tiering.observe(model.state.paces, trained)
         with self._context.durations.timed("aggregating"):
             updates, parts = self._added(reviewed, sums)
             model.state = close(
@@ -183,7 +185,7 @@ class Aggregator:
                 keep=self._storage.keep,
             )
         self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
-        model.state = replace(model.state, paces=self._tiering.observe(model.state.paces, trained))
+        model.state = replace(model.state, paces=paces)
 
     def _added(
         self, reviewed: Reviewed, sums: Sequence[PartialSum]

@@ -123,14 +123,18 @@ class TierAssigner:
             Trained(
                 name,
                 update.metrics.examples,
-                update.metrics.epochs * self._share(self._placed[name].tier),
+                update.metrics.epochs * self._share(self._nearest_tier(ratio)),
                 update.metrics.seconds,
                 ratio,
             )
             for name, (update, ratio) in updates.items()
-            if name in self._undecided and name in self._placed and ratio is not None
+            if name in self._undecided and ratio is not None
         ]
         return self._made().observe(state, trained) if trained and self._learns else state
+
+    def _nearest_tier(self, ratio: float) -> int:
+        levels = self._config.tiers.levels
+        return 1 + min(range(len(levels)), key=lambda place: abs(levels[place] - ratio))
 
     def _candidate(self, device: Device) -> Candidate:
         profile = device.profile

@@ -7,6 +7,8 @@ from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_t
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Cell, Paragraph, Section, numbers, table, words
 from edge_server.observability.report.measures import measure
+from edge_server.strategy.groups.width_work import own_probability, step_share
+from schemas.strategy import Component
 from schemas.values import TRAINING_PASSES
 
 
@@ -47,7 +49,8 @@ def cost_section(run: RunContents) -> Section:
         "AdaFL (Chen et al. 2021, section 3.2.2) counts every requested update as one relative unit, "
         "whatever its size: see 'updates requested'. The savings of pruning and compression show in "
         f"'received data in full models' of {run.summary.parameters:,} parameters with four bytes each. A "
-        f"training step counts as {TRAINING_PASSES} forward passes of the device's own sub-model."
+        f"training step counts as {TRAINING_PASSES} forward passes of the device's own sub-model; where "
+        "devices train smaller tiers in some of their steps, of the mean width."
     )
     return Section(
         "Costs", (table("Costs of the run", ("cost", "total", "per round"), rows), Paragraph(explained))
@@ -67,11 +70,19 @@ def training_macs(run: RunContents) -> float | None:
     return float(sum(TRAINING_PASSES * work * each[name] for name, work in worked.items()))
 
 
-def _macs(run: RunContents) -> Mapping[str, int]:
-    """Multiply-accumulates per example and forward pass by device, or those of its tier."""
+def _macs(run: RunContents) -> Mapping[str, float]:
+    """Multiply-accumulates per example and forward pass of a mean step by device, or those of its tier."""
     tiers = {tier.tier: tier.macs for tier in run.version.tiers} if run.version else {}
-    found = ((row.device, row.macs or tiers.get(row.tier)) for row in run.summary.devices)
-    return {name: macs for name, macs in found if macs is not None}
+    found = {row.device: row.macs or tiers.get(row.tier) for row in run.summary.devices}
+    known = {name: macs for name, macs in found.items() if macs is not None}
+    own = own_probability(map(Component.model_validate, run.setting("strategy", "objectives", ())))
+    if own is None:
+        return known
+    sizes = sorted({*known.values(), *(macs for macs in tiers.values() if macs is not None)})
+    return {
+        name: macs * step_share(own, macs, [size for size in sizes if size < macs])
+        for name, macs in known.items()
+    }
 
 
 def _share(run: RunContents, updates: int) -> str:

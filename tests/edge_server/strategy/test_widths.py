@@ -1,7 +1,7 @@
 """The group `widths`: the smaller tiers in a device's sub-model, in the device's own coordinates."""
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.groups.widths import Widths
+from edge_server.strategy.groups.widths import Widths, smaller_tiers
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import State
 from schemas.strategy import Component, StrategySpec
@@ -23,6 +23,11 @@ def test_a_device_gets_the_smaller_tiers_smallest_first() -> None:
 def test_channels_are_positions_in_the_devices_own_sub_model() -> None:
     # Of the channels 0 1 3 4, channels 1 and 3 are the second and the third.
     assert down(TIERS[1]) == {"0/hidden": [1, 2]}
+
+
+def test_the_smaller_tiers_of_a_sub_model_are_parts_of_it() -> None:
+    assert smaller_tiers(TIERS[2], MAP, (*TIERS, TIERS[0])) == [TIERS[0], TIERS[1]]
+    assert smaller_tiers(SubModelSpec(kept={"hidden": (0, 1, 2)}), MAP, TIERS) == []
 
 
 def test_the_smallest_tier_gets_nothing() -> None:

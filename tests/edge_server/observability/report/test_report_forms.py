@@ -60,6 +60,15 @@ def test_multiply_accumulates_are_three_passes_over_the_trained_examples() -> No
     assert training_macs(contents(end)) is None
 
 
+def test_steps_of_smaller_tiers_count_with_their_own_multiply_accumulates() -> None:
+    # Half of the phone's steps train the board's tier: 0.5 x 5,301,000 + 0.5 x 2,000,000 for each example.
+    other = MEASURED.model_copy(update={"device": "board", "macs": 2_000_000})
+    end, trained = summary(devices=(MEASURED, other)), {"phone": 100, "board": 10}
+    dropout = {"name": "ordered-dropout", "own": 0.5}
+    run = contents(end, trained=trained, settings={"strategy": {"objectives": ["batch-statistics", dropout]}})
+    assert training_macs(run) == pytest.approx(3 * (365_050_000 + 20_000_000))
+
+
 def test_privacy_shows_the_epsilon_spent_and_explains_it() -> None:
     settings = {"privacy": {"mechanism": "gaussian", "noise-multiplier": 1.0, "clip": "adaptive"}}
     end = summary(epsilon=2.0, delta=1e-5)
