@@ -1,19 +1,20 @@
 """How much devices compute that train smaller widths in some of their steps."""
 
 from edge_server.coordinator.model_state import ModelState
-from edge_server.strategy.groups.width_work import own_probability, step_share
+from edge_server.strategy.groups.equal_work import own_probability, step_share
 from edge_server.strategy.groups.widths import smaller_tiers
 from edge_server.strategy.planning import sends_widths
 from schemas.submodel import SubModelSpec
 
 
 class WidthWork:
-    """Counts the work of a run's sub-models; the few shapes of one run are counted once."""
+    """Counts the work of a run's sub-models: each shape once, and each sub-model's share once per round."""
 
     def __init__(self, model: ModelState) -> None:
         self._model = model
         self._own = own_probability(model.context.strategy.objectives)
         self._macs: dict[tuple[int, ...], int] = {}
+        self._round, self._shares = 0, dict[str, float]()
 
     def macs(self, spec: SubModelSpec) -> int:
         """Multiply-accumulates of a sub-model for one example and forward pass."""
@@ -28,8 +29,14 @@ class WidthWork:
         model = self._model
         if self._own is None or not sends_widths(model.context.strategy, model.state):
             return 1.0
-        smaller = smaller_tiers(spec, model.context.channel_map, model.tier_specs().values())
-        return step_share(self._own, self.macs(spec), [self.macs(tier) for tier in smaller])
+        if self._round != model.state.round:
+            self._round, self._shares = model.state.round, {}
+        key = spec.model_dump_json()
+        if key not in self._shares:
+            smaller = smaller_tiers(spec, model.context.channel_map, model.tier_specs().values())
+            macs = [self.macs(tier) for tier in smaller]
+            self._shares[key] = step_share(self._own, self.macs(spec), macs)
+        return self._shares[key]
 
     def planned_share(self, spec: SubModelSpec) -> float:
         """That share where devices make up for it with further epochs, else 1."""

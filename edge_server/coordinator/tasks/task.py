@@ -9,7 +9,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
-from edge_server.strategy.groups.width_work import equal_work_epochs
+from edge_server.strategy.groups.equal_work import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import DeliverTask, Task, TrainTask
