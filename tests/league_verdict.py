@@ -26,6 +26,7 @@ TABLES = (
     "league-networks",
     "league-networks-more",
     "league-hundred",
+    "league-two-nn",
 )
 """The tables from the oldest to the newest."""
 LENGTHS = {"league-hundred": ", 100 rounds"}
