@@ -7,6 +7,7 @@ states no tier. No step graph is drawn for it.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -119,18 +120,21 @@ class TierAssigner:
 
     def observe(self, state: Any, updates: Mapping[str, tuple[Update, float | None]]) -> Any:
         """Learn speeds from a round's updates, each with the ratio of its task."""
+        if not self._learns:
+            return state
+        share = cache(self._share)
         trained = [
             Trained(
                 name,
                 update.metrics.examples,
-                update.metrics.epochs * self._share(self._nearest_tier(ratio)),
+                update.metrics.epochs * share(self._nearest_tier(ratio)),
                 update.metrics.seconds,
                 ratio,
             )
             for name, (update, ratio) in updates.items()
             if name in self._undecided and ratio is not None
         ]
-        return self._made().observe(state, trained) if trained and self._learns else state
+        return self._made().observe(state, trained) if trained else state
 
     def _nearest_tier(self, ratio: float) -> int:
         levels = self._config.tiers.levels

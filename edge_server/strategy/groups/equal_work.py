@@ -7,6 +7,7 @@ width. Further epochs take the multiply-accumulates that it saves.
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import cast
 
 from schemas.strategy import Component
 
@@ -16,7 +17,7 @@ OBJECTIVE = "ordered-dropout"
 def own_probability(objectives: Iterable[Component]) -> float | None:
     """The probability of a step at the device's own width; None where the recipe states none."""
     options = (objective.options for objective in objectives if objective.name == OBJECTIVE)
-    return next((float(str(found["own"])) for found in options if "own" in found), None)
+    return next((cast(float, found["own"]) for found in options if "own" in found), None)
 
 
 def step_share(own: float, macs: int, smaller: Sequence[int]) -> float:
@@ -31,7 +32,8 @@ def step_share(own: float, macs: int, smaller: Sequence[int]) -> float:
 def equal_work_epochs(number: int, epochs: int, share: float) -> int:
     """The epochs of round `number` that make the work of `epochs` whole ones, at `share` of it per step.
 
-    These are integers whose sum over all rounds so far is the largest that does not exceed that work.
+    With equal `epochs` and `share` in all rounds, their sum over the rounds so far is the largest that does
+    not exceed that work. In a single round they can exceed it by less than one epoch.
     """
     return _until(number, epochs, share) - _until(number - 1, epochs, share)
 

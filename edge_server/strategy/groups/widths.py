@@ -22,9 +22,8 @@ class Widths(GroupRule):
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
         """The smaller sub-models' channels."""
-        inner = [_within(tier, spec, channel_map) for tier in tiers()]
-        smaller = {tuple(sorted(found.items())): found for found in inner if found}
-        ascending = sorted(smaller.values(), key=lambda found: _count(found, spec, channel_map))
+        smaller = [found for _, found in _smaller(spec, channel_map, tiers())]
+        ascending = sorted(smaller, key=lambda found: _count(found, spec, channel_map))
         return {
             f"{number}/{group}": np.array(kept, np.int32)
             for number, found in enumerate(ascending)
@@ -36,10 +35,15 @@ def smaller_tiers(
     spec: SubModelSpec, channel_map: ChannelMap, tiers: Iterable[SubModelSpec]
 ) -> list[SubModelSpec]:
     """The different tiers whose channels are a smaller part of the sub-model's."""
-    inner = {
-        tuple(sorted(found.items())): tier for tier in tiers if (found := _within(tier, spec, channel_map))
-    }
-    return list(inner.values())
+    return [tier for tier, _ in _smaller(spec, channel_map, tiers)]
+
+
+def _smaller(
+    spec: SubModelSpec, channel_map: ChannelMap, tiers: Iterable[SubModelSpec]
+) -> list[tuple[SubModelSpec, dict[str, tuple[int, ...]]]]:
+    """These tiers, each with its channels as positions in the sub-model."""
+    inner = [(tier, _within(tier, spec, channel_map)) for tier in tiers]
+    return list({tuple(sorted(found.items())): (tier, found) for tier, found in inner if found}.values())
 
 
 def _within(tier: SubModelSpec, spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
