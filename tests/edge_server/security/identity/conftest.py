@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from edge_client.security.identity.certificates import key_pem, new_key
 from edge_client.security.identity.private_files import private_folder, write_private
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.link_events import LinkUp
 from edge_server.security.identity.authority import Authority, make_authority, renew_service_certificates
 from edge_server.security.identity.service import RegistrationService
 from edge_server.security.identity.settings import AuthoritySettings
@@ -109,15 +110,29 @@ def _await_port(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
     raise AssertionError(f"mosquitto does not listen on {port}: {log.read_text()}")
 
 
+class _ObservedService(RegistrationService):
+    """`connected` is set at its first connection: a request before that waits for the device's next try."""
+
+    def __init__(self, authority: Authority, address: BrokerAddress) -> None:
+        super().__init__(authority, address)
+        self.connected = threading.Event()
+
+    def _handle(self, event: object) -> None:
+        super()._handle(event)
+        if isinstance(event, LinkUp):
+            self.connected.set()
+
+
 @contextlib.contextmanager
 def serving(authority: Authority) -> Iterator[None]:
-    """Run `edge-server enroll --serve` in a thread until the block ends."""
+    """Run `edge-server enroll --serve` in a thread, connected, until the block ends."""
     folder = authority.folder / "service"
     files = TlsFiles(folder / "ca.pem", folder / "service.pem", folder / "service.key")
-    service = RegistrationService(authority, address_of(authority, files))
+    service = _ObservedService(authority, address_of(authority, files))
     thread = threading.Thread(target=service.run, name="authority", daemon=True)
     thread.start()
     try:
+        assert service.connected.wait(DEADLINE_S)
         yield
     finally:
         service.stop()
