@@ -19,10 +19,12 @@ from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, stated_classes
 from edge_server.coordinator.initial_model import InitialModel
+from edge_server.strategy.planning import measures_statistics
 from edge_server.strategy.selection.policies import STEADY
-from edge_server.strategy.strategy import Network
+from edge_server.strategy.strategy import Network, Strategy
 from schemas.errors import ConfigError
 from schemas.statistics import MAX_FEATURES
+from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
 PROBES = 2
@@ -100,6 +102,17 @@ def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
         f"there: {remedies}"
+    )
+
+
+def unmeasured_notice(config: Config, strategy: Strategy, channel_map: ChannelMap) -> str | None:
+    """The notice of the round that measures statistics, and of models before it; None if none does."""
+    if not measures_statistics(strategy, channel_map):
+        return None
+    last = "the last round" if config.federation.when == "at-once" else "each opening's last round"
+    return (
+        f"'{config.model.name}' has batch normalisation, and {last} measures its statistics for every tier: "
+        "models of earlier rounds, and of a run that is ended earlier, have averaged ones, and test worse"
     )
 
 

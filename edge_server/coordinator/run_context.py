@@ -15,6 +15,7 @@ from edge_server.coordinator.evaluation import Testing
 from edge_server.coordinator.network_check import (
     check_features,
     check_outputs,
+    unmeasured_notice,
     unpruned_notice,
     untraced_notice,
 )
@@ -114,7 +115,8 @@ def make_context(
     own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
-    notices = tuple(text for text in (*whole, _kept(strategy, own)) if text)
+    measured = unmeasured_notice(config, strategy, channel_map)
+    notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
     return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
 
 

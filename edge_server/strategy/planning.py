@@ -81,12 +81,13 @@ def _without(
 
 
 def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> bool:
-    """Whether devices train nothing in round `number`; without statistics there is nothing to measure."""
-    return (
-        bool(strategy.measuring)
-        and number % strategy.measure_every == 0
-        and any(map(is_statistic, channel_map.parameters))
-    )
+    """Whether devices train nothing in round `number`."""
+    return number % strategy.measure_every == 0 and measures_statistics(strategy, channel_map)
+
+
+def measures_statistics(strategy: Strategy, channel_map: ChannelMap) -> bool:
+    """Whether devices measure the statistics of the network's batch normalisations, if it has any."""
+    return bool(strategy.measuring) and any(map(is_statistic, channel_map.parameters))
 
 
 def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:

@@ -186,3 +186,22 @@ def test_a_step_that_cannot_be_drawn_is_refused_for_devices_without_torch() -> N
 
 def test_a_rehearsal_without_torch_trains_with_step_graphs() -> None:
     assert tried("fedavg", "hidden", "simulation.trainer=onnx").parameters
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "last"),
+    [
+        ("attending", [], "the last round"),
+        ("heterofl", [], "the last round"),
+        ("attending", ["federation.when=new-data"], "each opening's last round"),
+    ],
+)
+def test_a_notice_says_when_statistics_of_batch_normalisation_are_measured(
+    recipe: str, words: list[str], last: str
+) -> None:
+    (notice,) = tried(recipe, "normed", *words).notices
+    assert notice.startswith(f"'{NAME}:normed' has batch normalisation, and {last} measures its statistics")
+
+
+def test_there_is_no_such_notice_where_statistics_are_averaged() -> None:
+    assert tried("attending-common", "normed").notices == ()
