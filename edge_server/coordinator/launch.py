@@ -215,6 +215,16 @@ def print_notices(notices: Iterable[str]) -> None:
         print(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
+_printed: set[str] = set()
+
+
+def print_new_notices(notices: Iterable[str]) -> None:
+    """`print_notices` without those that an earlier run in this process has printed."""
+    new = [line for line in notices if line not in _printed]
+    _printed.update(new)
+    print_notices(new)
+
+
 def print_run_folder(out: Path, output_format: str) -> None:
     """Print where the run is, unless the output is for programs."""
     if output_format == "table":

@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from edge_server.config.config import Config
@@ -26,25 +26,36 @@ from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_devices import make_edges, make_surroundings
 from edge_server.storage.records import Summary
 
+Notify = Callable[[Iterable[str]], None]
+
 
 def simulate(
-    config: Config, *, out: Path, watcher: Watcher, resume: bool = False, export: bool = True
+    config: Config,
+    *,
+    out: Path,
+    watcher: Watcher,
+    resume: bool = False,
+    export: bool = True,
+    notify: Notify = print_notices,
 ) -> Summary:
     """Run a simulation to its end, or to Ctrl-C, and write its run folder at `out`.
 
-    `resume` continues after the last closed round, `export` writes ONNX files. Raises `ConfigError`.
+    `resume` continues after the last closed round, `export` writes ONNX files, and `notify` gets what the
+    user should know before the first round. Raises `ConfigError`.
     """
     config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
-    return _simulate(config, out, watcher, resume=resume, export=export)
+    return _simulate(config, out, watcher, resume=resume, export=export, notify=notify)
 
 
 def _measured(config: Config, folder: Path) -> Summary:
     """Simulate a pass of statistics, from its beginning if it was cut off."""
     shutil.rmtree(folder, ignore_errors=True)
-    return _simulate(config, folder, WatcherGroup(), resume=False, export=False)
+    return _simulate(config, folder, WatcherGroup(), resume=False, export=False, notify=print_notices)
 
 
-def _simulate(config: Config, out: Path, watcher: Watcher, *, resume: bool, export: bool) -> Summary:
+def _simulate(
+    config: Config, out: Path, watcher: Watcher, *, resume: bool, export: bool, notify: Notify
+) -> Summary:
     """`simulate` with a configuration in which nothing is left to be asked."""
     begin_engine = prepare_engine(config.simulation)
     data = training_data(config)
@@ -55,7 +66,7 @@ def _simulate(config: Config, out: Path, watcher: Watcher, *, resume: bool, expo
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))
     resumed = restore(folder, tally) if resume else None
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
-    print_notices(coordinator.model.notices)
+    notify(coordinator.model.notices)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, coordinator.context.spec, names)
     with _scratch(out) as scratch:

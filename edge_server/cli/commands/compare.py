@@ -82,6 +82,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run the missing runs, write the files, print the tables."""
+    from edge_server.coordinator.launch import print_new_notices
     from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
     from edge_server.simulation.experiments.ended_runs import take_runs
@@ -106,7 +107,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_log(args, level=logging.ERROR)
     for source in args.take:
         print(f"{source}: {take_runs(source, plan, out)} runs taken", file=sys.stderr)
-    run = partial(simulate, export=False)
+    run = partial(simulate, export=False, notify=print_new_notices)
     findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, provenance(_command(sys.argv)))
     _show(findings, out, args.format)

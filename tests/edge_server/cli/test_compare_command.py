@@ -1,4 +1,4 @@
-"""`edge-server compare`: the examples of its help, and what it refuses before the first run."""
+"""`edge-server compare`: the examples of its help, what it refuses before the first run, and its notices."""
 
 import shlex
 from pathlib import Path
@@ -10,6 +10,7 @@ from edge_server.cli.commands.compare import EXAMPLES
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import named_experiment
+from tests.edge_server.own_networks import NAME
 
 PROGRAM = "  edge-server compare "
 # A comment is three or more spaces away.
@@ -42,3 +43,11 @@ def test_without_a_gpu_none_of_the_runs_begins(tmp_path: Path, capsys: pytest.Ca
     assert EDGE_SERVER.run(words) == 2
     assert "torch finds no CUDA device here" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "attending", "heterofl", f"data.source=python:{NAME}:pictures", "--seeds", "1,2"]
+    run = ["rounds=1", "num-clients=2", f"model.name={NAME}:linear", "--out", str(tmp_path / "out")]
+
+    assert EDGE_SERVER.run([*words, *run]) == 0
+    assert capsys.readouterr().err.count("has no channels that can be pruned") == 1
