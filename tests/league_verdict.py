@@ -27,6 +27,7 @@ TABLES = (
     "league-networks-more",
     "league-hundred",
     "league-two-nn",
+    "league-resnet",
 )
 """The tables from the oldest to the newest."""
 LENGTHS = {"league-hundred": ", 100 rounds"}

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.channel_selection import group_scores, ranking
+from edge_client.pruning.index_sets import IndexSet
 from edge_client.system.plugins import Registry
 from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
-from edge_server.strategy.aggregation.coverage import checked_order, full_coverage
+from edge_server.strategy.aggregation.coverage import UpdateCoverage, checked_order, full_coverage
 from edge_server.strategy.aggregation.deltas import (
     ReorderedModelDeltas,
     RestrictedDeltas,
@@ -32,6 +33,8 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import rows_of
 from schemas.tensors.blobs import Array, Arrays
 
+NORMALISATION, LINEAR = 1, 2
+"""Axes of the weights of such layers."""
 Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]
 """`(update, context of the round) -> update`."""
 
@@ -129,19 +132,44 @@ def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
     return math.sqrt(squares)
 
 
-def fill_with_global() -> Transform:
+def fill_with_global(*, normalised: bool = True) -> Transform:
     """Fill coordinates that a client lacks from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
 
-    They then count as trained without change, at the client's full weight.
+    They then count as trained without change, at the client's full weight, which shortens the steps of
+    channels that few devices hold. Behind a normalisation a channel counts as much as the others, however
+    short its steps were. With `normalised = false` convolutions and normalisations are not filled in networks
+    that have normalisations; other layers are.
     """
-    return cover_all
+    return partial(cover_missing, normalised=normalised)
 
 
-def cover_all(update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-    """Cover every coordinate, unless the client trained nothing and sent only scores."""
+def cover_missing(update: GlobalUpdate, around: TransformContext, *, normalised: bool = True) -> GlobalUpdate:
+    """Cover what `fill_with_global` fills, unless the client trained nothing and sent only scores."""
     if not update.source.groups["model"]:
         return update
-    return replace(update, coverage=full_coverage(around.channel_map))
+    full = full_coverage(around.channel_map)
+    if normalised:
+        return replace(update, coverage=full)
+    own, unfilled = update.coverage, behind_normalisations(around.channel_map)
+
+    def index_set(name: str) -> IndexSet:
+        return (own if name in unfilled else full).index_set(name)
+
+    return replace(update, coverage=UpdateCoverage(around.channel_map, index_set))
+
+
+def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:
+    """The parameters of convolutions and normalisations; none in a network without normalisations.
+
+    A normalisation's weight has one axis, a linear layer's two, a convolution's more.
+    """
+    weights = {name.rpartition(".")[0]: name for name in channel_map.parameters if name.endswith(".weight")}
+    axes = {layer: len(channel_map.parameters[name].shape) for layer, name in weights.items()}
+    if NORMALISATION not in axes.values():
+        return frozenset()
+    return frozenset(
+        name for name in channel_map.parameters if axes.get(name.rpartition(".")[0], LINEAR) != LINEAR
+    )
 
 
 @dataclass(frozen=True)

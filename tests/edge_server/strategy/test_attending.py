@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.pruning.channel_selection import personal_spec
 from edge_client.pruning.slicing import permute
-from edge_server.strategy.aggregation.transforms import attention_matching, cover_all, match_attention
+from edge_server.strategy.aggregation.transforms import attention_matching, cover_missing, match_attention
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
@@ -125,7 +125,7 @@ def test_a_round_that_reorders_channels_adds_no_momentum():
 
 
 def test_recovery_covers_everything_with_the_global_model():
-    recovered = cover_all(matched("a"), TransformContext(W, MAP))
+    recovered = cover_missing(matched("a"), TransformContext(W, MAP))
     assert all(held.all() for held in recovered.coverage.values())
     assert {n: a.tolist() for n, a in recovered.delta.items()} == {
         n: a.tolist() for n, a in matched("a").delta.items()
@@ -134,7 +134,7 @@ def test_recovery_covers_everything_with_the_global_model():
 
 def test_recovery_of_an_unmatched_update_counts_missing_channels_as_unchanged():
     small = update("a", arrays(1), spec=SubModelSpec(kept={"hidden": 2}))
-    recovered = cover_all(to_global(small, MAP), TransformContext(W, MAP))
+    recovered = cover_missing(to_global(small, MAP), TransformContext(W, MAP))
     assert recovered.coverage["hidden.bias"].all()
     assert recovered.delta["hidden.bias"].tolist() == [*arrays(1)["hidden.bias"][:2].tolist(), 0, 0, 0]
 
