@@ -1,0 +1,28 @@
+"""What counts as a difference between a run folder's configuration and the one to go on with."""
+
+from pathlib import Path
+
+from edge_server.config.differences import differences
+from edge_server.config.load import load_config
+from schemas.strategy import Component
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_an_option_that_its_recipe_got_later(tmp_path: Path) -> None:
+    now = load_config("attending")
+    assert now.strategy.transforms == (Component(name="fill-with-global", options={"normalised": False}),)
+    before = load_config("attending", ['strategy.transforms=["fill-with-global"]'])
+    (tmp_path / "federation.toml").write_text(before.to_toml())
+    assert list(differences(tmp_path / "federation.toml", now)) == []
+
+
+def test_other_options_and_other_transforms_are_differences(tmp_path: Path) -> None:
+    now = load_config("attending-fedbuff")
+    for transforms in (
+        '["fill-with-global"]',
+        '[{name="discount-staleness",exponent=0.7}, "fill-with-global"]',
+    ):
+        before = load_config("attending-fedbuff", [f"strategy.transforms={transforms}"])
+        (tmp_path / "federation.toml").write_text(before.to_toml())
+        assert [key for key, _, _ in differences(tmp_path / "federation.toml", now)] == [
+            "strategy.transforms"
+        ]
