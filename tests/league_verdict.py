@@ -28,6 +28,7 @@ TABLES = (
     "league-hundred",
     "league-two-nn",
     "league-resnet",
+    "league-resnet-more",
 )
 """The tables from the oldest to the newest."""
 LENGTHS = {"league-hundred": ", 100 rounds"}
