@@ -95,7 +95,9 @@ def test_the_end_of_the_run_is_shown_and_not_mistaken_for_a_lost_server(
         )
         stage.show(replace(shown, phase="ended", summary=summary))
         seen.until(LINK, "Run finished")
-        assert "The run has ended (finished)" in seen.text("#banner")
+        # The banner is drawn after the header's link.
+        ended = "text => document.querySelector('#banner').innerText.includes(text)"
+        seen.until(ended, "The run has ended (finished)")
         assert seen.page.locator(".deadline").is_hidden()
     # The server has stopped, as after every run, and the page does not reconnect.
     assert seen.text("#link-text") == "Run finished"
