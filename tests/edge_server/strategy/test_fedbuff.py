@@ -65,4 +65,4 @@ def test_the_recipes_close_rounds_by_the_buffer(recipe):
 def test_attending_fedbuff_is_attending_plus_the_buffer():
     buffered, plain = load_config("attending-fedbuff").strategy, load_config("attending").strategy
     assert buffered.pruner == plain.pruner
-    assert [each.name for each in buffered.transforms[1:]] == [each.name for each in plain.transforms]
+    assert buffered.transforms[1:] == plain.transforms
