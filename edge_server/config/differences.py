@@ -9,7 +9,7 @@ from edge_server.config.load import load_config
 from schemas.strategy import Component
 
 ADDED = {"fill-with-global": frozenset({"normalised"})}
-"""Options that recipes got later: a run that an earlier version began goes on with them."""
+"""Options that recipes got later: a run that an earlier version began goes on without them."""
 
 
 def differences(
@@ -17,28 +17,37 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Each key that differs from `config`, with both values, except those in `may_differ`.
 
-    Statistics that a run has asked for itself are no difference, and neither are the options of `ADDED`.
+    Statistics that a run has asked for itself are no difference, nor are options of `ADDED` that it lacks.
     """
-    before, now = _flat(load_config(str(written))), _flat(config)
+    begun = load_config(str(written))
+    before, now = _flat(begun), _flat(_without_later_options(begun, config))
     asked = config.data.scaling == "federated" and config.data.statistics is None
     for key in sorted({*before, *now} - {*may_differ} - ({"data.statistics"} if asked else set())):
         if before.get(key) != now.get(key):
             yield key, before.get(key), now.get(key)
 
 
+def as_begun(written: Path, config: Config) -> Config:
+    """`config` without options of `ADDED` that the run with the file `written`, if any, began without."""
+    return _without_later_options(load_config(str(written)), config) if written.exists() else config
+
+
+def _without_later_options(before: Config, config: Config) -> Config:
+    began = {each.name: each.options for each in before.strategy.transforms}
+
+    def kept(transform: Component) -> Component:
+        later = ADDED.get(transform.name, frozenset()) - began.get(transform.name, {}).keys()
+        options = {name: value for name, value in transform.options.items() if name not in later}
+        return transform.model_copy(update={"options": options})
+
+    transforms = tuple(map(kept, config.strategy.transforms))
+    strategy = config.strategy.model_copy(update={"transforms": transforms})
+    return config.model_copy(update={"strategy": strategy})
+
+
 def _flat(config: Config) -> dict[str, Any]:
-    strategy = config.strategy
-    transforms = tuple(
-        each.model_copy(update={"options": _without_added(each)}) for each in strategy.transforms
-    )
-    config = config.model_copy(update={"strategy": strategy.model_copy(update={"transforms": transforms})})
     return {
         f"{section}.{key}": value
         for section, table in config.model_dump(mode="json", by_alias=True, exclude_none=True).items()
         for key, value in table.items()
     }
-
-
-def _without_added(transform: Component) -> dict[str, Any]:
-    added = ADDED.get(transform.name, frozenset())
-    return {name: value for name, value in transform.options.items() if name not in added}

@@ -2,17 +2,32 @@
 
 from pathlib import Path
 
-from edge_server.config.differences import differences
+from edge_server.config.differences import as_begun, differences
 from edge_server.config.load import load_config
 from schemas.strategy import Component
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_an_option_that_its_recipe_got_later(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_goes_on_without_an_option_that_its_recipe_got_later(
+    tmp_path: Path,
+) -> None:
     now = load_config("attending")
     assert now.strategy.transforms == (Component(name="fill-with-global", options={"normalised": False}),)
     before = load_config("attending", ['strategy.transforms=["fill-with-global"]'])
     (tmp_path / "federation.toml").write_text(before.to_toml())
     assert list(differences(tmp_path / "federation.toml", now)) == []
+    assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()
+
+
+def test_a_run_that_states_the_option_does_not_go_on_with_another_value(tmp_path: Path) -> None:
+    stated = 'strategy.transforms=[{name="fill-with-global",normalised=true}]'
+    (tmp_path / "federation.toml").write_text(load_config("attending", [stated]).to_toml())
+    found = differences(tmp_path / "federation.toml", load_config("attending"))
+    assert [key for key, _, _ in found] == ["strategy.transforms"]
+
+
+def test_without_a_run_the_configuration_is_as_stated(tmp_path: Path) -> None:
+    now = load_config("attending")
+    assert as_begun(tmp_path / "federation.toml", now) == now
 
 
 def test_other_options_and_other_transforms_are_differences(tmp_path: Path) -> None:
