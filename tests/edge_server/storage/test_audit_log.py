@@ -30,7 +30,7 @@ def test_entries_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_changed_line_shows(tmp_path: Path, line: int) -> None:
     path = filled(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[line] = lines[line].replace(b"ada", b"eve")
+    lines[line] = lines[line].replace(b"local:ada", b"local:eve")
     path.write_bytes(b"".join(lines))
     damage = audit_log.verify(path)
     assert damage is not None
