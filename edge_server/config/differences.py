@@ -8,7 +8,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from schemas.strategy import Component
 
-ADDED = {"fill-with-global": frozenset({"normalised"})}
+ADDED = {"fill-with-global": frozenset({"decay", "normalised"})}
 """Options that recipes got later: a run that an earlier version began goes on without them."""
 
 

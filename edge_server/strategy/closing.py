@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
+from edge_server.strategy.aggregation.decay import decay_missing
 from edge_server.strategy.aggregation.means import exact_mean
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.transforms import norm_ratios, transform_updates
@@ -45,7 +46,8 @@ def close(
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
     )
-    weighed, change, privacy = _combine(strategy, state, matched, channel_map, parts)
+    weighed, combined, privacy = _combine(strategy, state, matched, channel_map, parts)
+    change = decay_missing(combined, matched, weighed.weights, state.params)
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
     params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)

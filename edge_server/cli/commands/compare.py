@@ -46,11 +46,16 @@ def register(subparsers: Subparsers) -> None:
         help="a shipped experiment or a file; or recipes; overrides for all of them, e.g. rounds=3",
     )
     parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
-    parser.add_argument(
-        "--scale",
-        default="full",
-        metavar="NAME",
-        help="full, or small for a first look (default: full)",
+    scale = parser.add_mutually_exclusive_group()
+    scale.add_argument(
+        "--scale", default="full", metavar="NAME", help="full, or small for a first look (default: full)"
+    )
+    scale.add_argument(
+        "--quick",
+        action="store_const",
+        const="quick",
+        dest="scale",
+        help="the same as --scale quick: only that all rows run (league)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (default: runs/compare-NAME-SCALE)"

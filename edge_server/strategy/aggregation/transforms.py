@@ -132,30 +132,42 @@ def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
     return math.sqrt(squares)
 
 
-def fill_with_global(*, normalised: bool = True) -> Transform:
+def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transform:
     """Fill coordinates that a client lacks from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
 
     They then count as trained without change, at the client's full weight, which shortens the steps of
     channels that few devices hold. Behind a normalisation a channel counts as much as the others, however
     short its steps were. With `normalised = false` convolutions and normalisations are not filled in networks
     that have normalisations; other layers are.
+
+    Short steps end where long ones do: in many rounds the channels that few devices hold fit the data of
+    these devices, and the whole model falls below its smaller tiers. With `decay` > 0 what is filled counts
+    as smaller by this share in each round, so these channels keep only what their holders learn again.
     """
-    return partial(cover_missing, normalised=normalised)
+    if not 0 <= decay < 1:
+        raise ValueError("decay must be at least 0 and below 1")
+    return partial(cover_missing, normalised=normalised, decay=decay)
 
 
-def cover_missing(update: GlobalUpdate, around: TransformContext, *, normalised: bool = True) -> GlobalUpdate:
+def cover_missing(
+    update: GlobalUpdate, around: TransformContext, *, normalised: bool = True, decay: float = 0.0
+) -> GlobalUpdate:
     """Cover what `fill_with_global` fills, unless the client trained nothing and sent only scores."""
     if not update.source.groups["model"]:
         return update
     full = full_coverage(around.channel_map)
     if normalised:
-        return replace(update, coverage=full)
+        return replace(update, coverage=full, decay=decay)
     own, unfilled = update.coverage, behind_normalisations(around.channel_map)
 
     def index_set(name: str) -> IndexSet:
         return (own if name in unfilled else full).index_set(name)
 
-    return replace(update, coverage=UpdateCoverage(around.channel_map, index_set))
+    return replace(
+        update,
+        coverage=UpdateCoverage(around.channel_map, index_set),
+        decay=0.0 if unfilled else decay,
+    )
 
 
 def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:

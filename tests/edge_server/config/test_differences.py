@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import pytest
+
 from edge_server.config.differences import as_begun, differences
 from edge_server.config.load import load_config
-from schemas.strategy import Component
 
 
-def test_a_run_of_an_earlier_version_goes_on_without_an_option_that_its_recipe_got_later(
-    tmp_path: Path,
+@pytest.mark.parametrize("began", ['["fill-with-global"]', '[{name="fill-with-global",normalised=false}]'])
+def test_a_run_of_an_earlier_version_goes_on_without_options_that_its_recipe_got_later(
+    tmp_path: Path, began: str
 ) -> None:
     now = load_config("attending")
-    assert now.strategy.transforms == (Component(name="fill-with-global", options={"normalised": False}),)
-    before = load_config("attending", ['strategy.transforms=["fill-with-global"]'])
+    (fill,) = now.strategy.transforms
+    assert fill.options.keys() == {"normalised", "decay"}
+    before = load_config("attending", [f"strategy.transforms={began}"])
     (tmp_path / "federation.toml").write_text(before.to_toml())
     assert list(differences(tmp_path / "federation.toml", now)) == []
     assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()

@@ -91,6 +91,7 @@ CASES = {
     **{name: spec_of("weighting", name) for name in WEIGHTINGS},
     **{name: spec_of("transforms", name) for name in TRANSFORMS},
     **{name: spec_of("groups", name) for name in ("control", "last-step", "overlap")},
+    "decay": StrategySpec(transforms=(Component(name="fill-with-global", options={"decay": 0.1}),)),
     "adafl": spec_of("selection", "attention"),
     "adam": spec_of("server_optimizer", "adam"),
     "momentum": spec_of("server_optimizer", "momentum"),

@@ -189,7 +189,7 @@ def closed_in_parts(sent, spec, groups):
         StrategySpec(),
         StrategySpec(weighting=Component(name="equal"), transforms=(Component(name="discount-staleness"),)),
         StrategySpec(
-            transforms=(Component(name="fill-with-global"),),
+            transforms=(Component(name="fill-with-global", options={"decay": 0.1}),),
             server_optimizer=Component(name="momentum", options={"beta": 0.5}),
         ),
     ],

@@ -1,4 +1,4 @@
-"""`fill-with-global` by hand: two devices of equal weight, one without channel 1; both move all by 1."""
+"""`fill-with-global` by hand: two devices, one without channel 1; both move what they hold by 1."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
 from edge_server.strategy.strategy import State
+from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 
@@ -25,24 +26,31 @@ NORMALISED = {
 }
 
 
-def moved(layouts: dict[str, ParameterLayout], *, normalised: bool) -> dict[str, float]:
-    """How far channel 1 of each parameter moves; those without channels are left out."""
+def moved(
+    layouts: dict[str, ParameterLayout], *, start: float = 0.0, lacking: int = 10, **options: bool | float
+) -> dict[str, float]:
+    """How far channel 1 of each parameter moves from `start`; those without channels are left out.
+
+    The device that has the channel counts 10 examples, the other `lacking`.
+    """
     channels = ChannelMap(groups={"c": ChannelGroup(channels=2, layers=("conv",))}, parameters=layouts)
-    before = {name: np.zeros(layout.shape, np.float32) for name, layout in layouts.items()}
+    before = {name: np.full(layout.shape, start, np.float32) for name, layout in layouts.items()}
     ones = {name: np.ones_like(array) for name, array in before.items()}
-    specs = {"a": SubModelSpec(), "b": SubModelSpec(kept={"c": 1})}
     updates = [
-        ClientUpdate(name, spec, {"model": extract(ones, spec, channels)}, 10) for name, spec in specs.items()
+        ClientUpdate(name, spec, {"model": extract(ones, spec, channels)}, examples)
+        for name, spec, examples in (("a", SubModelSpec(), 10), ("b", SubModelSpec(kept={"c": 1}), lacking))
     ]
-    fill = Component(name="fill-with-global", options={} if normalised else {"normalised": False})
+    fill = Component(name="fill-with-global", options=options)
     strategy = make_strategy(StrategySpec(transforms=(fill,)), (0.5, 0.0))
     after = close(strategy, State(params=before), updates, channels)
-    return {name: float(after.params[name].ravel()[1]) for name in layouts if after.params[name].size > 1}
+    return {
+        name: float(after.params[name].ravel()[1]) - start for name in layouts if after.params[name].size > 1
+    }
 
 
 @pytest.mark.parametrize("layouts", [PLAIN, NORMALISED])
 def test_every_layer_is_filled_if_not_told_otherwise(layouts: dict[str, ParameterLayout]) -> None:
-    assert set(moved(layouts, normalised=True).values()) == {0.5}
+    assert set(moved(layouts).values()) == {0.5}
 
 
 def test_convolutions_and_normalisations_move_as_far_as_their_holders_do() -> None:
@@ -57,3 +65,29 @@ def test_convolutions_and_normalisations_move_as_far_as_their_holders_do() -> No
 
 def test_a_network_without_normalisations_is_filled_all_the_same() -> None:
     assert set(moved(PLAIN, normalised=False).values()) == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "expected"), [(10, 0.5 - 0.1 * 0.5**2 * 2), (30, 0.25 - 0.1 * 0.75**2 * 2)]
+)
+def test_what_is_filled_decays_by_the_square_of_the_share_of_the_clients_that_lack_it(
+    lacking: int, expected: float
+) -> None:
+    found = moved(PLAIN, start=2.0, lacking=lacking, decay=0.1)
+    assert list(found.values()) == pytest.approx([expected] * len(found))
+
+
+def test_what_all_clients_hold_or_nobody_fills_does_not_decay() -> None:
+    statistics = {
+        "norm.running_mean": ParameterLayout(shape=(2,), axes={0: CHANNEL}),
+        "norm.running_var": ParameterLayout(shape=(2,), axes={0: CHANNEL}),
+    }
+    filled = moved({**NORMALISED, **statistics}, start=2.0, decay=0.1)
+    assert {filled.pop(name) for name in statistics} == {0.5}
+    assert list(filled.values()) == pytest.approx([0.45] * len(filled))
+    assert moved(NORMALISED, start=2.0, normalised=False, decay=0.1) == moved(NORMALISED, normalised=False)
+
+
+def test_a_decay_of_a_whole_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="decay must be at least 0 and below 1"):
+        moved(PLAIN, decay=1.0)
