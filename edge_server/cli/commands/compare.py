@@ -20,6 +20,7 @@ examples:
   edge-server compare --list                                  the shipped experiments
   edge-server compare adafl-table-1-2 --scale small
   edge-server compare league --scale small --parallel 2      two runs at once
+  edge-server compare league --quick --parallel 2            whether all rows run, in minutes
   edge-server compare attending-figure-4 device=cuda --seeds 1,2 --only "ATTENDING w/ ATT"
   edge-server compare league --only attending --columns "letters 0.1" --seeds 3    one run
   edge-server compare league --seeds 1,2 --take other-machine/ended-runs.jsonl.xz

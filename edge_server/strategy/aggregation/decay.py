@@ -1,4 +1,4 @@
-"""Channels that some devices lack become smaller, so that the few that hold them do not decide alone."""
+"""Channels that many devices lack become smaller, so that they do not fit the data of their few holders."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def decay_missing(
 
         covered, held = [update.coverage for update in updates], [update.held for update in updates]
         total = summed(covered, list(weights))
-        lost, lacking = (summed(covered, each) - summed(held, each) for each in (decays, list(weights)))
+        lacking, lost = total - summed(held, list(weights)), summed(covered, decays) - summed(held, decays)
         shape = np.broadcast_shapes(np.shape(lacking), np.shape(total))
         share = np.divide(lost * lacking, total**2, out=np.zeros(shape), where=total > 0)
         decayed: Array = made - (share * as_rows(params[name])[start:stop]).astype(np.float32)

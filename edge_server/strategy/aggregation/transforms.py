@@ -141,8 +141,9 @@ def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transfor
     that have normalisations; other layers are.
 
     Short steps end where long ones do: in many rounds the channels that few devices hold fit the data of
-    these devices, and the whole model falls below its smaller tiers. With `decay` > 0 what is filled counts
-    as smaller by this share in each round, so these channels keep only what their holders learn again.
+    these devices, and the whole model falls below its smaller tiers. With `decay` > 0 every round takes this
+    part of a filled coordinate away, times the square of the share of clients that lack it (`decay_missing`).
+    Networks of which `normalised = false` leaves layers unfilled do not decay.
     """
     if not 0 <= decay < 1:
         raise ValueError("decay must be at least 0 and below 1")

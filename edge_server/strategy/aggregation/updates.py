@@ -44,8 +44,8 @@ class GlobalUpdate:
     """An update in global coordinates, of the full shapes P, computed from the sent arrays on demand.
 
     `held` are the coordinates that the client trained, `coverage` those that count in the mean (a transform
-    may widen it); elsewhere `delta` is zero, or a transform's value. `decay` says how fast
-    the model shrinks in coordinates that are covered but not held (`decay_missing`).
+    may widen it); elsewhere `delta` is zero, or a transform's value. `decay` says how fast the model shrinks
+    in coordinates that are covered but not held (`decay_missing`).
     """
 
     source: ClientUpdate
