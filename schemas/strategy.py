@@ -85,6 +85,11 @@ class TrainingSettings(Settings):
     """Momentum of SGD."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of the optimizer."""
+    sam_radius: float = Field(default=0.0, ge=0, le=100, exclude_if=lambda radius: not radius)
+    """Radius of sharpness-aware minimisation (SAM): a step takes its gradient at weights that were moved by
+    this length along the batch's gradient. An epoch of such steps counts as two. The first epochs of a round
+    have them, and the last one or two are plain: with fewer than three epochs all are. 0 makes all plain.
+    """
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)

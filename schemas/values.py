@@ -242,7 +242,7 @@ class TrainingMetrics(Frozen):
     On `measured_on` local examples that are held out: `received_loss` of the received model, `accuracy` and
     all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
     `by_class` are the trained model's counts, class by class, if the task asks for them. `seconds` are for
-    all trainings of the task.
+    all trainings of the task. A sharpness-aware epoch counts as two, and so does each of its steps.
     """
 
     examples: Count

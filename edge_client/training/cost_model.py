@@ -86,6 +86,8 @@ class NetworkCost:
         `pixel_bytes` is the size of a stored pixel, before it becomes a float32.
         """
         copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
+        # A sharpness-aware step keeps the weights that it moves.
+        copies += plan.sam_radius > 0
         pixels = examples * math.prod(self.input_shape)
         size = max(1, min(batch or plan.batch_size, examples))
         return TrainingCost(

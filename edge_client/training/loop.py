@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -21,6 +21,8 @@ from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
 from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.sharp_epochs import WORK, epoch_radius
+from edge_client.training.sharpness import step_gradients
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
@@ -74,13 +76,23 @@ def train(
         optimizer, loss = _set_up(module, objectives, context), loss_of(data.task)
         _resume(progress, checkpoint, module, optimizer, objectives)
         passes = partial(_forward, module, objectives=objectives, loss=loss)
-        step: Step = partial(
-            _step, passes=passes, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
+        make = partial(
+            _make_step,
+            recorder if micro_batch is None else None,
+            module,
+            optimizer,
+            objectives,
+            loss,
+            micro_batch=micro_batch,
         )
-        if micro_batch is None and recorder is not None:
-            step = _recorded(recorder, module, optimizer, objectives, step, loss)
-        for batches in _epochs(module, examples, plan, done=progress.done):
-            _run_epoch(progress, batches, step, objectives, should_stop=should_stop)
+        steps, first = cache(make), progress.done
+        for number, batches in enumerate(_epochs(module, examples, plan, done=first), first):
+            if number < progress.done:
+                # A sharpness-aware epoch took the place of this one.
+                continue
+            radius = epoch_radius(plan, progress.done)
+            found = _run_epoch(batches, steps(radius), objectives, should_stop=should_stop)
+            progress.add(*found, epochs=WORK if radius else 1)
             if checkpoint is not None:
                 checkpoint.save(partial(state_of, module, optimizer, objectives, **progress.figures()))
             if on_epoch is not None:
@@ -92,19 +104,31 @@ def train(
     return TrainingResult(groups, progress.metrics(len(data)), keeping)
 
 
-def _recorded(
-    recorder: Recorder,
+def _make_step(
+    recorder: Recorder | None,
     module: nn.Module,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
-    step: Step,
     loss: Loss,
+    radius: float,
+    *,
+    micro_batch: int | None,
 ) -> Step:
-    """Recorded steps where no objective does more than choose the step's network, else `step`."""
-    if not objectives:
-        return recorder.steps(module, optimizer, step, loss)
-    if len(objectives) == 1 and objectives[0].switches():
-        return SwitchedSteps(recorder, module, optimizer, objectives[0], loss)
+    """The steps of a radius: recorded where no objective does more than choose the step's network."""
+    if recorder is not None and len(objectives) == 1 and objectives[0].switches():
+        return SwitchedSteps(recorder, module, optimizer, objectives[0], loss, radius=radius)
+    passes = partial(_forward, module, objectives=objectives, loss=loss)
+    step: Step = partial(
+        _step,
+        module,
+        passes=passes,
+        optimizer=optimizer,
+        objectives=objectives,
+        micro_batch=micro_batch,
+        radius=radius,
+    )
+    if recorder is not None and not objectives:
+        return recorder.steps(module, optimizer, step, loss, radius=radius)
     return step
 
 
@@ -195,14 +219,13 @@ def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]
 
 
 def _run_epoch(
-    progress: EpochProgress,
     batches: Iterator[Examples],
     step: Step,
     objectives: Sequence[LocalObjective],
     *,
     should_stop: Callable[[], bool],
-) -> None:
-    """One pass over the batches; adds the mean loss per example and the number of steps."""
+) -> tuple[float | None, int]:
+    """One pass over the batches; returns the mean loss per example and the number of steps."""
     losses, counts = list[Tensor](), list[int]()
     for objective in objectives:
         objective.start_epoch()
@@ -211,8 +234,7 @@ def _run_epoch(
             raise TrainingStopped("local training was stopped")
         losses.append(step(examples))
         counts.append(len(examples.labels))
-    progress.losses.append(bounded(_mean(losses, counts)))
-    progress.steps += len(losses)
+    return bounded(_mean(losses, counts)), len(losses)
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
@@ -263,23 +285,30 @@ def _forward(
 
 
 def _step(
+    module: nn.Module,
     examples: Examples,
     *,
     passes: Passes,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     micro_batch: int | None = None,
+    radius: float = 0.0,
 ) -> Tensor:
-    """One step; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
-    optimizer.zero_grad()
-    if micro_batch is None or micro_batch >= len(examples.labels):
-        plain, loss = passes(examples)
-        loss.backward()  # type: ignore[no-untyped-call]
-    else:
-        plain = _accumulate(examples, passes, micro_batch)
+    """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
+    passed = partial(_passed, examples, passes, micro_batch)
+    plain = step_gradients(module, optimizer, passed, radius=radius)
     for objective in objectives:
         objective.correct()
     optimizer.step()
+    return plain
+
+
+def _passed(examples: Examples, passes: Passes, micro_batch: int | None) -> Tensor:
+    """Run both passes; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
+    if micro_batch is not None and micro_batch < len(examples.labels):
+        return _accumulate(examples, passes, micro_batch).detach()
+    plain, loss = passes(examples)
+    loss.backward()  # type: ignore[no-untyped-call]
     return plain.detach()
 
 

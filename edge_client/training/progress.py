@@ -30,6 +30,11 @@ class EpochProgress:
         losses, steps, began = list(saved["losses"]), saved["steps"], self._began - saved["seconds"]
         self.losses, self.steps, self._began = losses, steps, began
 
+    def add(self, loss: float | None, steps: int, *, epochs: int) -> None:
+        """Count what took the work of so many epochs with this loss, and of so many steps in each."""
+        self.losses.extend([loss] * epochs)
+        self.steps += steps * epochs
+
     def report(self, epochs: int) -> EpochReport:
         """The last epoch, of this many."""
         return EpochReport(self.done, epochs, self.losses[-1])

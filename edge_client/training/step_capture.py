@@ -24,6 +24,7 @@ from edge_client.training.captured_graph import products, turned_beforehand, wit
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import StepNetwork
 from edge_client.training.optimizers import Descent, Optimizer
+from edge_client.training.sharpness import uphill
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +72,17 @@ class Recorder:
         plain: Step,
         loss: Loss,
         network: StepNetwork | None = None,
+        *,
+        radius: float = 0.0,
     ) -> Step:
         """The steps of one training: recorded if possible, else `plain`.
 
-        They run the module, or another `network` over its tensors.
+        They run the module, or another `network` over its tensors, and are sharpness-aware with a `radius`.
         """
         if not _is_recordable(module):
             return plain
-        return _RecordedSteps(self._known.setdefault(module, {}), module, optimizer, plain, loss, network)
+        known = self._known.setdefault(module, {})
+        return _RecordedSteps(known, module, optimizer, plain, loss, network, radius=radius)
 
 
 class _RecordedSteps:
@@ -92,16 +96,20 @@ class _RecordedSteps:
         plain: Step,
         loss: Loss,
         network: StepNetwork | None,
+        *,
+        radius: float,
     ) -> None:
         self._known, self._module, self._optimizer, self._plain = known, module, optimizer, plain
-        self._network, self._loss = network, loss
+        self._network, self._loss, self._radius = network, loss, radius
         self._parameters = list(module.parameters())
-        self._tensors = [*self._parameters, *module.buffers()]
-        self._descent = optimizer.descent if _is_plain(self._parameters) else None
+        self._buffers = list(module.buffers())
+        self._tensors = [*self._parameters, *self._buffers]
+        # A sharpness-aware step needs the gradients before it descends.
+        self._descent = optimizer.descent if _is_plain(self._parameters) and not radius else None
         self._momentum = self._descent.momentum if self._descent is not None else 0.0
         modes = tuple(part.training for part in module.modules())
         key = None if network is None else network.key
-        self._kind = (modes, self._descent is not None, self._momentum > 0, loss, key)
+        self._kind = (modes, self._descent is not None, self._momentum > 0, loss, key, radius > 0)
         self._steps: dict[torch.Size, Step] = {}
 
     def __call__(self, examples: Examples) -> Tensor:
@@ -130,8 +138,12 @@ class _RecordedSteps:
         def step(examples: Examples) -> Tensor:
             # Two sets of gradients would not fit into the caches.
             self._optimizer.zero_grad()
+            batch = (examples.inputs, examples.labels)
             with torch.no_grad(), _as_recorded():
-                loss, *gradients = recording.play(*given, examples.inputs, examples.labels, *turned)
+                loss, *gradients = recording.play(*given, *batch, *turned)
+                if self._radius:
+                    with uphill(self._parameters, gradients, self._buffers, radius=self._radius):
+                        _, *gradients = recording.play(*given, *batch, *turned)
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 parameter.grad = gradient
             self._optimizer.step()

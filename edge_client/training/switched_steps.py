@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
+from edge_client.training.sharpness import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 
 
@@ -24,8 +25,10 @@ class SwitchedSteps:
         optimizer: Optimizer,
         objective: LocalObjective,
         loss: Loss,
+        *,
+        radius: float = 0.0,
     ) -> None:
-        self._recorder, self._module, self._loss = recorder, module, loss
+        self._recorder, self._module, self._loss, self._radius = recorder, module, loss, radius
         self._optimizer, self._objective = optimizer, objective
         self._steps: dict[Hashable, Step] = {}
 
@@ -35,8 +38,9 @@ class SwitchedSteps:
         key = None if network is None else network.key
         step = self._steps.get(key)
         if step is None:
-            plain = partial(plain_step, self._module, self._optimizer, network, self._loss)
-            step = self._recorder.steps(self._module, self._optimizer, plain, self._loss, network)
+            given = (self._module, self._optimizer)
+            plain = partial(plain_step, *given, network, self._loss, radius=self._radius)
+            step = self._recorder.steps(*given, plain, self._loss, network, radius=self._radius)
             self._steps[key] = step
         loss = step(examples)
         self._objective.correct()
@@ -44,16 +48,26 @@ class SwitchedSteps:
 
 
 def plain_step(
-    module: nn.Module, optimizer: Optimizer, network: StepNetwork | None, loss: Loss, examples: Examples
+    module: nn.Module,
+    optimizer: Optimizer,
+    network: StepNetwork | None,
+    loss: Loss,
+    examples: Examples,
+    *,
+    radius: float = 0.0,
 ) -> Tensor:
     """One step on the module, or on another network over its tensors; returns the loss."""
-    optimizer.zero_grad()
-    if network is None:
-        outputs = module(examples.inputs)
-    else:
-        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        outputs = network.outputs(tensors, examples.inputs)
-    mean = loss(outputs, examples.labels)
-    mean.backward()  # type: ignore[no-untyped-call]
+
+    def passes() -> Tensor:
+        if network is None:
+            outputs = module(examples.inputs)
+        else:
+            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            outputs = network.outputs(tensors, examples.inputs)
+        mean = loss(outputs, examples.labels)
+        mean.backward()  # type: ignore[no-untyped-call]
+        return mean.detach()
+
+    found = step_gradients(module, optimizer, passes, radius=radius)
     optimizer.step()
-    return mean.detach()
+    return found

@@ -1,11 +1,13 @@
 """Compares a run folder's configuration with another."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
+from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.sections import RunTrainingSettings
 from schemas.strategy import Component
 
 ADDED = {"fill-with-global": frozenset({"decay", "normalised"})}
@@ -42,7 +44,25 @@ def _without_later_options(before: Config, config: Config) -> Config:
 
     transforms = tuple(map(kept, config.strategy.transforms))
     strategy = config.strategy.model_copy(update={"transforms": transforms})
-    return config.model_copy(update={"strategy": strategy})
+    return config.model_copy(
+        update={"strategy": strategy, "training": _without_later_steps(before.training, config)}
+    )
+
+
+def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrainingSettings:
+    """The training of `config`, without sharpness-aware steps that its recipe got after the run began."""
+    now = config.training
+    if before.sam_radius or now.sam_radius != _of_recipe(config).get("sam-radius"):
+        return now
+    return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})
+
+
+def _of_recipe(config: Config) -> Mapping[str, Any]:
+    """What the file's recipe states of the training."""
+    if config.recipe is None or config.recipe.name not in recipe_names():
+        return {}
+    stated: Mapping[str, Any] = read_recipe(config.recipe.name).get("training", {})
+    return stated
 
 
 def _flat(config: Config) -> dict[str, Any]:

@@ -282,6 +282,10 @@ class RunTrainingSettings(TrainingSettings):
     `learning-rate * learning-rate-decay ** (r - 1)`.
     """
 
+    sam_normalised: bool = Field(default=True, exclude_if=lambda normalised: normalised)
+    """Sharpness-aware steps (`sam-radius`) also in networks with normalisation, whose weights have no scale
+    that a radius could fit.
+    """
     personalise_epochs: int = Field(default=0, ge=0, le=10_000)
     """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
     model as it is. The trained model is kept only if it is no worse on data that the device holds out.
@@ -289,7 +293,7 @@ class RunTrainingSettings(TrainingSettings):
 
     def of_round(self, number: int) -> TrainingSettings:
         """The settings of a device in round `number`, counted from 1."""
-        settings = self.model_dump(exclude={"learning_rate_decay", "personalise_epochs"})
+        settings = self.model_dump(exclude={"learning_rate_decay", "sam_normalised", "personalise_epochs"})
         rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
         return TrainingSettings(**{**settings, "learning_rate": rate})
 

@@ -23,6 +23,7 @@ from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
+from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
 from schemas.messages import SiteTerms
@@ -76,9 +77,11 @@ class RunContext:
     @property
     def task_terms(self) -> TaskTemplate:
         """The fields that all tasks share."""
-        return TaskTemplate(
-            self.config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink
-        )
+        config = self.config
+        if not config.training.sam_normalised and behind_normalisations(self.channel_map):
+            plain = config.training.model_copy(update={"sam_radius": 0.0})
+            config = config.model_copy(update={"training": plain})
+        return TaskTemplate(config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink)
 
     def site_terms(self, site: str) -> SiteTerms:
         """What the gateway of a site needs to examine and add updates."""

@@ -38,7 +38,7 @@ TIERS = tuple(range(1, len(RATIOS) + 1))
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"learning_rate": 0.01},
-    "momentum": {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.0005},
+    "momentum": {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.0005, "sam_radius": 0.1},
     "adam": {"optimizer": "adam", "learning_rate": 0.001},
     "adamw": {"optimizer": "adamw", "learning_rate": 0.001, "weight_decay": 0.01},
 }

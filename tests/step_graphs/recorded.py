@@ -71,7 +71,7 @@ def recorded(case: Case, found: Network) -> list[Step]:
     given, kept = received(case, found)
     steps: list[Step] = []
     named = [*dict(module.named_parameters()), *_attention(case)]
-    with patch.object(loop, "_step", partial(_record, named, steps, loop._step, module)):
+    with patch.object(loop, "_step", partial(_record, named, steps, loop._step)):
         loop.train(
             module,
             examples(found.model.input_shape),
@@ -102,6 +102,7 @@ def _record(
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     micro_batch: int | None = None,
+    radius: float = 0.0,
 ) -> Tensor:
     """Take a step as the loop does, and append it to `steps`."""
     before = steps[-1].after if steps else _state(named, module, optimizer)
@@ -109,12 +110,19 @@ def _record(
     if len(steps) < IN_DOUBLE:
         with _in_double([module, *_attached(objectives)], optimizer):
             exactly = Examples(batch.inputs.double(), batch.labels)
-            take(exactly, passes=passes, optimizer=_NoStep(optimizer), objectives=objectives)
+            given = {"passes": passes, "objectives": objectives, "radius": radius}
+            take(module, exactly, **given, optimizer=_NoStep(optimizer))
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
         exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})
     loss: Tensor = take(
-        batch, passes=passes, optimizer=optimizer, objectives=objectives, micro_batch=micro_batch
+        module,
+        batch,
+        passes=passes,
+        optimizer=optimizer,
+        objectives=objectives,
+        micro_batch=micro_batch,
+        radius=radius,
     )
     after = _state(named, module, optimizer)
     gradients, number = _gradients(named, optimizer), len(steps) + 1

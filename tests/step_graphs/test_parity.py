@@ -17,6 +17,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from edge_client.training.step_graphs.running import optimizers
+from edge_client.training.step_graphs.running.loop import Training
 from edge_client.training.step_graphs.running.objectives import registry
 from edge_client.training.step_graphs.running.objectives.prox import Prox
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE
@@ -110,6 +111,17 @@ def test_another_optimizer_is_noticed(wrong: str) -> None:
     case = Case("mlp", 1, "plain", name)
     with patch.dict(optimizers.OPTIMIZERS, {OPTIMIZERS[name].get("optimizer", "sgd"): made}):
         assert not compared(case).is_same
+
+
+def test_a_larger_sam_radius_is_noticed() -> None:
+    uphill = Training._uphill
+
+    def farther(training: Training, gradients: Mapping[str, Any]) -> Any:
+        training._radius *= 1.1
+        return uphill(training, gradients)
+
+    with patch.object(Training, "_uphill", farther):
+        assert not compared(Case("mlp", 1, "plain", "momentum")).is_same
 
 
 def test_a_stronger_prox_is_noticed() -> None:

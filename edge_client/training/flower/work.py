@@ -115,5 +115,6 @@ def flower_config(round_number: int, plan: TrainingPlan) -> dict[str, Any]:
         "learning-rate": plan.learning_rate,
         "momentum": plan.momentum,
         "weight-decay": plan.weight_decay,
+        "sam-radius": plan.sam_radius,
         "seed": plan.seed,
     }

@@ -39,6 +39,7 @@ def test_every_part_is_counted_in_bytes():
     [
         ({"momentum": 0.0}, 0),
         ({"momentum": 0.5}, 1),
+        ({"sam_radius": 0.1}, 1),
         ({"optimizer": "adam"}, 2),
     ],
 )

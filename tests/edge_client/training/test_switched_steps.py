@@ -41,7 +41,13 @@ def dropout(**options: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "how", [plan(**dropout()), plan(**dropout(own=0.5), momentum=0.5)], ids=["sgd", "momentum"]
+    "how",
+    [
+        plan(**dropout()),
+        plan(**dropout(own=0.5), momentum=0.5),
+        plan(**dropout(own=0.5), momentum=0.5, sam_radius=0.1),
+    ],
+    ids=["sgd", "momentum", "sharp"],
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_recorded_widths_are_bit_identical_to_plain_ones(name: str, how: TrainingPlan) -> None:
@@ -52,6 +58,8 @@ def test_recorded_widths_are_bit_identical_to_plain_ones(name: str, how: Trainin
     assert all(torch.equal(played[array], plain[array]) for array in plain)
     made = list(recorder._known[module].values())
     widths = len({number.partition("/")[0] for number in WIDTHS[name]}) + 1
+    # Sharpness-aware and plain steps have recordings of their own.
+    widths *= 2 if how.sam_radius else 1
     # Batches of ten and of five, where the width was drawn for both; the second round records nothing anew.
     assert widths < len(made) <= 2 * widths
     assert all(isinstance(recording, Recording) for recording in made)

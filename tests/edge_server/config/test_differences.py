@@ -21,6 +21,17 @@ def test_a_run_of_an_earlier_version_goes_on_without_options_that_its_recipe_got
     assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()
 
 
+def test_a_run_of_plain_steps_goes_on_without_the_sharp_steps_of_its_recipe(tmp_path: Path) -> None:
+    before = load_config("attending", ["sam-radius=0"])
+    (tmp_path / "federation.toml").write_text(before.to_toml())
+    now = load_config("attending")
+    assert now.training.sam_radius > 0
+    assert list(differences(tmp_path / "federation.toml", now)) == []
+    assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()
+    (found,) = differences(tmp_path / "federation.toml", load_config("attending", ["sam-radius=0.5"]))
+    assert found == ("training.sam-radius", None, 0.5)
+
+
 def test_a_run_that_states_the_option_does_not_go_on_with_another_value(tmp_path: Path) -> None:
     stated = 'strategy.transforms=[{name="fill-with-global",normalised=true}]'
     (tmp_path / "federation.toml").write_text(load_config("attending", [stated]).to_toml())

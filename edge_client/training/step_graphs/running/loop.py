@@ -6,6 +6,7 @@ rounding.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.sharp_epochs import WORK, epoch_radius
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
@@ -28,6 +30,8 @@ from schemas.strategy import TrainingPlan
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
+SMALLEST_NORM = 1e-12
+"""Gradients of a smaller norm move the weights by less than the radius."""
 MASKS = 3
 """Stream of the plan's seed from which the masks of dropout are drawn."""
 
@@ -82,6 +86,7 @@ class Training:
         self._optimizer = OPTIMIZERS[plan.optimizer](plan)
         self._sums = defaultdict[StepSession, GradientSums](GradientSums)
         self._progress = EpochProgress()
+        self._radius, self._taken = 0.0, 0
 
     def run(
         self,
@@ -96,8 +101,14 @@ class Training:
         """
         progress = self._progress
         self._resume(checkpoint)
-        for order in islice(self._orders(), progress.done, self._plan.local_epochs):
-            progress.losses.append(self._run_epoch(order, should_stop))
+        first, last = progress.done, self._plan.local_epochs
+        for number, order in enumerate(islice(self._orders(), first, last), first):
+            if number < progress.done:
+                # A sharpness-aware epoch took the place of this one.
+                continue
+            self._radius = epoch_radius(self._plan, progress.done)
+            found = self._run_epoch(order, should_stop)
+            progress.add(*found, epochs=WORK if self._radius else 1)
             if checkpoint is not None:
                 checkpoint.save(self._state)
             on_epoch(progress.report(self._plan.local_epochs))
@@ -118,27 +129,53 @@ class Training:
             if len(chosen) >= self._network.smallest_batch:
                 yield chosen
 
-    def _run_epoch(self, order: NDArray[np.int64], should_stop: Callable[[], bool]) -> float | None:
-        """One pass over the batches; returns the mean loss per example, None if it is not finite."""
-        total, count = np.float32(0), 0
+    def _run_epoch(
+        self, order: NDArray[np.int64], should_stop: Callable[[], bool]
+    ) -> tuple[float | None, int]:
+        """One pass over the batches; returns the mean loss per example, None if it is not finite, and the
+        number of steps.
+        """
+        total, count, steps = np.float32(0), 0, 0
         for objective in self._objectives:
             objective.start_epoch()
         for chosen in self._batches(order):
             if should_stop():
                 raise TrainingStopped("local training was stopped")
+            self._taken = self._progress.steps + steps
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
-            self._progress.steps += 1
-        return bounded(float(total) / count) if count else None
+            steps += 1
+        return (bounded(float(total) / count) if count else None), steps
 
     def _step(self, chosen: NDArray[np.int64]) -> float:
-        widths = [found for found in (objective.width() for objective in self._objectives) if found]
-        loss, gradients = self._passes(chosen) if not widths else self._narrow_passes(chosen, widths[0])
+        loss, gradients = self._step_passes(chosen)
+        if self._radius:
+            with self._uphill(gradients):
+                _, gradients = self._step_passes(chosen)
         for objective in self._objectives:
             objective.correct(gradients)
         with np.errstate(over="ignore", invalid="ignore"):
             self._optimizer.step(self._network.arrays, gradients)
         return loss
+
+    def _step_passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
+        """Loss and gradients of the step's width on a batch."""
+        widths = [found for found in (objective.width() for objective in self._objectives) if found]
+        return self._passes(chosen) if not widths else self._narrow_passes(chosen, widths[0])
+
+    @contextmanager
+    def _uphill(self, gradients: Arrays) -> Iterator[None]:
+        """Move the weights as `edge_client.training.sharpness.uphill` does inside."""
+        arrays = self._network.arrays
+        before = {name: array.copy() for name, array in arrays.items()}
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = np.sqrt(sum(np.vdot(gradient, gradient) for gradient in gradients.values()))
+            factor = np.float32(self._radius / max(norm, SMALLEST_NORM))
+            for name, gradient in gradients.items():
+                arrays[name] += factor * gradient
+        yield
+        for name, array in before.items():
+            np.copyto(arrays[name], array)
 
     def _passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
         """Loss and gradients of the network on a batch; statistics and objectives take note of it."""
@@ -175,7 +212,7 @@ class Training:
         """Masks of dropout for the next batch, from the plan's seed and the number of the step."""
         if not self._network.dropouts:
             return {}
-        random = np.random.default_rng((self._plan.seed, MASKS, self._progress.steps))
+        random = np.random.default_rng((self._plan.seed, MASKS, self._taken))
         return {
             name: (random.random((examples, *shape), np.float32) >= probability).astype(np.float32)
             / np.float32(1 - probability)

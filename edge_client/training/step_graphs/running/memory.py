@@ -48,10 +48,11 @@ class Step(Protocol):
 def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
     """Bytes that training needs besides the network of `weights` bytes and the examples.
 
-    Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
+    Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed,
+    and a sharpness-aware step keeps the weights.
     """
     states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
-    copies = (1 + states + split) * (plan.local_epochs > 0)
+    copies = (1 + states + split + (plan.sam_radius > 0)) * (plan.local_epochs > 0)
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
     return round(copies * weights + session)
 

@@ -1,13 +1,17 @@
 """The settings of a device's training in one round."""
 
+from pathlib import Path
+
 import pytest
 
 from edge_server.config.load import load_config
 from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
+from schemas.messages import TrainTask
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
+from tests.integration.bench import Bench
 
 CUT = Cut(SubModelSpec())
 
@@ -70,3 +74,21 @@ def test_the_learning_rate_decays_from_round_to_round() -> None:
     rates = [training.of_round(number).learning_rate for number in (1, 2, 4)]
     assert rates == pytest.approx([0.1, 0.05, 0.0125])
     assert training.of_round(3).local_epochs == training.local_epochs
+
+
+@pytest.mark.parametrize(
+    ("network", "words", "radius"),
+    [
+        ("mlp", (), 0.1),
+        ("cnn-group", (), 0.0),
+        ("cnn-batch", (), 0.0),
+        ("cnn-batch", ("sam-normalised=true",), 0.1),
+    ],
+)
+def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
+    network: str, words: tuple[str, ...], radius: float, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, "attending", f"model.name={network}", "tiers.ratios=[0.5, 0.0]", *words)
+    for task in bench.tasks(1, 1).values():
+        assert isinstance(task, TrainTask)
+        assert task.training.sam_radius == radius

@@ -36,7 +36,8 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "fedprox": (),
     "scaffold": (),
     "igfl": (),
-    "attending": ("local-epochs=2",),
+    # A sharpness-aware epoch, which is two, and a plain one.
+    "attending": ("local-epochs=3",),
     "attending-l1": (),
     "heterofl": (),
     "hermes": (),
@@ -158,11 +159,12 @@ def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
     graph = Mock(fixed_bytes=0, bytes_per_example=0, size=0)
     settings = TrainingSettings(optimizer="adam", local_epochs=1)
     look = settings.model_copy(update={"local_epochs": 0})
-    whole, parts, seen = (
+    sharp = settings.model_copy(update={"sam_radius": 0.1})
+    whole, parts, seen, kept = (
         memory.step_bytes(graph, plan, 1000, batch=4, split=split)
-        for plan, split in ((settings, False), (settings, True), (look, True))
+        for plan, split in ((settings, False), (settings, True), (look, True), (sharp, False))
     )
-    assert (whole - seen, parts - whole) == (3000, 1000)
+    assert (whole - seen, parts - whole, kept - whole) == (3000, 1000, 1000)
 
 
 def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
