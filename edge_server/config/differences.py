@@ -12,6 +12,8 @@ from schemas.strategy import Component
 
 ADDED = {"fill-with-global": frozenset({"decay", "normalised"})}
 """Options that recipes got later: a run that an earlier version began goes on without them."""
+EARLIER: Mapping[tuple[str, str], Mapping[Any, Any]] = {("fill-with-global", "decay"): {0.1: 0.05}}
+"""What recipes had for a value of today: a run that began with the former goes on with it."""
 
 
 def differences(
@@ -38,9 +40,12 @@ def _without_later_options(before: Config, config: Config) -> Config:
     began = {each.name: each.options for each in before.strategy.transforms}
 
     def kept(transform: Component) -> Component:
-        later = ADDED.get(transform.name, frozenset()) - began.get(transform.name, {}).keys()
-        options = {name: value for name, value in transform.options.items() if name not in later}
-        return transform.model_copy(update={"options": options})
+        options = began.get(transform.name, {})
+        later = ADDED.get(transform.name, frozenset()) - options.keys()
+        now = {name: value for name, value in transform.options.items() if name not in later}
+        had = {name: EARLIER.get((transform.name, name), {}).get(value) for name, value in now.items()}
+        earlier = {name: value for name, value in had.items() if value and value == options.get(name)}
+        return transform.model_copy(update={"options": {**now, **earlier}})
 
     transforms = tuple(map(kept, config.strategy.transforms))
     strategy = config.strategy.model_copy(update={"transforms": transforms})

@@ -32,6 +32,22 @@ def test_a_run_of_plain_steps_goes_on_without_the_sharp_steps_of_its_recipe(tmp_
     assert found == ("training.sam-radius", None, 0.5)
 
 
+def test_a_run_with_the_decay_that_its_recipe_had_goes_on_with_it(tmp_path: Path) -> None:
+    now, transform = (
+        load_config("attending"),
+        "strategy.transforms=[{name='fill-with-global',normalised=false",
+    )
+    before = load_config("attending", [f"{transform},decay=0.05}}]"])
+    (tmp_path / "federation.toml").write_text(before.to_toml())
+    assert before.strategy.transforms != now.strategy.transforms
+    assert list(differences(tmp_path / "federation.toml", now)) == []
+    assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()
+    other = load_config("attending", [f"{transform},decay=0.3}}]"])
+    assert [key for key, _, _ in differences(tmp_path / "federation.toml", other)] == ["strategy.transforms"]
+    (tmp_path / "federation.toml").write_text(other.to_toml())
+    assert [key for key, _, _ in differences(tmp_path / "federation.toml", now)] == ["strategy.transforms"]
+
+
 def test_a_run_that_states_the_option_does_not_go_on_with_another_value(tmp_path: Path) -> None:
     stated = 'strategy.transforms=[{name="fill-with-global",normalised=true}]'
     (tmp_path / "federation.toml").write_text(load_config("attending", [stated]).to_toml())
