@@ -87,6 +87,7 @@ class Training:
         self._sums = defaultdict[StepSession, GradientSums](GradientSums)
         self._progress = EpochProgress()
         self._radius, self._taken = 0.0, 0
+        self._before: dict[str, Array] = {}
 
     def run(
         self,
@@ -165,16 +166,21 @@ class Training:
 
     @contextmanager
     def _uphill(self, gradients: Arrays) -> Iterator[None]:
-        """Move the weights as `edge_client.training.sharpness.uphill` does inside."""
+        """Move the weights as `edge_client.training.sharpness.uphill` does inside; uses up the gradients."""
         arrays = self._network.arrays
-        before = {name: array.copy() for name, array in arrays.items()}
+        if not self._before:
+            moved = (*gradients, *self._network.session.buffers)
+            self._before = {name: np.empty_like(arrays[name]) for name in moved}
+        for name, array in self._before.items():
+            np.copyto(array, arrays[name])
         with np.errstate(over="ignore", invalid="ignore"):
             norm = np.sqrt(sum(np.vdot(gradient, gradient) for gradient in gradients.values()))
             factor = np.float32(self._radius / max(norm, SMALLEST_NORM))
             for name, gradient in gradients.items():
-                arrays[name] += factor * gradient
+                gradient *= factor
+                arrays[name] += gradient
         yield
-        for name, array in before.items():
+        for name, array in self._before.items():
             np.copyto(arrays[name], array)
 
     def _passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
