@@ -49,9 +49,11 @@ def _without_later_options(before: Config, config: Config) -> Config:
 
     transforms = tuple(map(kept, config.strategy.transforms))
     strategy = config.strategy.model_copy(update={"transforms": transforms})
-    return config.model_copy(
-        update={"strategy": strategy, "training": _without_later_steps(before.training, config)}
-    )
+    changes = {"strategy": strategy, "training": _without_later_steps(before.training, config)}
+    if before.recipe and config.recipe and before.recipe.name == config.recipe.name:
+        # A recipe's summary and citation are no difference.
+        changes["recipe"] = before.recipe
+    return config.model_copy(update=changes)
 
 
 def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrainingSettings:

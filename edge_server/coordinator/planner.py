@@ -179,6 +179,7 @@ class Planner:
             self._context.config,
             number=command.round,
             prune_first=able,
+            sharp={device.name for device in command.devices if device.trains_sharply},
             share=self._work.planned_share,
         )
         return jobs, needed, self._choices(command, clients, planned)

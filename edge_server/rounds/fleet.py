@@ -22,7 +22,7 @@ class Device:
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
     `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
     (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
-    prune by its own scores before it trains.
+    prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Device:
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
     prunes_first: bool = False
+    trains_sharply: bool = False
 
     @property
     def able(self) -> bool:
@@ -118,6 +119,7 @@ class Fleet:
             labels=self.membership.labels(birth.device, birth.labels),
             outside=not self.membership.admits(birth.device, birth.labels),
             prunes_first=birth.prunes_first,
+            trains_sharply=birth.trains_sharply,
         )
         return self._with(device)
 

@@ -211,6 +211,7 @@ class DeviceEdge:
             data=self.data,
             labels=self.device.labels,
             prunes_first=True,
+            trains_sharply=True,
         )
 
     def cut(self) -> None:

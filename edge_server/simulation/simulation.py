@@ -403,6 +403,7 @@ class Simulation:
                     state.lost_at,
                     stated_labels=edge.device.labels,
                     prunes_first=True,
+                    trains_sharply=True,
                 )
         self._federation = replace(
             Federation(

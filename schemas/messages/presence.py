@@ -27,8 +27,9 @@ class Birth(Message):
     It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
-    version of the model in use. A device that `prunes_first` can prune by its own scores before it trains. A
-    birth without these three is written as by earlier versions, which know none of them.
+    version of the model in use. A device that `prunes_first` can prune by its own scores before it trains;
+    one that `trains_sharply` knows plans with `sam_radius`. A birth without these four is written as by
+    earlier versions, which know none of them.
     """
 
     kind: Literal["birth"] = "birth"
@@ -44,6 +45,7 @@ class Birth(Message):
     labels: Labels = Field(default_factory=dict, exclude_if=lambda labels: not labels)
     model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
     prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
+    trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
 
 
 class Death(Message):

@@ -29,13 +29,17 @@ A device that has moved up a tier gets a larger, slower network and must not kee
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export."""
+    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export.
+
+    One that is not `sharp` takes plain steps.
+    """
 
     tier: int
     cut: Cut
     ratio: float
     local_epochs: int = 0
     provenance: Mapping[str, str] = field(default_factory=dict)
+    sharp: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,14 @@ def plan_training_tasks(
     *,
     number: int,
     prune_first: Container[str],
+    sharp: Container[str],
     share: Callable[[SubModelSpec], float],
 ) -> dict[str, TaskPlan]:
     """The plan of every selected device for round `number`.
 
     The file's epochs apply unless a schedule sets the epochs; where a sub-model's mean step has a `share` of
     the work of a whole one, the device trains further epochs. The devices that can `prune_first` are asked to
-    where the cut says so; the others only score.
+    where the cut says so; the others only score. Devices that are not `sharp` take plain steps.
     """
     plans: dict[str, TaskPlan] = {}
     for name, chosen in planned.assignments.items():
@@ -72,6 +77,7 @@ def plan_training_tasks(
             chosen.cut if name in prune_first else chosen.cut.only_scored(),
             chosen.ratio,
             equal_work_epochs(number, epochs, share(chosen.cut.spec)),
+            sharp=name in sharp,
         )
     return plans
 
@@ -143,8 +149,9 @@ def _training(
 ) -> TrainingPlan:
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
     settings = config.training.of_round(round_number).model_dump()
+    plain = {} if plan.sharp else {"sam_radius": 0.0}
     return TrainingPlan(
-        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0},
+        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0, **plain},
         seed=_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,
@@ -158,7 +165,8 @@ def _personalising(config: Config, round_number: int, device: str) -> TrainingPl
         return None
     settings = config.training.of_round(max(1, round_number)).model_dump()
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
-    return TrainingPlan(**{**settings, "local_epochs": epochs}, seed=seed)
+    # Also for a device of an earlier version, which knows plain steps alone.
+    return TrainingPlan(**{**settings, "local_epochs": epochs, "sam_radius": 0.0}, seed=seed)
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

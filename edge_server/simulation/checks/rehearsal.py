@@ -136,7 +136,7 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
         profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
-        yield Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True)
+        yield Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
 
 
 def _update(

@@ -48,6 +48,15 @@ def test_a_run_with_the_decay_that_its_recipe_had_goes_on_with_it(tmp_path: Path
     assert [key for key, _, _ in differences(tmp_path / "federation.toml", now)] == ["strategy.transforms"]
 
 
+def test_another_citation_of_the_same_recipe_is_no_difference(tmp_path: Path) -> None:
+    now = load_config("attending")
+    assert now.recipe is not None
+    written = now.to_toml().replace(now.recipe.citation, "Another 1999")
+    (tmp_path / "federation.toml").write_text(written)
+    assert written != now.to_toml()
+    assert list(differences(tmp_path / "federation.toml", now)) == []
+
+
 def test_a_run_that_states_the_option_does_not_go_on_with_another_value(tmp_path: Path) -> None:
     stated = 'strategy.transforms=[{name="fill-with-global",normalised=true}]'
     (tmp_path / "federation.toml").write_text(load_config("attending", [stated]).to_toml())

@@ -1,5 +1,6 @@
 """The settings of a device's training in one round."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def epochs(
     config = load_config("attending", ["local-epochs=4", *overrides])
     tiers = {"a": 1, "b": 2, "c": 5}
     tasks = plan_training_tasks(
-        planned, tiers, config, number=number, prune_first="abc", share=lambda spec: share
+        planned, tiers, config, number=number, prune_first="abc", sharp="abc", share=lambda spec: share
     )
     assert all(isinstance(task, TaskPlan) for task in tasks.values())
     return {name: task.local_epochs for name, task in tasks.items()}
@@ -61,7 +62,7 @@ def test_a_device_that_cannot_prune_before_it_trains_only_scores() -> None:
     planned = Plan({"new": Assignment(cut, 0.5), "old": Assignment(cut, 0.5)}, needed=2)
     config = load_config("attending", [])
     tasks = plan_training_tasks(
-        planned, {"new": 1, "old": 1}, config, number=1, prune_first={"new"}, share=whole
+        planned, {"new": 1, "old": 1}, config, number=1, prune_first={"new"}, sharp={"new"}, share=whole
     )
     assert tasks["new"].cut == cut
     assert tasks["old"].cut == Cut(
@@ -92,3 +93,12 @@ def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
     for task in bench.tasks(1, 1).values():
         assert isinstance(task, TrainTask)
         assert task.training.sam_radius == radius
+
+
+def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "attending", "personalise-epochs=3")
+    weak, strong = bench.devices
+    bench.devices = (replace(weak, trains_sharply=False), strong)
+    plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
+    assert {name: plan.sam_radius for name, plan in plans.items()} == {"weak": 0.0, "strong": 0.1}
+    assert "sam_radius" not in plans["weak"].model_dump()
