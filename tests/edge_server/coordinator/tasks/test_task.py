@@ -96,7 +96,7 @@ def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
 
 
 def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending", "personalise-epochs=3")
+    bench = Bench(tmp_path, "attending")
     weak, strong = bench.devices
     bench.devices = (replace(weak, trains_sharply=False), strong)
     plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
