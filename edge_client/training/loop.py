@@ -83,6 +83,7 @@ def train(
             optimizer,
             objectives,
             loss,
+            passes=passes,
             micro_batch=micro_batch,
         )
         steps, first = cache(make), progress.done
@@ -112,12 +113,12 @@ def _make_step(
     loss: Loss,
     radius: float,
     *,
+    passes: Passes,
     micro_batch: int | None,
 ) -> Step:
     """The steps of a radius: recorded where no objective does more than choose the step's network."""
     if recorder is not None and len(objectives) == 1 and objectives[0].switches():
         return SwitchedSteps(recorder, module, optimizer, objectives[0], loss, radius=radius)
-    passes = partial(_forward, module, objectives=objectives, loss=loss)
     step: Step = partial(
         _step,
         module,

@@ -4,6 +4,8 @@ from schemas.strategy import TrainingPlan
 
 WORK = 2
 """Epochs that a sharpness-aware one counts as: each of its steps runs both passes twice."""
+SMALLEST_NORM = 1e-12
+"""Gradients of a smaller norm move the weights by less than the radius."""
 
 
 def epoch_radius(plan: TrainingPlan, done: int) -> float:

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.training.optimizers import Optimizer
-
-SMALLEST_NORM = 1e-12
-"""Gradients of a smaller norm move the weights by less than the radius."""
+from edge_client.training.sharp_epochs import SMALLEST_NORM
 
 
 def step_gradients(

@@ -77,11 +77,17 @@ class RunContext:
     @property
     def task_terms(self) -> TaskTemplate:
         """The fields that all tasks share."""
-        config = self.config
-        if not config.training.sam_normalised and behind_normalisations(self.channel_map):
-            plain = config.training.model_copy(update={"sam_radius": 0.0})
-            config = config.model_copy(update={"training": plain})
-        return TaskTemplate(config, self.run, self.spec, self.testing.preprocessing, self.strategy.uplink)
+        config, preprocessing = self.config_of_devices, self.testing.preprocessing
+        return TaskTemplate(config, self.run, self.spec, preprocessing, self.strategy.uplink)
+
+    @property
+    def config_of_devices(self) -> Config:
+        """The configuration by which devices train: with plain steps where the network rules out others."""
+        training = self.config.training
+        if training.sam_normalised or not behind_normalisations(self.channel_map):
+            return self.config
+        plain = training.model_copy(update={"sam_radius": 0.0})
+        return self.config.model_copy(update={"training": plain})
 
     def site_terms(self, site: str) -> SiteTerms:
         """What the gateway of a site needs to examine and add updates."""

@@ -183,7 +183,7 @@ class TierAssigner:
 def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
     """The tiers of a run, with the refusals and undecided devices of a resumed one."""
     context = model.context
-    config = context.config
+    config = context.config_of_devices
     most_epochs = max(config.tiers.epochs_per_tier, default=config.training.local_epochs)
     return TierAssigner(
         config,

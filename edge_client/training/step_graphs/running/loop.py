@@ -18,7 +18,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
-from edge_client.training.sharp_epochs import WORK, epoch_radius
+from edge_client.training.sharp_epochs import SMALLEST_NORM, WORK, epoch_radius
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
@@ -30,8 +30,6 @@ from schemas.strategy import TrainingPlan
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-SMALLEST_NORM = 1e-12
-"""Gradients of a smaller norm move the weights by less than the radius."""
 MASKS = 3
 """Stream of the plan's seed from which the masks of dropout are drawn."""
 

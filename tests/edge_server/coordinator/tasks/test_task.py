@@ -7,6 +7,8 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
+from edge_server.coordinator.tier_assignment import make_tier_assigner
+from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
 from schemas.messages import TrainTask
@@ -102,3 +104,17 @@ def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> Non
     plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
     assert {name: plan.sam_radius for name, plan in plans.items()} == {"weak": 0.0, "strong": 0.1}
     assert "sam_radius" not in plans["weak"].model_dump()
+
+
+@pytest.mark.parametrize(("network", "kept"), [("cnn", True), ("cnn-group", False)])
+def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
+    network: str, kept: bool, tmp_path: Path
+) -> None:
+    words = (f"model.name={network}", "tiers.ratios=[0.5, 0.0]")
+    sharp, plain = (
+        make_tier_assigner(
+            Bench(tmp_path / name, "attending", *words, *more).coordinator.model, Resumption(0)
+        )
+        for name, more in {"sharp": (), "plain": ("sam-radius=0",)}.items()
+    )
+    assert (sharp._needs_of(1).memory != plain._needs_of(1).memory) == kept
