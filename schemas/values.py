@@ -168,12 +168,20 @@ class DriftFinding(Frozen):
     examples: Count
 
 
+class SkippedFiles(Frozen):
+    """How many of a source's files could not be read, and the `first` of them with the reason."""
+
+    files: int = Field(ge=1, le=10**12)
+    of: int = Field(ge=1, le=10**12)
+    first: Text
+
+
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
 
     `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
     federation's list. Of data that grows, `new` of the examples came since the device last trained, and
-    `drift` is an alarm about them.
+    `drift` is an alarm about them. `skipped` are broken files that the examples do without.
     """
 
     source: Text
@@ -184,6 +192,7 @@ class DataCard(Frozen):
     class_names: Annotated[tuple[ClassName, ...], Field(max_length=MAX_CLASS_NAMES)] = ()
     new: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
     drift: Annotated[DriftFinding | None, Field(exclude_if=lambda found: found is None)] = None
+    skipped: Annotated[SkippedFiles | None, Field(exclude_if=lambda skipped: skipped is None)] = None
 
 
 CLASSIFICATION = "classification"

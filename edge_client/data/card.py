@@ -36,6 +36,7 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
         class_names=names,
         new=local.new,
         drift=None if local.alarm is None else local.alarm.finding,
+        skipped=data.skipped,
     )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing
+from schemas.values import Preprocessing, SkippedFiles
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
@@ -25,7 +25,8 @@ class LabelledData:
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
     numbers. `resizable` images come from picture files. `task` is the name of the learning task, `columns`
-    are the names of the features, where they have some.
+    are the names of the features, where they have some. `skipped` are files of the source that could not be
+    read.
     """
 
     images: Pixels
@@ -36,6 +37,7 @@ class LabelledData:
     resizable: bool = False
     task: str = CLASSIFICATION.name
     columns: tuple[str, ...] = ()
+    skipped: SkippedFiles | None = None
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
