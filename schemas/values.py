@@ -225,7 +225,7 @@ class DataCard(Frozen):
     @property
     def states_columns(self) -> bool:
         """Whether all columns are here."""
-        return bool(self.columns) and len(self.columns or ()) == self.input_shape[0]
+        return bool(self.columns) and self.input_shape[:1] == (len(self.columns),)
 
 
 CLASSIFICATION = "classification"

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from edge_client.data.classes import listed
+from edge_client.data.classes import listed, shortened
 from schemas.errors import ConfigError
 from schemas.values import MAX_COLUMNS, MAX_NAME, MAX_UNIT, Feature, Preprocessing
 
@@ -93,11 +93,11 @@ def column_misfit(own: Sequence[Feature], columns: Sequence[Feature]) -> str:
 def _difference(
     unknown: Sequence[str], missing: Sequence[str], own: Sequence[Feature], columns: Sequence[Feature]
 ) -> str:
-    what = [f"unknown column {listed(unknown)}"] if unknown else []
-    what += [f"no column {listed(missing)}"] if missing else []
+    what = [f"unknown column {shortened(unknown)}"] if unknown else []
+    what += [f"no column {shortened(missing)}"] if missing else []
     return (
         f"{' and '.join(what)}: the model takes {listed(_words(columns))}, this data has "
-        f"{listed(_words(own))}; rename columns, or choose them with columns= or ignore="
+        f"{listed(_words(own))}; rename them, or choose a table's by columns= or ignore="
     )
 
 
