@@ -224,8 +224,9 @@ class DataCard(Frozen):
 
     @property
     def states_columns(self) -> bool:
-        """Whether all columns are here."""
-        return bool(self.columns) and self.input_shape[:1] == (len(self.columns),)
+        """Whether all columns are here, each with a name of its own."""
+        names = {column.name for column in self.columns or ()}
+        return bool(names) and self.input_shape[:1] == (len(names),)
 
 
 CLASSIFICATION = "classification"

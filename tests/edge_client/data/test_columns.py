@@ -86,9 +86,7 @@ def of_columns(*columns: Feature, shape: tuple[int, ...] | None = None) -> dict[
         ([f"wave {n}" for n in range(1001)], []),
     ],
 )
-def test_units_are_read_from_the_ends_of_headers(
-    headers: list[str], features: list[tuple[str, str]]
-) -> None:
+def test_units_are_read_from_the_ends_of_headers(headers: list[str], features: list[tuple[str, str]]) -> None:
     assert [(feature.name, feature.unit) for feature in features_of(headers)] == features
 
 
@@ -99,7 +97,12 @@ def test_a_table_may_know_units_that_its_header_does_not_state() -> None:
 
 @pytest.mark.parametrize(
     ("values", "kind"),
-    [(["0", "1", "1"], ""), (["0", "2", "1"], "number"), (["0.5", "0", "1"], "number"), (["0", "0", "0"], "")],
+    [
+        (["0", "1", "1"], ""),
+        (["0", "2", "1"], "number"),
+        (["0.5", "0", "1"], "number"),
+        (["0", "0", "0"], ""),
+    ],
 )
 def test_zeros_and_ones_may_be_numbers_or_truth_values(tmp_path: Path, values: list[str], kind: str) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["door", *values]) + "\n")

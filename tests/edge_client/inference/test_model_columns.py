@@ -110,7 +110,10 @@ def test_requests_give_windows_as_a_list_for_each_column(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"a": 1, "b": 2}, "no column 'c': the model takes 'a .V.', 'b', 'c' .3., this data has 'a', 'b' .2."),
+        (
+            {"a": 1, "b": 2},
+            "no column 'c': the model takes 'a .V.', 'b', 'c' .3., this data has 'a', 'b' .2.",
+        ),
         ({"a": 1, "b": 2, "c": 3, "d": 4}, "unknown column 'd'"),
         ({"a [mV]": 1, "b": 2, "c": 3}, "is in mV here, and the model takes V"),
         ({"a": 1, "b": None, "c": 3}, "not all values are finite"),
