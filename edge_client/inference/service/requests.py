@@ -179,7 +179,7 @@ def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionReques
     if not 1 <= len(images) <= MAX_IMAGES:
         raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():
-        raise ConfigError("not all values are finite numbers")
+        raise ConfigError("the values are not all finite numbers")
     return request
 
 

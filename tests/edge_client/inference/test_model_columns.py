@@ -116,7 +116,7 @@ def test_requests_give_windows_as_a_list_for_each_column(tmp_path: Path) -> None
         ),
         ({"a": 1, "b": 2, "c": 3, "d": 4}, "unknown column 'd'"),
         ({"a [mV]": 1, "b": 2, "c": 3}, "is in mV here, and the model takes V"),
-        ({"a": 1, "b": None, "c": 3}, "not all values are finite"),
+        ({"a": 1, "b": None, "c": 3}, "not all finite"),
         ({"a": 1, "b": [2], "c": 3}, "'values' are not numbers"),
         ({"a": 1, "b": "warm", "c": 3}, "'values' are not numbers"),
         ([{"a": 1, "b": 2, "c": 3}, 4], "are given by name"),
