@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import starmap
 from typing import TYPE_CHECKING
 
 from edge_client.data.classes import listed, shortened
@@ -33,9 +32,10 @@ def features_of(headers: Iterable[str], units: Mapping[str, str] | None = None) 
     such an ending alone (`x [left]`, `x [right]`), the ending belongs to the name. None where there are more
     than can be compared, or one has no name or a very long one.
     """
-    parts = {header: _name_and_unit(header) for header in headers}
-    if len(parts) > MAX_COLUMNS or not all(0 < len(header) <= MAX_NAME for header in parts):
+    headers = tuple(headers)
+    if len(headers) > MAX_COLUMNS or not all(0 < len(header) <= MAX_NAME for header in headers):
         return ()
+    parts = {header: _name_and_unit(header) for header in headers}
     times = Counter(name for name, _ in parts.values())
     split = {h: (name, unit) if times[name] == 1 else (h, "") for h, (name, unit) in parts.items()}
     known = units or {}
@@ -81,13 +81,11 @@ def column_misfit(own: Sequence[Feature], columns: Sequence[Feature]) -> str:
     """Why data with the columns `own` does not fit a model of `columns`; empty if it does, or says none."""
     if not own or not columns:
         return ""
-    names, wanted = [f.name for f in own], [f.name for f in columns]
+    names, wanted = {f.name: f for f in own}, {f.name: f for f in columns}
     unknown, missing = [n for n in names if n not in wanted], [n for n in wanted if n not in names]
     if unknown or missing:
         return _difference(unknown, missing, own, columns)
-    by_name = {feature.name: feature for feature in columns}
-    pairs = ((feature, by_name[feature.name]) for feature in own)
-    return next(filter(None, starmap(_other, pairs)), "")
+    return next(filter(None, (_other(feature, wanted[name]) for name, feature in names.items())), "")
 
 
 def _difference(
@@ -120,26 +118,29 @@ def _plain(unit: str) -> str:
 
 def completed_by(columns: Iterable[Feature], others: Iterable[Sequence[Feature]]) -> tuple[Feature, ...]:
     """The columns, where they have no unit or kind with the one that most of `others` state."""
-    stated = [feature for other in others for feature in other]
+    stated = Counter(feature for other in others for feature in other)
 
     def completed(feature: Feature) -> Feature:
-        namesakes = [other for other in stated if other.name == feature.name]
-        unit = feature.unit or _most_frequent(other.unit for other in namesakes)
-        kind = feature.kind or _most_frequent(other.kind for other in namesakes)
+        namesakes = {other: times for other, times in stated.items() if other.name == feature.name}
+        unit = feature.unit or _most_frequent((other.unit, times) for other, times in namesakes.items())
+        kind = feature.kind or _most_frequent((other.kind, times) for other, times in namesakes.items())
         return feature.model_copy(update={"unit": unit, "kind": kind})
 
     return tuple(map(completed, columns))
 
 
-def _most_frequent(texts: Iterable[str]) -> str:
-    """The most frequent text that is not empty, of several the first in the alphabet."""
-    times = Counter(filter(None, texts))
-    return min(times, key=lambda text: (-times[text], text), default="")
+def _most_frequent(counted: Iterable[tuple[str, int]]) -> str:
+    """The text that is not empty and has the greatest sum, of several the first in the alphabet."""
+    sums = Counter[str]()
+    for text, times in counted:
+        if text:
+            sums[text] += times
+    return min(sums, key=lambda text: (-sums[text], text), default="")
 
 
 def _order(own: Sequence[Feature], columns: Sequence[Feature]) -> list[int]:
-    names = [feature.name for feature in own]
-    return [names.index(feature.name) for feature in columns]
+    places = {feature.name: place for place, feature in enumerate(own)}
+    return [places[feature.name] for feature in columns]
 
 
 def _words(columns: Iterable[Feature]) -> list[str]:

@@ -20,16 +20,20 @@ MOST_KEPT = 1000
 def agree_on_data(federation: Federation) -> Step:
     """Agree on the columns of the available devices before the first planning, and on classes that are open.
 
-    The run fails if there can be no list of classes.
+    A device with other columns has no say in the classes. The run fails if there can be no list of them.
     """
-    agreed, notes = _agree_columns(federation)
-    agreed, more = _agree_classes(agreed)
-    commands = [*notes, *more]
-    if agreed is not federation and agreed.phase is not Phase.ENDED:
-        for name, device in agreed.fleet.devices.items():
-            agreed, misfits = check_data(agreed, name, before=device)
-            commands += misfits
-    return agreed, commands
+    commands: list[Command] = []
+    for agree in (_agree_columns, _agree_classes):
+        agreed, notes = agree(federation)
+        commands += notes
+        if agreed.phase is Phase.ENDED:
+            return agreed, commands
+        if agreed is not federation:
+            for name, device in agreed.fleet.devices.items():
+                agreed, misfits = check_data(agreed, name, before=device)
+                commands += misfits
+        federation = agreed
+    return federation, commands
 
 
 def _agree_columns(federation: Federation) -> Step:

@@ -1,8 +1,11 @@
 """Which columns a federation has, and which devices' data does not fit them."""
 
+from dataclasses import replace
+
 import pytest
 
 from edge_client.data.columns import features_of
+from edge_server.rounds.class_list import ClassList
 from edge_server.rounds.column_list import ColumnList
 from edge_server.rounds.events import Note, PlanRound, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
@@ -76,6 +79,17 @@ def test_a_device_with_other_columns_than_most_is_refused_with_both_lists_and_th
     assert "the model takes 't', 'co2' (2), this data has 'x', 'co2' (2)" in refused[2]
     (sent,) = of(Send, commands)
     assert (sent.device, sent.message.reason, sent.message.detail) == ("a", Reason.INCOMPATIBLE, refused[2])
+
+
+def test_a_device_with_other_columns_has_no_say_in_the_classes() -> None:
+    run = waiting(3)
+    run.federation = replace(run.federation, classes=ClassList(2))
+    births = (born("a", "t", "co2"), born("b", "t", "co2"), born("c", "x", "co2"))
+    for birth, name in zip(births, ("free", "busy", "elsewhere"), strict=True):
+        card = birth.data.model_copy(update={"named": True, "class_names": (name,)})
+        commands = run.hear(birth.model_copy(update={"data": card}))
+    assert planned(commands)[0] == ["a", "b"]
+    assert run.federation.classes.names == ("busy", "free")
 
 
 def test_units_of_most_devices_count_and_unknown_ones_fit() -> None:
