@@ -26,7 +26,8 @@ class LabelledData:
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
     numbers. `resizable` images come from picture files. `task` is the name of the learning task, `columns`
     are the names of the features, where they have some. `skipped` are files of the source that could not be
-    read.
+    read; `unsettled` data has a file that was being written. Examples of one of the `origins` [N], such as
+    recordings, stay together when data is shared out or held out; None: each is its own.
     """
 
     images: Pixels
@@ -38,6 +39,8 @@ class LabelledData:
     task: str = CLASSIFICATION.name
     columns: tuple[str, ...] = ()
     skipped: SkippedFiles | None = None
+    unsettled: bool = False
+    origins: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
@@ -104,7 +107,8 @@ class LabelledData:
     def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> "LabelledData":
         """The examples at `indices` [M], in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+        origins = None if self.origins is None else self.origins[chosen]
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen], origins=origins)
 
     def inputs(self) -> Inputs:
         """The network's input: float32 of the images' shape."""
