@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Samples = NDArray[np.float32]
 
 CROSSINGS, BETA = 10, 5.0
-MAX_TERM = 50_000
+MAX_TERM = 10_000
 """Largest number in the ratio of two rates; others are off by less than a crystal is, and no filter becomes
 large."""
 

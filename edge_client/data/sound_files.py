@@ -36,7 +36,8 @@ ENDINGS = frozenset({*PLAIN, *REMEDIES})
 RATES = range(1000, 768_001)
 """Sampling rates in Hz that are read; a few bytes of another could become gigabytes."""
 _MAGIC = (b"fLaC", b"OggS", b"ID3", b".snd", b"caff", b"riff", b"RIFX", b"Creative Voice File", b"NIST_1A")
-_MPEG = (b"\xff\xfb", b"\xff\xfa", b"\xff\xf3", b"\xff\xf2")
+_MPEG = tuple(bytes([0xFF, version | checked | 2]) for version in (0xE0, 0xF0, 0xF8) for checked in (0, 1))
+"""The beginning of a frame of layer III in MPEG 2.5, 2 and 1."""
 _AAC = (b"\xff\xf1", b"\xff\xf9")
 
 
