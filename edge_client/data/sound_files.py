@@ -77,7 +77,9 @@ def _read(file: BinaryIO, rate: float | None, most: int | None) -> Sound:
     stream = (open_wav(file) if is_wav(head) else None) or _other(file, head)
     if stream.rate not in RATES:
         raise ConfigError(f"has {stream.rate} Hz: expected {RATES.start} to {RATES.stop - 1}")
-    mono = (frames.mean(axis=1).astype(np.float32) for frames in stream.blocks)
+    # A product, because numpy's mean over a short axis takes ten times as long.
+    parts = np.full(stream.channels, 1 / stream.channels)
+    mono = ((frames @ parts).astype(np.float32) for frames in stream.blocks)
     wanted = rate or stream.rate
     samples = _first(mono if round(wanted) == stream.rate else resampled(mono, stream.rate, wanted), most)
     if not len(samples):
