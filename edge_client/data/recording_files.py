@@ -2,13 +2,14 @@
 
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.data.class_folders import files_below, files_of_classes, parts_of, say_left_out
 from edge_client.data.classes import Names, in_order
-from edge_client.data.sound_files import FURTHER, PLAIN, REMEDIES
+from edge_client.data.sound_files import ENDINGS, FURTHER, PLAIN, REMEDIES
 from schemas.errors import ConfigError
 
 LABEL = "label"
@@ -26,6 +27,11 @@ class Recording:
     def label(self) -> str:
         """The name of its class."""
         return self.fields[LABEL]
+
+    @property
+    def ending(self) -> str:
+        """The ending of the file's name, in lower case."""
+        return self.path.suffix.lower()
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,19 @@ def _endings() -> Collection[str]:
 def _below(part: Path, pattern: str | None) -> list[Recording]:
     """The recordings of a part, labelled by folders or by names."""
     if pattern is None:
-        found = files_of_classes(part, _endings(), remedies=REMEDIES)
-        return [Recording(path, {LABEL: name}) for name, paths in found.items() for path in paths]
-    files = files_below(part, _endings())
-    say_left_out(part, files.others, REMEDIES)
-    matcher = _matcher(pattern)
-    return [_matched(path, matcher, pattern) for path in files.paths]
+        classes = files_of_classes(part, _endings(), remedies=REMEDIES)
+        return [Recording(path, {LABEL: name}) for name, paths in classes.items() for path in paths]
+    files, matcher, endings = files_below(part, ENDINGS), _matcher(pattern), _endings()
+    every = [_matched(path, matcher, pattern) for path in files.paths]
+    found = [recording for recording in every if recording.ending in endings]
+    out = [recording for recording in every if recording.ending not in endings]
+    labels = {recording.label for recording in found}
+    if lost := next((recording for recording in out if recording.label not in labels), None):
+        raise ConfigError(
+            f"{lost.path}: class '{lost.label}' has no file that can be read: {REMEDIES[lost.ending]}"
+        )
+    say_left_out(part, Counter(files.others) + Counter(recording.ending for recording in out), REMEDIES)
+    return found
 
 
 def _matcher(pattern: str) -> re.Pattern[str]:

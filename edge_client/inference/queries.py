@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
+from edge_client.data.broken_files import read_each
 from edge_client.data.class_folders import files_below, parts_of
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
@@ -138,14 +139,16 @@ def _of_sounds(root: Path, model: LoadedModel) -> NamedExamples:
 def _of_recordings(
     paths: Sequence[Path], model: LoadedModel, labels: Sequence[int] | None = None
 ) -> NamedExamples:
-    """The examples of each recording, and the label of each."""
-    read = [read_recording(path, model) for path in paths]
-    counts = [len(images) for images in read]
-    names = (
-        f"{path}[{number}]" for path, count in zip(paths, counts, strict=True) for number in range(count)
-    )
+    """The examples of each recording, and the label of each; a few broken ones are left out."""
+    source = os.path.commonpath(paths) or "."
+    read = read_each(paths, lambda path: read_recording(path, model), source=source)
+    counts = [len(images) for images in read.values]
+    names = [
+        f"{paths[place]}[{n}]" for place, count in zip(read.places, counts, strict=True) for n in range(count)
+    ]
+    of_files = None if labels is None else np.asarray(labels)[read.places]
     return NamedExamples(
-        tuple(names), np.concatenate(read), None if labels is None else np.repeat(labels, counts)
+        tuple(names), np.concatenate(read.values), None if of_files is None else np.repeat(of_files, counts)
     )
 
 

@@ -246,6 +246,21 @@ def test_what_the_base_install_cannot_read_is_counted_with_a_remedy(
         load_source(f"wav:{tmp_path}")
 
 
+def test_a_class_by_names_never_disappears_either(
+    spoken: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    without_libsndfile(monkeypatch)
+    (spoken / "yes_eve_0.flac").write_bytes(b"fLaC")
+    assert len(load_source(f"wav:{spoken}?{NAME}")) == 12
+    assert "left out: 1 .flac (pip install 'edge-federation[audio]')" in caplog.text
+    (spoken / "maybe_eve_0.flac").write_bytes(b"fLaC")
+    with pytest.raises(
+        ConfigError, match=r"maybe_eve_0\.flac: class 'maybe' has no file that can be read: pip"
+    ):
+        load_source(f"wav:{spoken}?{NAME}")
+
+
 def test_a_broken_recording_is_left_out_and_counted(spoken: Path) -> None:
     (spoken / "no_ann_0.wav").write_bytes(b"RIFF")
     data = load_source(f"wav:{spoken}?{NAME}")

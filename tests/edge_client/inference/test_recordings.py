@@ -77,6 +77,15 @@ def test_each_piece_of_a_recording_has_a_name_and_the_label_of_its_folder(
     assert read_input(first, model).labels is None
 
 
+def test_a_broken_recording_of_a_folder_is_left_out(model: LoadedModel, tmp_path: Path) -> None:
+    whole = write_any(tmp_path / "cat" / "plain.wav", tone(300, 0.2), RATE)
+    (tmp_path / "cat" / "a.wav").write_bytes(wav_bytes(b""))
+    named = read_input(tmp_path, model)
+    assert (named.names, named.labels is None) == ((f"{whole}[0]", f"{whole}[1]"), False)
+    with pytest.raises(ConfigError, match=r"a\.wav has no samples"):
+        read_input(tmp_path / "cat" / "a.wav", model)
+
+
 def test_a_folder_without_recordings_and_another_rate_are_refused(model: LoadedModel, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there are no recordings in"):
         read_input(tmp_path, model)
