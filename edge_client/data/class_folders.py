@@ -113,11 +113,11 @@ def files_of_classes(
         if not files.paths:
             raise ConfigError(
                 f"{root / name}: class '{name}' has no file that can be read: "
-                f"{_counts(files.others, remedies or {}) or 'the folder is empty'}; "
+                f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}; "
                 f"expected files such as {', '.join(sorted(endings)[:4])}, or no folder"
             )
     if others := sum((Counter(files.others) for files in found.values()), Counter[str]()):
-        say_once(f"{root}: files of another kind are left out: {_counts(others, remedies or {})}")
+        say_once(f"{root}: files of another kind are left out: {counts_in_words(others, remedies or {})}")
     if found:
         _say_skipped(root, {name for files in found.values() for name in files.skipped})
     return {name: files.paths for name, files in found.items()}
@@ -131,8 +131,8 @@ def _say_skipped(root: Path, below: Iterable[str]) -> None:
         say_once(f"{root}: skipped, hidden or no data: {', '.join(names[:MAX_NAMED])}{more}")
 
 
-def _counts(others: Mapping[str, int], remedies: Mapping[str, str]) -> str:
-    """How many files have which ending, the most frequent first."""
+def counts_in_words(others: Mapping[str, int], remedies: Mapping[str, str]) -> str:
+    """How many files have which ending, the most frequent first, and what would read them."""
     order = sorted(others.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(
         f"{count} {ending}" + (f" ({remedies[ending]})" if ending in remedies else "")

@@ -1,6 +1,7 @@
 """Options of a source behind its path: `csv:room.csv?label=Occupancy&window=10`."""
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 from schemas.errors import ConfigError, nearest
@@ -34,3 +35,43 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     if not text.isdecimal() or int(text) < least:
         raise ConfigError(f"{source}: {key}={text} is no whole number of at least {least}")
     return int(text)
+
+
+def share_in(options: Mapping[str, str], key: str, default: float, *, source: str) -> float:
+    """A share from 0 to 1; `ConfigError` for anything else."""
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{source}: {key}={text} must be a share between 0 and 1, such as {default:g}")
+    return share
+
+
+def place_and_options(text: str, data_root: Path | None = None) -> tuple[Path, str]:
+    """The path, below the data root if there is one, and the options behind a question mark.
+
+    A question mark may belong to the name of what exists.
+    """
+    marks = [place for place, letter in enumerate(text) if letter == "?"]
+    for cut in (len(text), *reversed(marks)):
+        if _exists(path := _below(data_root, text[:cut])):
+            return path, text[cut + 1 :]
+    place, _, options = text.partition("?")
+    return _below(data_root, place), options
+
+
+def _below(root: Path | None, text: str) -> Path:
+    path = Path(text).expanduser()
+    return path if root is None else root / path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # Options can be longer than a name may be.
+        return False
