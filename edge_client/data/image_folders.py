@@ -19,7 +19,7 @@ from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import files_of_classes, parts_of
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, labelled
-from edge_client.data.picture_depth import parsed_scale
+from edge_client.data.picture_scale import parsed_scale
 from edge_client.data.pictures import Picture, endings_read, read_picture
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn

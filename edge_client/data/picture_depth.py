@@ -22,11 +22,9 @@ from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
-from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
 Values = NDArray[Any]
-FULL = "full"
 GREY_MODES, DEEP_MODES = ("1", "L", "LA", "La"), ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _OTHER_ORDER = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
 LOW_BYTES = {
@@ -38,29 +36,6 @@ LOW_BYTES = {
 GREY_WITH_ALPHA = "LA;16B"
 BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339
 """Tags of a TIFF."""
-
-
-def parsed_scale(text: str, *, source: str) -> PictureScale | None:
-    """The scale that an option states: `full` (None), `min-max`, or a factor such as `1/4095`."""
-    if text == FULL:
-        return None
-    if text == MIN_MAX:
-        return MIN_MAX
-    numerator, _, denominator = text.partition("/")
-    try:
-        factor = float(numerator) / float(denominator or 1)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        factor = 0.0
-    if not 1e-12 <= factor <= 1e12:
-        raise ConfigError(
-            f"{source}: scale={text} must be {FULL}, {MIN_MAX}, or a positive factor such as 1/4095"
-        )
-    return factor
-
-
-def scale_in_words(scale: PictureScale | None) -> str:
-    """As `parsed_scale` reads it."""
-    return FULL if scale is None else scale if isinstance(scale, str) else f"{scale:.12g}"
 
 
 def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:

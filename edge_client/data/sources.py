@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
+from edge_client.data.arrays import class_names_of, examples_of, read_npz, with_channels
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.source_options import options_of, place_and_options
@@ -110,7 +110,7 @@ def _examples(value: Any, source: str) -> LabelledData:
         raise ConfigError(
             f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
         ) from error
-    images = channels_first(checked_images(images, f"{source}: images"))
+    images = with_channels(checked_images(images, f"{source}: images"), source)
     return labelled(images, checked_labels(labels, f"{source}: labels", images=len(images)))
 
 

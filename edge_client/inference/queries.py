@@ -16,7 +16,7 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import picture_options
-from edge_client.data.picture_depth import scale_in_words
+from edge_client.data.picture_scale import scale_in_words
 from edge_client.data.pictures import endings_read
 from edge_client.data.shapes import fit
 from edge_client.data.source_options import place_and_options

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
+from edge_client.data.picture_scale import parsed_scale
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
@@ -20,7 +21,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, MAX_SITES, ClassName, TrainerName
+from schemas.values import LAST_ROUND, MAX_SITES, ClassName, PictureScale, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -212,6 +213,14 @@ class ModelSettings(Settings):
         return self
 
 
+def _picture_scale(stated: Any) -> Any:
+    """As an option of a folder; `ValueError` for what is no scale."""
+    try:
+        return parsed_scale(stated, source="picture-scale") if isinstance(stated, str) else stated
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 class DataSettings(Settings):
     """The server's test data, the classes, and how simulated devices share the data."""
 
@@ -226,6 +235,13 @@ class DataSettings(Settings):
     resize: int | None = Field(default=None, ge=1, le=4096)
     """Height and width in pixels to which the pictures of `source` are resized, for the server and for
     simulated devices; as they are if unset. Real devices' arrays must have the network's size already.
+    """
+    picture_scale: Annotated[PictureScale | None, BeforeValidator(_picture_scale)] = Field(
+        default=None, exclude_if=lambda scale: scale is None
+    )
+    """What becomes full brightness of devices' picture files, as they state it in `folder:PATH?scale=`:
+    "min-max", or a factor such as "1/4095". If unset it is what `source` states, or the range of the files'
+    type.
     """
     partition: str = "iid"
     """How simulated devices share the data: "iid", "dirichlet", "shards", "paired" (every two devices

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from edge_client.data import pictures
-from edge_client.data.picture_depth import parsed_scale
+from edge_client.data.picture_scale import parsed_scale
 from edge_client.data.pictures import ENDINGS, HEIF_REMEDY, endings_read, read_picture
 from edge_client.data.shapes import redrawn
 from schemas.errors import ConfigError
