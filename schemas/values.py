@@ -175,6 +175,10 @@ class SkippedFiles(Frozen):
     of: int = Field(ge=1, le=10**12)
     first: Text
 
+    def in_words(self) -> str:
+        """Both, as a text for people."""
+        return f"{self.files} of {self.of} files are broken and left out; the first: {self.first}"
+
 
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
