@@ -34,7 +34,9 @@ LOW_BYTES = {
 }
 """Pillow's raw mode that decodes the low byte of 16-bit numbers, by the one that decodes the high byte."""
 GREY_WITH_ALPHA = "LA;16B"
-BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339
+AS_UNPACKED = {"F;32BF": "F;32NF", "I;16BS": "I;16NS", "I;32BS": "I;32NS"}
+"""libtiff unpacks numbers in this machine's order, where Pillow expects them as in the file."""
+BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
 """Tags of a TIFF."""
 
 
@@ -49,6 +51,8 @@ def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:
     if raw == GREY_WITH_ALPHA:
         pairs = _decoded_as("RGBA", picture, file)
         return pairs[..., 0] << 8 | pairs[..., 1], 65535.0
+    if codec == "libtiff" and raw in AS_UNPACKED:
+        picture.tile = [_recoded(tile, AS_UNPACKED[raw]) for tile in picture.tile]
     upright = ImageOps.exif_transpose(picture)
     if picture.mode in DEEP_MODES:
         return _of_numbers(np.asarray(upright), picture)
@@ -61,7 +65,12 @@ def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:
 def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
     """Whether Pillow would cut the colours of an opened picture to 8 bits; in JPEG 2000 white turns black."""
     codec, raw, most = coding_of(picture)
-    if picture.mode in DEEP_MODES or raw in LOW_BYTES or raw == GREY_WITH_ALPHA or codec == "ppm":
+    tags = getattr(picture, "tag_v2", {})
+    if picture.mode in DEEP_MODES:
+        return False
+    if tags.get(PLANES) == 2:
+        return max(tags.get(BITS, (8,))) > 8
+    if raw in LOW_BYTES or raw == GREY_WITH_ALPHA or codec == "ppm":
         return False
     return ";16" in raw or most > 255 or (picture.format == "JPEG2000" and _bits_of_jpeg2000(file) > 8)
 

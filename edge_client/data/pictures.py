@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
-from PIL import Image, UnidentifiedImageError, features
+from PIL import Image, UnidentifiedImageError
 from PIL import __version__ as pillow_version
 from PIL.ImageFile import ImageFile
 
@@ -23,11 +23,12 @@ MAX_PIXELS = 40_000_000
 COMMON = ("JPEG", "PNG", "GIF", "BMP", "DIB", "PPM")
 FURTHER = ("TIFF", "WEBP", "AVIF", "JPEG2000", "TGA", "QOI", "HEIF")
 """Formats that are read; no others, some of which start programs. Pillow imports the first at once."""
-ENDINGS = frozenset(
+HEIF_ENDINGS = frozenset({".heic", ".heif", ".hif"})
+ENDINGS = HEIF_ENDINGS | frozenset(
     {
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".gif", ".bmp", ".dib", ".tif", ".tiff"),
         *(".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".tga", ".qoi", ".webp", ".avif", ".avifs"),
-        *(".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c", ".heic", ".heif", ".hif"),
+        *(".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
     }
 )
 """Endings of picture files, in lower case."""
@@ -46,15 +47,10 @@ class Picture:
 
 def endings_read() -> tuple[frozenset[str], Mapping[str, str]]:
     """The endings of pictures that this installation reads, and by ending what would read the others."""
-    missing = {".webp": "webp", ".avif": "avif", ".avifs": "avif"}
-    missing |= dict.fromkeys((".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"), "jpg_2000")
-    remedies = {
-        ending: f"a later Pillow than {pillow_version} reads them"
-        for ending, name in missing.items()
-        if not features.check(name)
-    }
-    if find_spec("pillow_heif") is None:
-        remedies |= dict.fromkeys((".heic", ".heif", ".hif"), HEIF_REMEDY)
+    is_there = find_spec("pillow_heif") is not None
+    heif = {} if is_there else dict.fromkeys(HEIF_ENDINGS, HEIF_REMEDY)
+    missing = ENDINGS - HEIF_ENDINGS - Image.registered_extensions().keys()
+    remedies = heif | dict.fromkeys(missing, f"a later Pillow than {pillow_version} reads them")
     return ENDINGS - remedies.keys(), remedies
 
 

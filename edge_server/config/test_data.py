@@ -54,7 +54,7 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
 
 def _with_picture_scale(data: LabelledData, config: Config) -> LabelledData:
     """The examples with the scale that the file states, if any; `ConfigError` for pictures of another."""
-    stated = config.data.picture_scale
+    stated = config.data.common_scale
     if stated is None:
         return data
     if data.resizable and (why := scale_misfit(data.preprocessing.picture_scale, stated)):

@@ -56,7 +56,7 @@ class Testing:
         self._config = config
         data = load_test_data(config) if data is None else data
         self.model_spec = model_spec(config, data)
-        about = Preprocessing(picture_scale=config.data.picture_scale)
+        about = Preprocessing(picture_scale=config.data.common_scale)
         self._unseen = scaled_by(about, config.data.statistics, self.model_spec)
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         listed = self.classes or numbers(self.model_spec.num_classes)

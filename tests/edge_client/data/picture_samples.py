@@ -1,6 +1,8 @@
 """Small pictures of every depth, written by OpenCV and Pillow."""
 
 import io
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,29 @@ def plain(head: bytes, values: Values) -> Writer:
     return lambda path: _checked(path.write_bytes(head + values.astype(">u2").tobytes()))
 
 
+def deflated_tiff(values: Values, order: str = ">") -> Writer:
+    """Writes a TIFF in that byte order, deflated, the colours [3, H, W] in planes of their own."""
+    planes = values if values.ndim == 3 else values[None]
+    strips = [zlib.compress(plane.astype(values.dtype.newbyteorder(order)).tobytes()) for plane in planes]
+    count, (height, width) = len(planes), planes.shape[1:]
+    sample = {"u": 1, "i": 2, "f": 3}[values.dtype.kind]
+    bits = [8 * values.itemsize] * count
+    offsets = [8 + sum(map(len, strips[:place])) for place in range(count)]
+    tags = {256: [width], 257: [height], 258: bits, 259: [8], 262: [1 if count == 1 else 2], 273: offsets}
+    tags |= {277: [count], 278: [height], 279: list(map(len, strips)), 284: [min(count, 2)]}
+    tags |= {339: [sample] * count}
+    start = 8 + sum(map(len, strips))
+    head = (b"MM" if order == ">" else b"II") + struct.pack(f"{order}HI", 42, start)
+    rows, further, after = b"", b"", start + 2 + 12 * len(tags) + 4
+    for tag, numbers in tags.items():
+        data = struct.pack(f"{order}{len(numbers)}I", *numbers)
+        place = struct.pack(f"{order}I", after + len(further)) if len(data) > 4 else data
+        further += data if len(data) > 4 else b""
+        rows += struct.pack(f"{order}HHI", tag, 4, len(numbers)) + place
+    made = head + b"".join(strips) + struct.pack(f"{order}H", len(tags)) + rows + bytes(4) + further
+    return lambda path: _checked(path.write_bytes(made))
+
+
 def _checked(written: object) -> None:
     assert written
 
@@ -44,6 +69,10 @@ DEEP: Mapping[str, tuple[Writer, float]] = {
     "grey.tif": (opencv(GREY16, *UNCOMPRESSED), 65535),
     "packed.tif": (opencv(GREY16, *LZW), 65535),
     "big-endian.tif": (pillow(GREY16.astype(">u2")), 65535),
+    "deflated-grey.tif": (deflated_tiff(GREY16), 65535),
+    "deflated-signed.tif": (deflated_tiff(GREY16.view(np.int16)), 32767),
+    "deflated-whole.tif": (deflated_tiff(SIGNED), 2**31 - 1),
+    "deflated-floats.tif": (deflated_tiff(FLOATS), 1),
     "grey.jp2": (opencv(np.tile(GREY16, (8, 8)), cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000), 65535),
     "signed.tif": (opencv(GREY16.view(np.int16)), 32767),
     "whole.tif": (opencv(SIGNED), 2**31 - 1),

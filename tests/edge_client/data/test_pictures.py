@@ -15,7 +15,14 @@ from edge_client.data.pictures import ENDINGS, HEIF_REMEDY, endings_read, read_p
 from edge_client.data.shapes import redrawn
 from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
-from tests.edge_client.data.picture_samples import DEEP, GREY16, encoded, read_by_opencv
+from tests.edge_client.data.picture_samples import (
+    COLOUR16,
+    DEEP,
+    GREY16,
+    deflated_tiff,
+    encoded,
+    read_by_opencv,
+)
 
 
 @pytest.mark.parametrize("name", DEEP)
@@ -164,7 +171,8 @@ def test_endings_are_those_that_pillow_and_pillow_heif_register() -> None:
 
 def test_what_is_not_installed_is_left_out_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "find_spec", lambda name: None)
-    monkeypatch.setattr(pictures.features, "check", lambda name: name != "avif")
+    others = {ending: form for ending, form in Image.registered_extensions().items() if form != "AVIF"}
+    monkeypatch.setattr(Image, "registered_extensions", lambda: others)
     endings, remedies = endings_read()
     assert not endings & {".heic", ".avif"}
     assert remedies[".heic"] == HEIF_REMEDY
@@ -202,11 +210,18 @@ def test_a_tiff_that_pillow_does_not_read_names_the_remedy(tmp_path: Path, value
         read_picture(tmp_path / "a.tif")
 
 
+def test_planes_of_8_bits_are_read(tmp_path: Path) -> None:
+    planes = (COLOUR16.transpose(2, 0, 1) >> 8).astype(np.uint8)
+    deflated_tiff(planes)(tmp_path / "a.tif")
+    assert (read_picture(tmp_path / "a.tif").pixels == planes).all()
+
+
 def test_colours_that_would_be_cut_to_8_bits_are_refused(tmp_path: Path) -> None:
     values = np.full((64, 64, 3), 65535, np.uint16)
     cv2.imwrite(str(tmp_path / "a.jp2"), values)
     (tmp_path / "a.ppm").write_text("P3\n1 1\n65535\n1 2 3\n")
-    for name in ("a.jp2", "a.ppm"):
+    deflated_tiff(COLOUR16.transpose(2, 0, 1))(tmp_path / "planes.tif")
+    for name in ("a.jp2", "a.ppm", "planes.tif"):
         with pytest.raises(ConfigError, match="only 8 bits could be read: save it as PNG"):
             read_picture(tmp_path / name)
 
