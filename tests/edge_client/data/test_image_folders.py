@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,17 @@ from PIL import Image
 from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.cli.main import main
 from edge_client.data.card import card_of
+from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit
 from edge_client.data.sources import load_source
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.service.requests import read_request
-from schemas.errors import ConfigError
-from schemas.values import MIN_MAX
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import Task
+from schemas.values import MIN_MAX, ModelSpec, PictureScale, Preprocessing
+from tests.edge_client.agent.session.by_hand import task
 from tests.edge_client.data.picture_samples import DEEP
 from tests.edge_client.inference.test_onnx_model import write_model
 
@@ -82,6 +86,23 @@ def test_the_scale_of_a_folder_travels_with_the_model(tmp_path: Path, text: str,
     served = read_request(first.read_bytes(), model).images
     assert (served == data.images[:1]).all()
     assert (read_image(first, (1, 8, 8), model.preprocessing).pixels == data.images[0]).all()
+
+
+@pytest.mark.parametrize(("own", "common"), [("full", MIN_MAX), ("min-max", None), ("0.5", 0.25)])
+def test_a_device_with_pictures_of_another_scale_declines(
+    tmp_path: Path, own: str, common: PictureScale | None
+) -> None:
+    data = load_source(f"folder:{depth_folder(tmp_path, count=1)}?scale={own}")
+    model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=2)
+
+    def asked(scale: PictureScale | None) -> Task:
+        about = Preprocessing(class_names=data.class_names, picture_scale=scale)
+        return task(model=model, preprocessing=about)
+
+    LocalData(data, data).check(asked(data.preprocessing.picture_scale))
+    LocalData(replace(data, resizable=False), data.subset([])).check(asked(data.preprocessing.picture_scale))
+    with pytest.raises(PeerError, match=f"the federation takes pictures with scale=.* has scale={own}"):
+        LocalData(data, data).check(asked(common))
 
 
 def test_infer_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
