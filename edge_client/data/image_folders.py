@@ -67,12 +67,12 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     paths = [path for below in classes.values() for path in below]
     read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
     labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
-    if lost := set(range(len(classes))).difference(labels.tolist()):
-        name = tuple(classes)[min(lost)]
-        raise ConfigError(
-            f"{source}: no file of class '{name}' can be read, though {len(classes[name])} are there; "
-            f"the first broken file: {read.skipped.first if read.skipped else ''}"
-        )
+    for place, (name, files) in enumerate(classes.items()):
+        if place not in labels:
+            raise ConfigError(
+                f"{source}: all {len(files)} files of class '{name}' are broken, the first is {files[0]}: "
+                "repair them, or move the folder away"
+            )
     _say_of(read.values, root, options.scale)
     data = labelled(
         _alike(read.values, root),
@@ -100,10 +100,10 @@ def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None)
     """What a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
         say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
-    deep = [picture.pixels / 255 for picture in pictures if picture.pixels.dtype != np.uint8]
+    deep = [picture.pixels for picture in pictures if picture.pixels.dtype != np.uint8]
     if not deep or scale is not None:
         return
-    low, high = min(float(one.min()) for one in deep), max(float(one.max()) for one in deep)
+    low, high = min(pixels.min() for pixels in deep) / 255, max(pixels.max() for pixels in deep) / 255
     is_odd = low < -1 or high > 1 or high - low < MIN_SPREAD
     say_once(
         f"{root}: {len(deep)} of {len(pictures)} pictures have more than 8 bits; their pixels are "

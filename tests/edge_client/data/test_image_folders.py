@@ -180,7 +180,23 @@ def test_a_class_of_broken_files_alone_is_refused_by_name(tmp_path: Path) -> Non
     pictures(tmp_path, 30)
     save(tmp_path / "owl" / "a.png", np.zeros((2, 2), np.uint8))
     (tmp_path / "owl" / "a.png").write_bytes(b"hoot")
-    with pytest.raises(ConfigError, match=r"no file of class 'owl' can be read, though 1 are there; .*owl/a"):
+    with pytest.raises(
+        ConfigError, match=r"all 1 files of class 'owl' are broken, the first is .*owl/a\.png"
+    ):
+        load_source(f"folder:{tmp_path}")
+
+
+def test_a_class_of_heic_photos_names_the_extra_that_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_client.data.pictures.find_spec", lambda name: None)
+    (pictures(tmp_path, 2, "cat", "dog") / "dog" / "3.HEIC").write_bytes(b"a photo")
+    assert len(load_source(f"folder:{tmp_path}")) == 4
+    (tmp_path / "owl").mkdir()
+    (tmp_path / "owl" / "1.HEIC").write_bytes(b"a photo")
+    with pytest.raises(
+        ConfigError, match=r"class 'owl' has no file .*: 1 \.heic .*'edge-federation\[heif\]'"
+    ):
         load_source(f"folder:{tmp_path}")
 
 
