@@ -65,11 +65,11 @@ def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:
 def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
     """Whether Pillow would cut the colours of an opened picture to 8 bits; in JPEG 2000 white turns black."""
     codec, raw, most = coding_of(picture)
-    tags = getattr(picture, "tag_v2", {})
     if picture.mode in DEEP_MODES:
         return False
+    tags = getattr(picture, "tag_v2", {})
     if tags.get(PLANES) == 2:
-        return max(tags.get(BITS, (8,))) > 8
+        return bool(max(tags.get(BITS, (8,))) > 8)
     if raw in LOW_BYTES or raw == GREY_WITH_ALPHA or codec == "ppm":
         return False
     return ";16" in raw or most > 255 or (picture.format == "JPEG2000" and _bits_of_jpeg2000(file) > 8)
