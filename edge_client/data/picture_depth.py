@@ -62,9 +62,15 @@ def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:
     return np.asarray(upright.convert("RGBA" if clear else "RGB")), 255.0
 
 
+def is_deep(picture: ImageFile) -> bool:
+    """Whether an opened picture has more than 8 bits per colour."""
+    _, raw, most = coding_of(picture)
+    return picture.mode in DEEP_MODES or ";16" in raw or most > 255
+
+
 def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
     """Whether Pillow would cut the colours of an opened picture to 8 bits; in JPEG 2000 white turns black."""
-    codec, raw, most = coding_of(picture)
+    codec, raw, _ = coding_of(picture)
     if picture.mode in DEEP_MODES:
         return False
     tags = getattr(picture, "tag_v2", {})
@@ -72,7 +78,7 @@ def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
         return bool(max(tags.get(BITS, (8,))) > 8)
     if raw in LOW_BYTES or raw == GREY_WITH_ALPHA or codec == "ppm":
         return False
-    return ";16" in raw or most > 255 or (picture.format == "JPEG2000" and _bits_of_jpeg2000(file) > 8)
+    return is_deep(picture) or (picture.format == "JPEG2000" and _bits_of_jpeg2000(file) > 8)
 
 
 def in_units(values: Values, full: float, scale: PictureScale | None) -> Pixels:

@@ -15,11 +15,12 @@ from PIL import __version__ as pillow_version
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.picture_depth import in_units, is_cut, values_of
+from edge_client.data.picture_depth import in_units, is_cut, is_deep, values_of
 from schemas.errors import ConfigError
 from schemas.values import PictureScale
 
 MAX_PIXELS = 40_000_000
+"""Of a picture with 8 bits per colour, or of one colour: deep colours take four times the memory."""
 COMMON = ("JPEG", "PNG", "GIF", "BMP", "DIB", "PPM")
 FURTHER = ("TIFF", "WEBP", "AVIF", "JPEG2000", "TGA", "QOI", "HEIF")
 """Formats that are read; no others, some of which start programs. Pillow imports the first at once."""
@@ -93,9 +94,12 @@ def _open(file: BinaryIO) -> ImageFile:
     except UnidentifiedImageError:
         Image.init()
         picture = _open_further(file, head)
-    if picture.width * picture.height > MAX_PIXELS:
-        limit = MAX_PIXELS // 10**6
-        raise ValueError(f"{picture.width}x{picture.height} pixels are more than {limit} million")
+    limit = MAX_PIXELS // (len(picture.getbands()) if is_deep(picture) else 1)
+    if picture.width * picture.height > limit:
+        raise ValueError(
+            f"{picture.width}x{picture.height} pixels are more than {limit // 10**6} million, the most "
+            "for pictures of its depth"
+        )
     return picture
 
 

@@ -202,7 +202,7 @@ def test_a_class_of_heic_photos_names_the_extra_that_reads_them(
 
 def test_new_pictures_are_used_while_a_broken_one_lies_there(tmp_path: Path) -> None:
     (pictures(tmp_path, 10) / "cat" / "3.png").write_bytes(b"")
-    source = LocalSource(DataChoice(f"folder:{tmp_path}"))
+    source = LocalSource(DataChoice(f"folder:{tmp_path}?broken=0.2"))
     before = source.read()
     card = card_of(before, source="folder")
     assert card.skipped is not None

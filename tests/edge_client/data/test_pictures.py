@@ -191,6 +191,7 @@ BROKEN = {
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "it is no image"),
     "missing numbers": (encoded(Image.fromarray(np.full((2, 2), np.nan, np.float32)), "TIFF"), "finite"),
     "huge": (encoded(Image.new("1", (7000, 7000))), "7000x7000 pixels are more than 40 million"),
+    "deep and large": (b"P6 4000 4000 65535\n", "4000x4000 pixels are more than 13 million"),
     "bomb": (encoded(Image.new("1", (20000, 20000))), "."),
 }
 
