@@ -116,11 +116,16 @@ def files_of_classes(
                 f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}; "
                 f"expected files such as {', '.join(sorted(endings)[:4])}, or no folder"
             )
-    if others := sum((Counter(files.others) for files in found.values()), Counter[str]()):
-        say_once(f"{root}: files of another kind are left out: {counts_in_words(others, remedies or {})}")
+    say_left_out(root, sum((Counter(files.others) for files in found.values()), Counter[str]()), remedies)
     if found:
         _say_skipped(root, {name for files in found.values() for name in files.skipped})
     return {name: files.paths for name, files in found.items()}
+
+
+def say_left_out(root: Path, others: Mapping[str, int], remedies: Mapping[str, str] | None = None) -> None:
+    """Tell how many files below a root have other endings, and what would read them."""
+    if others:
+        say_once(f"{root}: files of another kind are left out: {counts_in_words(others, remedies or {})}")
 
 
 def _say_skipped(root: Path, below: Iterable[str]) -> None:

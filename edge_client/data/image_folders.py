@@ -23,7 +23,7 @@ from edge_client.data.picture_scale import parsed_scale
 from edge_client.data.pictures import Picture, endings_read, read_picture
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
-from edge_client.data.source_options import options_of, share_in
+from edge_client.data.source_options import number, options_of
 from schemas.errors import ConfigError
 from schemas.values import PictureScale, Preprocessing
 
@@ -47,7 +47,7 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
     options = options_of(text, OPTIONS, source=source)
     return PictureOptions(
         parsed_scale(options["scale"], source=source) if "scale" in options else scale,
-        share_in(options, "broken", MAX_BROKEN, source=source),
+        number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
     )
 
 

@@ -37,18 +37,17 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     return int(text)
 
 
-def share_in(options: Mapping[str, str], key: str, default: float, *, source: str) -> float:
-    """A share from 0 to 1; `ConfigError` for anything else."""
-    text = options.get(key)
-    if text is None:
-        return default
+def number(
+    options: Mapping[str, str], key: str, default: float, *, least: float, most: float, source: str
+) -> float:
+    """A number between the bounds; `ConfigError` for anything else."""
     try:
-        share = float(text)
+        value = float(options.get(key, default))
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise ConfigError(f"{source}: {key}={text} must be a share between 0 and 1, such as {default:g}")
-    return share
+        value = float("nan")
+    if not least <= value <= most:
+        raise ConfigError(f"{source}: {key}={options.get(key)} is no number from {least:g} to {most:g}")
+    return value
 
 
 def place_and_options(text: str, data_root: Path | None = None) -> tuple[Path, str]:
