@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
+from edge_client.data.arrays import channels_first, examples_of, read_npz
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.source_options import options_of
@@ -61,9 +61,7 @@ def _digits(request: SourceRequest) -> LabelledData:
 
 
 def _npz(request: SourceRequest) -> LabelledData:
-    arrays = read_npz(request.path)
-    images, labels, official = examples_of(arrays, split=request.split, source=str(request.path))
-    data = labelled(images, labels, class_names=class_names_of(arrays))
+    data, official = examples_of(read_npz(request.path), split=request.split, source=str(request.path))
     return data if official else request.of(data)
 
 
