@@ -151,8 +151,12 @@ class CapabilityProfile(Frozen):
 
     def speed_with(self, trainer: TrainerName) -> MeasuredSpeed | None:
         """The speed that was measured with this trainer, if any."""
-        measured = (*([self.speed] if self.speed else ()), *self.further_speeds)
-        return next((speed for speed in measured if speed.trainer == trainer), None)
+        return next((speed for speed in self.speeds if speed.trainer == trainer), None)
+
+    @property
+    def speeds(self) -> tuple[MeasuredSpeed, ...]:
+        """All measured speeds."""
+        return (*([self.speed] if self.speed else ()), *self.further_speeds)
 
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]

@@ -40,7 +40,9 @@ def disk(state: Path) -> Finding:
     return ok("disk", said)
 
 
-def room(memory: Memory, trainer: TrainerName = "torch") -> Finding:
+def room(
+    memory: Memory, trainer: TrainerName = "torch", needed: Mapping[TrainerName, float] = TO_TRAIN
+) -> Finding:
     """Memory for a process that infers, and for one that trains."""
     if memory.free is None:
         return warning("memory", "this system does not say how much is free", "on Linux, mount /proc")
@@ -51,7 +53,7 @@ def room(memory: Memory, trainer: TrainerName = "torch") -> Finding:
         remedy = f"raise its limit (systemd: {'MemoryHigh' if memory.slows else 'MemoryMax'})"
     if memory.free < TO_INFER:
         return failure("memory", said, remedy)
-    if memory.free < TO_TRAIN[trainer]:
+    if memory.free < needed[trainer]:
         return warning("memory", said, f"enough to infer, hardly to train: {remedy}")
     return ok("memory", said)
 
