@@ -183,9 +183,10 @@ class SkippedFiles(Frozen):
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
 
-    `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
-    federation's list. Of data that grows, `new` of the examples came since the device last trained, and
-    `drift` is an alarm about them. `skipped` are broken files that the examples do without.
+    `named` data has its own `class_names`, sent unless they do not fit. All other labels are numbers below
+    `num_classes`: classes of a list of numbers, else places in the federation's list. Of data that grows,
+    `new` of the examples came since the device last trained, and `drift` is an alarm about them. `skipped`
+    are broken files that the examples do without.
     """
 
     source: Text

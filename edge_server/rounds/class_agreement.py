@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks
+from edge_server.rounds.class_list import class_objection, common_classes, remarks
 from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels
@@ -22,7 +22,7 @@ def agree_classes(federation: Federation) -> Step:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
     try:
-        classes = ClassList(federation.classes.count, common_classes(cards, federation.classes.count))
+        classes = replace(federation.classes, names=common_classes(cards, federation.classes))
     except ConfigError as error:
         return end(federation, "failed", str(error))
     known = replace(federation, classes=classes)

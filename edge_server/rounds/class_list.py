@@ -26,11 +26,13 @@ Cards = Mapping[str, DataCard]
 class ClassList:
     """`count` classes of a model, and their `names` in the order of its outputs (empty until known).
 
-    A count of 0 means that the model is unknown: devices need not agree on anything.
+    A count of 0 means that the model is unknown: devices need not agree on anything. With `from_zero` the
+    server's own data has labels without names, counted from 0.
     """
 
     count: int = 0
     names: tuple[str, ...] = ()
+    from_zero: bool = False
 
     @property
     def open(self) -> bool:
@@ -48,19 +50,19 @@ def class_objection(card: DataCard, classes: ClassList) -> str:
     return "" if card.named else misfit((str(card.num_classes - 1),), classes.names, named=False)
 
 
-def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
-    """The list of `count` classes that devices with these data cards agree on, if need be without a few.
+def common_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:
+    """The list that devices with these data cards agree on for open classes, if need be without a few.
 
     Raises `ConfigError` if they name more, spell one differently, or have names too long for any birth.
     """
     try:
-        return _listed(cards, count)
+        return _listed(cards, classes)
     except ConfigError:
-        for odd in _odd_devices(cards, count):
+        for odd in _odd_devices(cards, classes.count):
             others = {device: card for device, card in cards.items() if device not in odd}
             if any(card.class_names for card in others.values()):
                 with contextlib.suppress(ConfigError):
-                    return _listed(others, count)
+                    return _listed(others, classes)
         raise
 
 
@@ -82,7 +84,8 @@ def _odd_devices(cards: Cards, count: int) -> Iterator[frozenset[str]]:
         yield frozenset(alone)
 
 
-def _listed(cards: Cards, count: int) -> tuple[str, ...]:
+def _listed(cards: Cards, classes: ClassList) -> tuple[str, ...]:
+    count = classes.count
     stated = {device: card.class_names for device, card in cards.items() if card.class_names}
     silent = [device for device, card in cards.items() if card.named and not card.class_names]
     if silent and not stated:
@@ -96,7 +99,7 @@ def _listed(cards: Cards, count: int) -> tuple[str, ...]:
             f"devices have {len(names)} classes ({shortened(names, ALL_NAMES)}), but [model] num-classes is "
             f"{count}: set [data] classes to those that count"
         )
-    return completed(names or _from_one(cards, count), count)
+    return completed(names or (() if classes.from_zero else _from_one(cards, count)), count)
 
 
 def _from_one(cards: Cards, count: int) -> tuple[str, ...]:

@@ -31,10 +31,10 @@ def born(
     return Birth(federation=NAME, device=device, session=session, data=card)
 
 
-def waiting(count: int, *names: str, **rules) -> Run:
+def waiting(count: int, *names: str, from_zero: bool = False, **rules) -> Run:
     """A run that waits for three devices by default; its model has `count` outputs."""
     made = RoundRules(**{"rounds": 2, "deadline_s": 100.0, "start_clients": 3, **rules})
-    run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names)))
+    run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names, from_zero)))
     run.tell(Started())
     return run
 
@@ -218,6 +218,16 @@ def test_labels_beyond_the_list_exclude_a_device() -> None:
     run = waiting(2, "ant", "bee")
     (note,) = notes(run.hear(born("b", classes=3)))
     assert "labels up to 2, but the federation knows 'ant', 'bee' (2)" in note[2]
+
+
+def test_labels_beyond_a_list_of_numbers_name_the_remedy() -> None:
+    """As where the server's test part lacks the last class."""
+    run = waiting(9, start_clients=1, from_zero=True)
+    commands = run.hear(born("a", classes=10))
+    ((_, _, why),) = [note for note in notes(commands) if note[0] == "is not chosen"]
+    assert why.startswith("labels up to 9, but the federation knows '0', '1',")
+    assert why.endswith("add it to [data] classes, or state in [model] num-classes how many there are")
+    assert [why in note[2] for note in notes(commands) if note[0] == "round abandoned"] == [True]
 
 
 def test_a_device_that_joins_with_a_new_class_after_the_agreement_is_excluded() -> None:
