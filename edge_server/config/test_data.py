@@ -102,7 +102,7 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
 def _names(data: LabelledData) -> tuple[str, ...]:
     """The names of the data's classes; empty for numbers from 0, which may be places in the devices' list."""
     if remark := remark_on_numbers(data):
-        log.info("[data] source: %s", remark)
+        log.warning("[data] source: %s", remark)
     return data.class_names if data.named or remark else ()
 
 
