@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first, examples_of, read_npz
+from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.source_options import options_of
@@ -96,7 +97,9 @@ def _examples(value: Any, source: str) -> LabelledData:
         images = checked_images(value.images, f"{source}: images")
         where = f"{source}: labels"
         labels = checked_labels(value.labels, where, images=len(images), class_names=value.class_names)
-        return replace(value, labels=labels)
+        # Words are names, whatever a function says of them.
+        named = value.named or (labels.ndim == 1 and not are_numbers(value.class_names))
+        return replace(value, labels=labels, named=named)
     try:
         images, labels = (np.asarray(part) for part in value)
     except (TypeError, ValueError) as error:

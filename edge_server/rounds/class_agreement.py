@@ -42,7 +42,7 @@ def check_classes(federation: Federation, name: str, *, before: Device | None = 
     device = federation.fleet.devices[name]
     if device.outside:
         return federation, []
-    why = class_objection(device.data, federation.classes)
+    why = class_objection(device.data, federation.classes, matches_numbers=device.matches_numbers)
     if not why:
         return federation, []
     commands: list[Command] = []
