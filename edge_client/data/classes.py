@@ -57,7 +57,7 @@ def by_number(labels: "NDArray[np.int64]") -> "tuple[NDArray[np.int64], Names]":
     They run from 0, or from 1 where the least is 1; where there are only -1 and 1, these are two classes.
     """
     least, greatest = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
-    if least == -1:
+    if least == -1 and bool((abs(labels) == 1).all()):
         return (labels + 1) // 2, BIPOLAR
     first = 1 if least == 1 else 0
     return labels - first, numbers(greatest + 1)[first:]

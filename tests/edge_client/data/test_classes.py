@@ -103,6 +103,12 @@ def test_classes_without_names_are_called_by_their_numbers(numbers, names, label
     assert data.own_classes == tuple(map(str, sorted(set(numbers))))
 
 
+@pytest.mark.parametrize("numbers", [[-1, 0, 1], [-2, 1], [-1, 2]])
+def test_other_numbers_below_0_are_refused(numbers: list[int]) -> None:
+    with pytest.raises(ConfigError, match="labels are -"):
+        given(numbers)
+
+
 @pytest.mark.parametrize(
     ("numbers", "listed", "labels"),
     [
