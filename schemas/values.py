@@ -169,11 +169,12 @@ class DriftFinding(Frozen):
 
 
 class SkippedFiles(Frozen):
-    """How many of a source's files could not be read, and the `first` of them with the reason."""
+    """How many of a source's files, or of a table's rows, could not be read; the `first` with the reason."""
 
     files: int = Field(ge=1, le=10**12)
     of: int = Field(ge=1, le=10**12)
     first: Text
+    what: Annotated[Literal["files", "rows"], Field(exclude_if=lambda what: what == "files")] = "files"
 
 
 class DataCard(Frozen):

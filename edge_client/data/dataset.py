@@ -25,8 +25,8 @@ class LabelledData:
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
     numbers. `resizable` images come from picture files. `task` is the name of the learning task, `columns`
-    are the names of the features, where they have some. `skipped` are files of the source that could not be
-    read.
+    are the names of the features, where they have some. `skipped` are files or rows of the source that could
+    not be read. While a source `waits`, a line that may be half written is left out.
     """
 
     images: Pixels
@@ -38,6 +38,7 @@ class LabelledData:
     task: str = CLASSIFICATION.name
     columns: tuple[str, ...] = ()
     skipped: SkippedFiles | None = None
+    waits: bool = False
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape

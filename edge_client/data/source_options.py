@@ -1,6 +1,6 @@
 """Options of a source behind its path: `csv:room.csv?label=Occupancy&window=10`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import parse_qsl
 
 from schemas.errors import ConfigError, nearest
@@ -34,3 +34,22 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     if not text.isdecimal() or int(text) < least:
         raise ConfigError(f"{source}: {key}={text} is no whole number of at least {least}")
     return int(text)
+
+
+def share_of(options: Mapping[str, str], key: str, default: float, *, source: str) -> float:
+    """A number from 0 to 1; `ConfigError` for anything else."""
+    try:
+        share = float(options.get(key, default))
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"{source}: {key}={options[key]} must be a number from 0 to 1")
+    return share
+
+
+def one_of(options: Mapping[str, str], key: str, words: Sequence[str], *, source: str) -> str:
+    """One of these words, by default the first; `ConfigError` for anything else."""
+    word = options.get(key, words[0])
+    if word not in words or (key in options and not word):
+        raise ConfigError(f"{source}: {key}={word} must be {' or '.join(filter(None, words))}")
+    return word

@@ -3,37 +3,39 @@
 `table_options` lists the options.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.csv_table import CSV_OPTIONS, csv_table
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
+from edge_client.data.row_numbers import numbering, say_numbering
+from edge_client.data.said_once import say_once
 from edge_client.data.source_options import options_of
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
-from edge_client.data.tables import (
-    CsvTable,
-    Table,
-    TablePlan,
-    first_row,
-    is_number,
-    read_columns,
-)
+from edge_client.data.table_rows import Column, Mask, TablePlan, TableRows, read_rows
+from edge_client.data.tables import Table
+from edge_client.data.times import as_text, gaps_in, without_repeated_hours
 from edge_client.data.validation import checked_labels
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
-Column = NDArray[Any]
+MAX_CLASSES_BELOW_ZERO = 10
+"""Most distinct whole numbers, some of them negative, that are taken for classes unless `kind` says it."""
+MAX_LOST = 0.01
+"""Share of a column's steps that may be lost in float32, in which networks compute, without a warning."""
 
 
 def read_csv(path: Path, text: str) -> LabelledData:
     """The examples of a CSV file with these options."""
-    return read_table(CsvTable(path), options_of(text, OPTIONS, source=f"csv:{path}"), source=f"csv:{path}")
+    options = options_of(text, (*OPTIONS, *CSV_OPTIONS), source=f"csv:{path}")
+    return read_table(csv_table(path, options), options, source=f"csv:{path}")
 
 
 def read_parquet(path: Path, text: str) -> LabelledData:
@@ -61,55 +63,89 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     column and remedy.
     """
     choice = choose(table, options, source)
-    columns = read_columns(table, _plan(table, choice))
-    if choice.sparse:
-        columns = _with_sparse_labels(columns, choice)
-    if choice.time is not None:
-        _check_order(columns[choice.time], columns.get(choice.group or ""), choice)
-    rows = np.stack([columns[name] for name in choice.inputs], axis=1)
-    ends = _labelled(_ends(len(rows), columns, choice), columns, choice)
-    images = rows[ends] if not choice.window else _windows(rows, ends, choice.window)
-    labels, names = _labels(columns, ends, choice)
-    about = _normalised(rows)
+    rows = read_rows(table, _plan(choice))
+    choice = _without_numbering(table, rows, choice)
+    waits = getattr(table, "waits", False)
+    if choice.late is not None:
+        late = csv_table(choice.late)
+        waits |= late.waits
+        (label,), ident = choice.labels, choice.ident or ""
+        rows.columns[label] = late_labels(late, rows.columns[ident].tolist(), ident=ident, label=label)
+    breaks = _breaks(rows, choice)
+    ends = _labelled(_ends(len(rows), rows.columns, breaks, choice), rows.columns, choice)
+    labels, names = _labels(rows.columns, ends, choice)
+    about, values = _inputs(rows, choice)
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
+    images = values[ends] if not choice.window else _windows(values, ends, choice.window)
     data = labelled(images, labels, class_names=names, preprocessing=about)
-    return replace(data, columns=choice.inputs)
+    return replace(data, columns=choice.inputs, skipped=rows.skipped, waits=waits)
 
 
-def _plan(table: Table, choice: TableChoice) -> TablePlan:
-    """The columns to read: labels that may be missing as texts, else as what the first row has."""
-    further = (choice.group, choice.time, choice.ident)
+def _plan(choice: TableChoice) -> TablePlan:
+    """The columns to read: labels that are forecast are numbers, others may be text."""
+    further = (choice.group, choice.ident)
     inside = () if choice.late else choice.labels
-    first = {} if choice.sparse else first_row(table)[1]
-    numeric = tuple(name for name in inside if name in first and is_number(first[name]))
-    sequence = (choice.sequence,) if choice.sequence is not None else ()
+    numbers = (*choice.inputs, *(inside if choice.horizon and not choice.sparse else ()), choice.sequence)
     return TablePlan(
-        numbers=tuple(dict.fromkeys([*choice.inputs, *numeric, *sequence])),
-        texts=(
-            *(name for name in inside if not choice.sparse and name not in numeric),
-            *(name for name in further if name is not None),
-        ),
-        optional=inside if choice.sparse else (),
-        fill=choice.fill,
+        numbers=tuple(dict.fromkeys(name for name in numbers if name is not None)),
+        labels=inside,
+        texts=tuple(name for name in further if name is not None),
+        times=choice.times,
+        time_format=choice.time_format,
+        sparse=inside if choice.sparse else (),
         group=choice.group,
+        fill=choice.fill,
+        broken=choice.broken,
     )
 
 
-def _with_sparse_labels(columns: Mapping[str, Column], choice: TableChoice) -> dict[str, Column]:
-    """The columns with all labels; those that are numbers have NaN where one is missing."""
-    found = dict(columns)
-    if choice.late is not None:
-        (label,) = choice.labels
-        found[label] = late_labels(
-            choice.late, columns[choice.ident or ""], ident=choice.ident or "", label=label
+def _without_numbering(table: Table, rows: TableRows, choice: TableChoice) -> TableChoice:
+    """The choice without inputs that turned out to number the rows, unless they are named."""
+    if choice.named:
+        return choice
+    found = numbering({name: rows.columns[name] for name in choice.inputs})
+    inputs = tuple(name for name in choice.inputs if name not in found)
+    say_numbering(table, found, inputs)
+    if not inputs:
+        raise ConfigError(f"{table.path} has no column of numbers but row numbers: state columns=...")
+    return replace(choice, inputs=inputs)
+
+
+def _breaks(rows: TableRows, choice: TableChoice) -> Mask:
+    """Where [N - 1] a row begins another series: of another group, behind a broken row, or a gap in time."""
+    breaks = np.zeros(len(rows) - 1, bool)
+    if choice.group is not None:
+        groups = rows.columns[choice.group]
+        breaks = groups[1:] != groups[:-1]
+    if rows.times is not None:
+        breaks |= _gaps(rows, ~breaks, choice)
+    return np.asarray(breaks | (np.diff(rows.broken_before) != 0))
+
+
+def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
+    """Where [N - 1] a series has a gap in time; `ConfigError` where its times go back."""
+    assert rows.times is not None
+    times, name = rows.times, " and ".join(choice.times)
+    if rows.is_local:
+        times, count = without_repeated_hours(times, is_following)
+        if count:
+            say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")
+    back = is_following & (np.diff(times) < 0)
+    if back.any():
+        place = int(np.argmax(back)) + 1
+        earlier, later = (as_text(rows.times[at], is_local=rows.is_local) for at in (place, place - 1))
+        raise ConfigError(
+            f"{choice.source}: row {place + 1} is of {earlier}, before {later}: sort the file by '{name}'"
         )
-    for name in choice.labels:
-        known = found[name][found[name] != ""]
-        if all(map(is_number, known.tolist())):
-            found[name] = np.where(found[name] == "", "nan", found[name]).astype(np.float32)
-    return found
+    gaps = gaps_in(times, is_following, choice.gap)
+    if choice.window and gaps.any():
+        say_once(
+            f"{choice.source}: no window reaches over the gaps in '{name}', {gaps.sum()} in all, the shortest "
+            f"of {np.diff(times)[gaps].min():g} s: gap= states what is one"
+        )
+    return gaps
 
 
 def _labelled(
@@ -132,14 +168,14 @@ def _labelled(
     return ends[has]
 
 
-def _ends(count: int, columns: Mapping[str, Column], choice: TableChoice) -> NDArray[np.int64]:
+def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: TableChoice) -> NDArray[np.int64]:
     """The last row of each example."""
     if not choice.window:
         return np.arange(0, count, choice.stride)
     numbers = columns[choice.sequence].astype(np.int64) if choice.sequence is not None else None
     ends = window_ends(
         count,
-        columns.get(choice.group or ""),
+        breaks,
         window=choice.window,
         stride=choice.stride,
         after=choice.horizon,
@@ -154,15 +190,38 @@ def _ends(count: int, columns: Mapping[str, Column], choice: TableChoice) -> NDA
     return ends
 
 
-def _windows(rows: Column, ends: NDArray[np.int64], window: int) -> Column:
+def _windows(rows: NDArray[np.float32], ends: NDArray[np.int64], window: int) -> NDArray[np.float32]:
     """Windows [N, columns, window] that end at these rows."""
     views = np.lib.stride_tricks.sliding_window_view(rows, window, axis=0)
     return np.ascontiguousarray(views[ends - (window - 1)])
 
 
-def _normalised(rows: Column) -> Preprocessing:
-    mean, std = _statistics(rows)
-    return Preprocessing(scale=1.0, mean=mean, std=std)
+def _inputs(rows: TableRows, choice: TableChoice) -> tuple[Preprocessing, NDArray[np.float32]]:
+    """The statistics of all rows, and the rows [N, columns]; the columns are used up."""
+    values = np.empty((len(rows), len(choice.inputs)), np.float32)
+    mean, std = list[float](), list[float]()
+    for place, name in enumerate(choice.inputs):
+        column = rows.columns.pop(name)
+        _warn_if_coarse(column, name, "write its differences into a column of their own", choice)
+        values[:, place] = column
+        (own_mean,), (own_std,) = _statistics(column[:, None])
+        mean.append(own_mean)
+        std.append(own_std)
+    return Preprocessing(scale=1.0, mean=tuple(mean), std=tuple(std)), values
+
+
+def _warn_if_coarse(column: NDArray[np.float64], name: str, remedy: str, choice: TableChoice) -> None:
+    """Warn of a column whose steps are lost in float32."""
+    steps = np.diff(column) != 0
+    lost = np.count_nonzero(steps & (np.diff(column.astype(np.float32)) == 0))
+    if lost > MAX_LOST * np.count_nonzero(steps):
+        largest = np.abs(column).max()
+        say_once(
+            f"{choice.source}: networks (float32) tell values of '{name}' such as {largest:.15g} apart in "
+            f"steps of {np.spacing(np.float32(largest)):.3g}, and {lost} smaller ones are lost: {remedy}, or "
+            "leave it out",
+            logging.WARNING,
+        )
 
 
 def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -180,33 +239,52 @@ def _labels(
     if not choice.labels:
         return np.zeros(len(ends), np.int64), ()
     if choice.horizon:
-        steps = range(1, choice.horizon + 1)
-        now = {name: columns[name][ends] * np.float32(choice.change) for name in choice.labels}
-        ahead = [columns[name][ends + step] - now[name] for step in steps for name in choice.labels]
-        what = " change" if choice.change else ""
-        names = tuple(f"{name}+{step}{what}" for step in steps for name in choice.labels)
-        return np.stack(ahead, axis=1), names
-    values = [columns[name][ends] for name in choice.labels]
-    if len(values) > 1:
-        return np.stack(values, axis=1).astype(np.float32), choice.labels
-    (own,) = values
-    if own.dtype.kind == "U":
-        known, numbers = np.unique(own, return_inverse=True)
-        return numbers, tuple(known.tolist())
-    if (own == np.floor(own)).all() and (own >= 0).all():
+        return _forecast(columns, ends, choice)
+    if len(choice.labels) > 1:
+        return np.stack(
+            [_measured(columns, ends, name, choice) for name in choice.labels], axis=1
+        ), choice.labels
+    own = columns[choice.labels[0]][ends]
+    is_whole = own.dtype.kind != "U" and bool((own == np.floor(own)).all())
+    if choice.kind == "numbers" or not (is_whole or own.dtype.kind == "U"):
+        if choice.kind == "classes":
+            raise ConfigError(
+                f"{choice.source}: column '{choice.labels[0]}' has fractions, which are no classes"
+            )
+        return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
+    if is_whole and own.min() >= 0:
         return checked_labels(own, f"{choice.source}: column '{choice.labels[0]}'", images=len(own)), ()
-    return own[:, None], choice.labels
+    classes, numbers = np.unique(own, return_inverse=True)
+    if not is_whole:
+        return numbers, tuple(classes.tolist())
+    if choice.kind is None and len(classes) > MAX_CLASSES_BELOW_ZERO:
+        return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
+    return numbers, tuple(f"{number:.0f}" for number in classes)
 
 
-def _check_order(times: Column, groups: Column | None, choice: TableChoice) -> None:
-    """Refuse a series whose times go back."""
-    values = times.astype(np.float64) if all(map(is_number, times[:100])) else times
-    back = values[1:] < values[:-1]
-    if groups is not None:
-        back &= groups[1:] == groups[:-1]
-    if back.any():
-        place = int(np.argmax(back)) + 1
+def _forecast(
+    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
+) -> tuple[Column, tuple[str, ...]]:
+    """The labels of the steps behind each window, or by how much they change, and their names."""
+    steps = range(1, choice.horizon + 1)
+    if not choice.change:
+        ahead = [_measured(columns, ends + step, name, choice) for step in steps for name in choice.labels]
+        return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step in steps for name in choice.labels)
+    changes = [columns[name][ends + step] - columns[name][ends] for step in steps for name in choice.labels]
+    names = tuple(f"{name}+{step} change" for step in steps for name in choice.labels)
+    return np.stack(changes, axis=1).astype(np.float32), names
+
+
+def _measured(
+    columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
+) -> NDArray[np.float32]:
+    """A column's numbers in these rows as labels; `ConfigError` for text."""
+    column = columns[name]
+    if column.dtype.kind == "U":
         raise ConfigError(
-            f"{choice.source}: row {place + 1} is of {times[place]}, before {times[place - 1]}: "
-            f"sort the file by '{choice.time}'"
+            f"{choice.source}: column '{name}' has text such as {column[at][0]!r}, no numbers to learn"
         )
+    remedy = "learn its changes with change=yes" if choice.horizon else "learn its differences"
+    _warn_if_coarse(column[np.isfinite(column)], name, remedy, choice)
+    numbers: NDArray[np.float32] = column[at].astype(np.float32)
+    return numbers

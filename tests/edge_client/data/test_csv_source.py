@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data import tables
+from edge_client.data import table_rows
 from edge_client.data.sources import files_of, load_source
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
@@ -124,7 +124,7 @@ def test_rows_without_a_class_are_left_out_if_that_is_stated(tmp_path: Path) -> 
 
 
 def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK", 3)
+    monkeypatch.setattr(table_rows, "BLOCK", 3)
     path = tmp_path / "long.csv"
     path.write_text("x,name\n" + "".join(f"{number},{'n' * (number % 4 + 1)}\n" for number in range(8)))
     data = read(path, "label=name")

@@ -1,0 +1,247 @@
+"""Tables in CSV files as programs of many countries write them: separators, decimal commas, encodings, gzip.
+
+What is not stated is told by the beginning of the file. A last line without a line end may be half written:
+it is left out until the file has stayed the same for a while. Zero bytes, as a power cut leaves them behind,
+are no line.
+"""
+
+import csv
+import gzip
+import io
+import logging
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edge_client.data.said_once import say_once
+from edge_client.data.tables import Row
+from schemas.errors import ConfigError
+
+CSV_OPTIONS = ("delimiter", "decimal", "encoding")
+DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
+SAMPLE = 65_536
+"""Bytes, and LOOK rows, by which a file is judged."""
+LOOK = 100
+SETTLED_S = 3600
+"""Seconds without a change after which a last line without a line end counts as whole."""
+BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}
+"""How a file in UTF-16 begins, and its line end."""
+PACKED = b"\x1f\x8b"
+"""How a file that gzip has packed begins."""
+
+_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
+_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file, of which the first `size` bytes are read; its first line names the columns.
+
+    `waits` says that a half-written last line is left out.
+    """
+
+    path: Path
+    delimiter: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8-sig"
+    size: int | None = None
+    waits: bool = False
+
+    @contextmanager
+    def opened(self) -> Iterator[Iterator[Row]]:
+        """The rows with the numbers of their lines, without empty lines."""
+        with _text_of(self.path, self.encoding, self.size) as file:
+            first = next(file, "")
+            reader = csv.reader(
+                file if _SEPARATOR_LINE.fullmatch(first) else chain([first], file), delimiter=self.delimiter
+            )
+            try:
+                yield ((reader.line_num, self._plain(row, reader.line_num)) for row in reader if any(row))
+            except csv.Error as error:
+                raise ConfigError(
+                    f"{self.path} line {reader.line_num} is no line of a table: {error}"
+                ) from error
+
+    def place(self, number: int) -> str:
+        """The line, for messages."""
+        return f"{self.path} line {number}"
+
+    def _plain(self, row: list[str], number: int) -> list[str]:
+        """The values with decimal points; none for a row with zero bytes."""
+        if "\0" in "".join(row):
+            return []
+        return [self._with_point(value, number) for value in row] if self.decimal == "," else row
+
+    def _with_point(self, value: str, number: int) -> str:
+        text = value.strip()
+        if _THOUSANDS.fullmatch(text) and "." in text:
+            raise ConfigError(
+                f"{self.place(number)}: {text} may be a thousand, as the file has decimal commas: write "
+                "numbers without points between thousands, or state decimal=."
+            )
+        return text.replace(",", ".") if _COMMA.fullmatch(text) else value
+
+
+def csv_table(path: Path, options: Mapping[str, str] | None = None, *, now: float | None = None) -> CsvTable:
+    """The table of a file as it is at the moment, with the stated options or those that its beginning tells.
+
+    Raises `ConfigError` for a file that cannot be read as text, and for wrong options.
+    """
+    stated = options or {}
+    delimiter, decimal = _stated(stated, path)
+    with _bytes_of(path, None) as file:
+        start = file.read(SAMPLE)
+    encoding = stated.get("encoding") or ("utf-16" if start[:2] in BYTE_ORDERS else "utf-8-sig")
+    size, waits = _whole_lines(path, start, time.time() if now is None else now)
+    with _text_of(path, encoding, size) as text:
+        lines = list(islice(text, LOOK))
+    if waits and len(lines) < 2:
+        raise ConfigError(f"{path} has no whole row: its last line has no line end, and may be half written")
+    separator = _SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
+    lines = lines[1:] if separator else lines
+    delimiter = delimiter or (separator[1] if separator else _delimiter(lines))
+    decimal = decimal or _decimal(_split(lines, delimiter), delimiter)
+    if (delimiter, decimal) != (",", "."):
+        sign = "a decimal comma" if decimal == "," else "a decimal point"
+        between = DELIMITERS.get(delimiter, repr(delimiter))
+        say_once(f"{path} is read as a table with {between} between values, and with {sign}")
+    return CsvTable(path, delimiter, decimal, encoding, size, waits)
+
+
+def _stated(options: Mapping[str, str], path: Path) -> tuple[str, str]:
+    """Delimiter and decimal sign, each empty if it is not stated."""
+    delimiter = options.get("delimiter", "").replace("tab", "\t")
+    if "delimiter" in options and (len(delimiter) != 1 or delimiter in '\r\n"'):
+        raise ConfigError(f"csv:{path}: delimiter={delimiter} must be one character, or tab")
+    decimal = options.get("decimal", "")
+    if "decimal" in options and decimal not in (",", "."):
+        raise ConfigError(f"csv:{path}: decimal={decimal} must be a comma or a point")
+    return delimiter, decimal
+
+
+@contextmanager
+def _bytes_of(path: Path, size: int | None) -> Iterator[BinaryIO]:
+    """A file's first `size` bytes, or what gzip has packed in it."""
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] == PACKED:
+                yield gzip.GzipFile(fileobj=file)  # type: ignore[misc]
+            else:
+                yield io.BufferedReader(_Beginning(file, size))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _text_of(path: Path, encoding: str, size: int | None) -> Iterator[io.TextIOWrapper]:
+    """The text of a file's first `size` bytes."""
+    try:
+        with _bytes_of(path, size) as file:
+            yield io.TextIOWrapper(file, encoding=encoding, newline="")
+    except LookupError as error:
+        raise ConfigError(
+            f"csv:{path}: encoding={encoding} must be one such as utf-8, utf-16, cp1252"
+        ) from error
+    except UnicodeError as error:
+        name, remedy = encoding.removesuffix("-sig").upper(), "such as encoding=cp1252 of Windows"
+        raise ConfigError(f"{path} is no text in {name}: state another, {remedy}: {error}") from error
+
+
+class _Beginning(io.RawIOBase):
+    """The first `size` bytes of a file, all if it is None."""
+
+    def __init__(self, file: BinaryIO, size: int | None) -> None:
+        self._file, self._left = file, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._file.read(len(buffer) if self._left is None else min(len(buffer), self._left))
+        buffer[: len(part)] = part
+        self._left = None if self._left is None else self._left - len(part)
+        return len(part)
+
+
+def _whole_lines(path: Path, start: bytes, now: float) -> tuple[int | None, bool]:
+    """The bytes up to the last line end, and whether a line behind it may be written to its end.
+
+    That line counts where the file has not changed for `SETTLED_S` before `now`.
+    """
+    line_end = BYTE_ORDERS.get(start[:2]) or (b"\n" if b"\n" in start else b"\r")
+    with path.open("rb") as file:
+        if file.peek(2)[:2] == PACKED:
+            return None, False
+        about = os.fstat(file.fileno())
+        size = about.st_size
+        end = _place_behind(file, size, lambda part: len(part.rstrip(b"\0"))) if len(line_end) == 1 else size
+        whole = _place_behind(file, end, lambda part: _behind_last(part, line_end))
+    if end < size:
+        say_once(
+            f"{path} ends in {size - end} zero bytes, as after a power cut: they are left out",
+            logging.WARNING,
+        )
+        return whole, False
+    if whole == end or now - about.st_mtime >= SETTLED_S:
+        return end, False
+    say_once(
+        f"{path}: the last line has no line end, and may be half written: it is left out until the file has "
+        f"stayed the same for {SETTLED_S // 60} minutes"
+    )
+    return whole, True
+
+
+def _behind_last(part: bytes, line_end: bytes) -> int:
+    place = part.rfind(line_end)
+    return 0 if place < 0 else place + len(line_end)
+
+
+def _place_behind(file: BinaryIO, end: int, look: Callable[[bytes], int]) -> int:
+    """The place behind what `look` finds last in the first `end` bytes; 0 if that is nowhere."""
+    while end > 0:
+        begin = max(0, end - SAMPLE)
+        file.seek(begin)
+        if place := look(file.read(end - begin)):
+            return begin + place
+        end = begin
+    return 0
+
+
+def _split(lines: Sequence[str], delimiter: str) -> list[list[str]]:
+    return [row for row in csv.reader(lines, delimiter=delimiter) if any(row)]
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """What is between the values: what makes most columns, equally many in header and rows, else a comma."""
+    found = {delimiter: _columns(_split(lines, delimiter)) for delimiter in DELIMITERS}
+    best = max(found, key=lambda delimiter: found[delimiter])
+    return best if found[best][0] > 1 else ","
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """The columns of a header, 0 if most rows have others, and how many values are numbers."""
+    widths = [len(row) for row in rows]
+    fitting = sum(width - widths[0] in (0, 1) for width in widths[1:])
+    if not widths or (len(widths) > 1 and 2 * fitting <= len(widths) - 1):
+        return 0, 0
+    return widths[0], sum(
+        bool(_COMMA.fullmatch(v) or v.isdecimal() or _POINT.fullmatch(v)) for r in rows for v in r
+    )
+
+
+def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:
+    """The sign before decimals: a comma if numbers have only commas, and not between thousands."""
+    values = [value.strip() for row in rows[1:] for value in row]
+    commas = [value for value in values if _COMMA.fullmatch(value)]
+    if not commas or any(map(_POINT.fullmatch, values)):
+        return "."
+    return "." if delimiter == "," and all(map(_THOUSANDS.fullmatch, commas)) else ","

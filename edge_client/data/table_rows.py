@@ -1,0 +1,260 @@
+"""The columns of a table as numbers, texts and times, read in blocks of rows.
+
+Numbers are float64 until examples are made of them: a meter's total, less the one before, is right to the
+last digit. Besides the arrays that it returns, a read needs the memory of one block of `BLOCK` rows and,
+while blocks are joined, of one more column.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.broken_files import MAX_BROKEN
+from edge_client.data.said_once import say_once
+from edge_client.data.table_block import Block
+from edge_client.data.table_values import MISSING, TRUTH, Numbers, is_number, plain_numbers
+from edge_client.data.tables import Row, Table, header_of
+from edge_client.data.times import Seconds, Times
+from schemas.errors import ConfigError, nearest
+from schemas.values import SkippedFiles
+
+log = logging.getLogger(__name__)
+
+BLOCK = 65_536
+"""Rows that are converted at once."""
+
+Column = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What becomes of missing numbers: "refuse", "drop" the row, take the "previous" row's, or a `number`."""
+
+    how: str = "refuse"
+    number: float = math.nan
+
+    @classmethod
+    def parsed(cls, text: str, *, source: str) -> "Fill":
+        """A word or a number; `ConfigError` for anything else."""
+        if text in ("refuse", "drop", "previous"):
+            return cls(text)
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ConfigError(f"{source}: missing={text} is neither refuse, drop, previous nor a number")
+        return cls("number", number)
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """The columns to read: `numbers`, `texts`, and `labels`, which are numbers if all of a column's are.
+
+    `times` are one column, or one of days and one of hours. Columns of `sparse` may be empty: "" or NaN. A
+    row of another `group` continues no series. At most the share `broken` of the rows is left out as broken.
+    """
+
+    numbers: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    time_format: str | None = None
+    sparse: tuple[str, ...] = ()
+    group: str | None = None
+    fill: Fill = Fill()
+    broken: float = MAX_BROKEN
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The planned columns [N], numbers in float64 and texts as str, and the rows' times in seconds.
+
+    `broken_before` [N] counts the broken rows that were left out before each; `is_local` are times without an
+    offset.
+    """
+
+    columns: dict[str, Column]
+    broken_before: NDArray[np.int32]
+    times: Seconds | None = None
+    is_local: bool = False
+    skipped: SkippedFiles | None = None
+
+    def __len__(self) -> int:
+        return len(self.broken_before)
+
+
+def read_rows(table: Table, plan: TablePlan) -> TableRows:
+    """The planned columns of all rows but broken ones, which have too many or few values, or no numbers.
+
+    Raises `ConfigError` that names file, line, column and remedy for a missing column, for too many broken
+    rows, and for a missing value unless the plan fills it.
+    """
+    as_text = frozenset[str]()
+    while True:
+        reader = _Reader(table, plan, as_text)
+        try:
+            with table.opened() as rows:
+                next(rows)
+                while block := list(islice(rows, BLOCK)):
+                    reader.add(block)
+            return reader.result()
+        except _TextLabelError as found:
+            # Labels are numbers until one is not: then the file is read once more.
+            as_text |= {found.column}
+
+
+class _TextLabelError(Exception):
+    """A column of labels turned out to be of text."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+
+class _Reader:
+    """What has been read of a table, block by block; labels of `as_text` are no numbers."""
+
+    def __init__(self, table: Table, plan: TablePlan, as_text: frozenset[str]) -> None:
+        self._table, self._plan, self._names = table, plan, header_of(table)
+        self._labels = tuple(name for name in plan.labels if name not in {*as_text, *plan.numbers})
+        self._numbers = tuple(dict.fromkeys([*plan.numbers, *self._labels]))
+        self._texts = (*plan.texts, *(name for name in plan.labels if name in as_text))
+        for name in (*self._numbers, *self._texts, *plan.times):
+            if name not in self._names:
+                near = nearest(name, self._names)
+                raise ConfigError(f"{table.path} has no column '{name}'{near}: {', '.join(self._names)}")
+        self._parts: dict[str, list[Column]] = {name: [] for name in (*self._numbers, *self._texts)}
+        self._words = {name: frozenset[str]() for name in self._numbers}
+        self._last, self._group = dict[str, float](), ""
+        self._times = Times(plan.time_format)
+        self._broken_before: list[NDArray[np.int32]] = []
+        self._count, self._broken, self._first_broken = 0, 0, ""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Convert a block of rows."""
+        block = Block.of(self._table, rows, self._names)
+        numbers = {name: self._converted(block, name) for name in self._numbers}
+        texts: dict[str, Column] = {name: block.texts(name) for name in self._texts}
+        starts = self._starts(texts, len(rows))
+        is_whole = block.is_whole()
+        is_kept = is_whole.copy()
+        for name, column in numbers.items():
+            if not (name in self._labels and name in self._plan.sparse):
+                self._fill(block, name, column, starts)
+                is_kept &= ~np.isnan(column)
+        for name, words in texts.items():
+            if name not in self._plan.sparse:
+                is_kept &= self._is_given(block, name, words)
+        for name in self._plan.times:
+            is_kept &= self._is_given(block, name, block.texts(name))
+        if self._plan.times:
+            moments = zip(*(block.texts(name)[is_kept] for name in self._plan.times), strict=True)
+            self._times.add([" ".join(parts) for parts in moments])
+        for name, values in {**numbers, **texts}.items():
+            self._parts[name].append(values[is_kept])
+        self._broken_before.append((self._broken + np.cumsum(~is_whole, dtype=np.int32))[is_kept])
+        self._first_broken = self._first_broken or block.broken.get(min(block.broken, default=-1), "")
+        self._broken += len(block.broken)
+        self._count += len(rows)
+
+    def result(self) -> TableRows:
+        """All rows; `ConfigError` if none is left, or too many are broken."""
+        rows = TableRows({}, np.concatenate(self._broken_before))
+        for name in [*self._parts]:
+            rows.columns[name] = np.concatenate(self._parts.pop(name))
+        if self._plan.times and len(rows):
+            rows = self._with_times(rows)
+        skipped = self._skipped()
+        if not len(rows):
+            raise ConfigError(
+                f"{self._table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
+            )
+        self._judge_words(rows.columns)
+        return replace(rows, skipped=skipped)
+
+    def _converted(self, block: Block, name: str) -> Numbers:
+        """A column's numbers; `_TextLabelError` for labels in words, of which truth values are some."""
+        if plain_numbers(block.cells[name]) is None:
+            words = block.words(name)
+            if name in self._labels and not all(is_number(word) and word not in TRUTH for word in words):
+                raise _TextLabelError(name)
+            self._words[name] |= words & (MISSING | TRUTH.keys())
+        return block.numbers(name)
+
+    def _starts(self, texts: dict[str, Column], count: int) -> Mask:
+        """Which rows [count] begin another series."""
+        if self._plan.group is None:
+            return np.zeros(count, bool)
+        groups = [self._group, *texts[self._plan.group].tolist()]
+        self._group = groups[-1]
+        return np.array([one != other for one, other in pairwise(groups)])
+
+    def _fill(self, block: Block, name: str, column: Numbers, starts: Mask) -> None:
+        """Put the planned numbers in place of missing ones, NaN in rows to drop."""
+        fill, lacking = self._plan.fill, np.flatnonzero(np.isnan(column))
+        if fill.how == "number":
+            column[lacking] = fill.number
+        if fill.how == "previous":
+            for place in lacking:
+                before = column[place - 1] if place else self._last.get(name, math.nan)
+                column[place] = math.nan if starts[place] else before
+            self._last[name] = column[-1]
+        lacks = np.isnan(column) & block.is_whole()
+        if lacks.any() and fill.how != "drop":
+            raise ConfigError(
+                f"{block.where(int(np.argmax(lacks)), name)} has no value: say what to do with missing=drop, "
+                "missing=previous or missing=NUMBER"
+            )
+
+    def _is_given(self, block: Block, name: str, texts: Column) -> Mask:
+        """Which rows have a text; `ConfigError` for one that lacks it unless such rows are dropped."""
+        lacks = (texts == "") & block.is_whole()
+        if lacks.any() and self._plan.fill.how != "drop":
+            where = block.where(int(np.argmax(lacks)), name)
+            raise ConfigError(f"{where} has no value: leave such rows out with missing=drop")
+        return np.asarray(texts != "")
+
+    def _with_times(self, rows: TableRows) -> TableRows:
+        """The rows with their times; one with a text that is no time is broken."""
+        where = f"{self._table.path}: column '{' and '.join(self._plan.times)}'"
+        times, is_local = self._times.seconds(where)
+        is_time = ~np.isnan(times)
+        self._broken += int((~is_time).sum())
+        if is_time.all():
+            return replace(rows, times=times, is_local=is_local)
+        place = int(np.argmin(is_time))
+        self._first_broken = self._first_broken or f"{where} is no time in row {place + 1}: repair it"
+        before = rows.broken_before + np.cumsum(~is_time, dtype=np.int32)
+        columns = {name: column[is_time] for name, column in rows.columns.items()}
+        return TableRows(columns, before[is_time], times[is_time], is_local)
+
+    def _skipped(self) -> SkippedFiles | None:
+        """What was left out; `ConfigError` if it is more than the plan allows."""
+        if not self._broken:
+            return None
+        if self._broken > self._plan.broken * self._count:
+            raise ConfigError(
+                f"{self._table.path}: {self._broken} of {self._count} rows are broken, more than "
+                f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
+            )
+        counts = f"{self._broken} of {self._count} rows are skipped"
+        log.warning("%s: %s; the first: %s", self._table.path, counts, self._first_broken)
+        return SkippedFiles(files=self._broken, of=self._count, first=self._first_broken[:500], what="rows")
+
+    def _judge_words(self, columns: dict[str, Column]) -> None:
+        """Say once which words are taken for numbers; labels that are nothing but words are texts."""
+        for name, words in self._words.items():
+            missing, said = words & MISSING - {""}, f"{self._table.path}: column '{name}'"
+            if name in self._labels and missing:
+                if np.isnan(columns[name]).all():
+                    raise _TextLabelError(name)
+                say_once(f"{said} has numbers, and {', '.join(sorted(missing))} stands for a missing one")
+            if truths := words & TRUTH.keys():
+                say_once(f"{said} has truth values: {', '.join(sorted(truths))} are taken as 1 and 0")
