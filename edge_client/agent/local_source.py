@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.changes import Mark, Marks, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data.changes import Mark, Marks, is_settled, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
@@ -67,6 +67,7 @@ class LocalSource:
         self._record = ExampleRecord()
         self._mark: Mark | None = None
         self._next_call = 0.0
+        self._waits = False
         self._data: LocalData | None = None
         self._lock = threading.Lock()
 
@@ -125,7 +126,7 @@ class LocalSource:
     def _changed(self) -> LabelledData | None:
         if self._files:
             mark = mark_of_files(self._files)
-            if mark == self._mark:
+            if mark == self._mark and not (self._waits and all(map(is_settled, self._files))):
                 return None
             # Taken before reading, so that a write meanwhile counts as another change.
             self._mark = mark
@@ -139,6 +140,7 @@ class LocalSource:
     def _load(self) -> LabelledData:
         began = self._clock()
         data = load_source(self._choice.source, data_root=self._choice.data_root)
+        self._waits = data.waits
         if is_function(self._choice.source):
             self._mark = mark_of_examples(data)
             self._next_call = self._clock() + FUNCTION_SHARE * (self._clock() - began)

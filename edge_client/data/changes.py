@@ -1,6 +1,7 @@
 """Detects whether a source has changed since it was read, from its files or its examples."""
 
 import hashlib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
+
+SETTLED_S = 3600
+"""Seconds without a change after which a last line without a line end counts as whole."""
 
 Mark = bytes
 Marks = NDArray[np.int64]
@@ -24,6 +28,15 @@ def mark_of_files(paths: Iterable[Path]) -> Mark:
             continue
         digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
     return digest.digest()
+
+
+def is_settled(path: Path) -> bool:
+    """Whether a file has stayed the same for `SETTLED_S`; a missing one has."""
+    try:
+        changed = path.stat().st_mtime
+    except OSError:
+        return True
+    return time.time() - changed >= SETTLED_S
 
 
 def mark_of_examples(data: LabelledData) -> Mark:

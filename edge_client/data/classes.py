@@ -18,7 +18,7 @@ Names = tuple[str, ...]
 
 MOST_SHOWN = 130
 """Largest number of characters of a class list in a message."""
-_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
+WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
 def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
@@ -30,6 +30,8 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
     names = tuple(names)
     if data.class_names == names and data.preprocessing.class_names == names:
         return replace(data, named=True)
+    if not data.named and data.labels.ndim == 1 and has_negative_numbers(names):
+        data = _named_by_value(data)
     if why := misfit(data.class_names, names, named=data.named):
         raise ConfigError(why)
     if data.labels.ndim > 1:
@@ -43,6 +45,19 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
         labels = np.array([index[name] for name in data.class_names], np.int64)[labels]
     preprocessing = data.preprocessing.model_copy(update={"class_names": names})
     return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
+
+
+def has_negative_numbers(names: Sequence[str]) -> bool:
+    """Whether names are whole numbers that are no indices, such as -1 and 1."""
+    return any(name.startswith("-") for name in names) and all(map(WHOLE_NUMBER.fullmatch, names))
+
+
+def _named_by_value(data: "LabelledData") -> "LabelledData":
+    """The examples with the classes that they have, called by their numbers."""
+    import numpy as np
+
+    values, places = np.unique(data.labels, return_inverse=True)
+    return replace(data, labels=places, class_names=tuple(map(str, values.tolist())), named=True)
 
 
 def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
@@ -89,7 +104,7 @@ def beyond(count: int, names: Sequence[str]) -> str:
 def in_order(names: Iterable[str]) -> Names:
     """The distinct names in a fixed order: by number if all are numbers, else sorted."""
     distinct = sorted(set(names))
-    if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
+    if all(WHOLE_NUMBER.fullmatch(name) for name in distinct):
         distinct.sort(key=int)
     return tuple(distinct)
 

@@ -11,7 +11,6 @@ import io
 import logging
 import os
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from edge_client.data.changes import SETTLED_S, is_settled
 from edge_client.data.said_once import say_once
 from edge_client.data.tables import Row
 from schemas.errors import ConfigError
@@ -29,8 +29,6 @@ DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 SAMPLE = 65_536
 """Bytes, and LOOK rows, by which a file is judged."""
 LOOK = 100
-SETTLED_S = 3600
-"""Seconds without a change after which a last line without a line end counts as whole."""
 BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}
 """How a file in UTF-16 begins, and its line end."""
 PACKED = b"\x1f\x8b"
@@ -91,7 +89,7 @@ class CsvTable:
         return text.replace(",", ".") if _COMMA.fullmatch(text) else value
 
 
-def csv_table(path: Path, options: Mapping[str, str] | None = None, *, now: float | None = None) -> CsvTable:
+def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     """The table of a file as it is at the moment, with the stated options or those that its beginning tells.
 
     Raises `ConfigError` for a file that cannot be read as text, and for wrong options.
@@ -101,7 +99,7 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None, *, now: floa
     with _bytes_of(path, None) as file:
         start = file.read(SAMPLE)
     encoding = stated.get("encoding") or ("utf-16" if start[:2] in BYTE_ORDERS else "utf-8-sig")
-    size, waits = _whole_lines(path, start, time.time() if now is None else now)
+    size, waits = _whole_lines(path, start)
     with _text_of(path, encoding, size) as text:
         lines = list(islice(text, LOOK))
     if waits and len(lines) < 2:
@@ -172,17 +170,16 @@ class _Beginning(io.RawIOBase):
         return len(part)
 
 
-def _whole_lines(path: Path, start: bytes, now: float) -> tuple[int | None, bool]:
-    """The bytes up to the last line end, and whether a line behind it may be written to its end.
+def _whole_lines(path: Path, start: bytes) -> tuple[int | None, bool]:
+    """The bytes up to the last line end, and whether a line behind it waits for its own.
 
-    That line counts where the file has not changed for `SETTLED_S` before `now`.
+    That line is a whole one where the file is settled.
     """
     line_end = BYTE_ORDERS.get(start[:2]) or (b"\n" if b"\n" in start else b"\r")
     with path.open("rb") as file:
         if file.peek(2)[:2] == PACKED:
             return None, False
-        about = os.fstat(file.fileno())
-        size = about.st_size
+        size = os.fstat(file.fileno()).st_size
         end = _place_behind(file, size, lambda part: len(part.rstrip(b"\0"))) if len(line_end) == 1 else size
         whole = _place_behind(file, end, lambda part: _behind_last(part, line_end))
     if end < size:
@@ -191,7 +188,7 @@ def _whole_lines(path: Path, start: bytes, now: float) -> tuple[int | None, bool
             logging.WARNING,
         )
         return whole, False
-    if whole == end or now - about.st_mtime >= SETTLED_S:
+    if whole == end or is_settled(path):
         return end, False
     say_once(
         f"{path}: the last line has no line end, and may be half written: it is left out until the file has "

@@ -24,10 +24,9 @@ from edge_client.data.times import Seconds, Times
 from schemas.errors import ConfigError, nearest
 from schemas.values import SkippedFiles
 
-log = logging.getLogger(__name__)
-
 BLOCK = 65_536
 """Rows that are converted at once."""
+NO_LABEL = "has no value: leave such rows out with missing=drop"
 
 Column = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -132,6 +131,7 @@ class _Reader:
                 raise ConfigError(f"{table.path} has no column '{name}'{near}: {', '.join(self._names)}")
         self._parts: dict[str, list[Column]] = {name: [] for name in (*self._numbers, *self._texts)}
         self._words = {name: frozenset[str]() for name in self._numbers}
+        self._unlabelled = dict[str, str]()
         self._last, self._group = dict[str, float](), ""
         self._times = Times(plan.time_format)
         self._broken_before: list[NDArray[np.int32]] = []
@@ -146,9 +146,13 @@ class _Reader:
         is_whole = block.is_whole()
         is_kept = is_whole.copy()
         for name, column in numbers.items():
-            if not (name in self._labels and name in self._plan.sparse):
+            lacks = np.isnan(column) & is_whole
+            if name not in self._labels:
                 self._fill(block, name, column, starts)
                 is_kept &= ~np.isnan(column)
+            elif lacks.any() and name not in self._plan.sparse:
+                self._unlabelled.setdefault(name, block.where(int(np.argmax(lacks)), name))
+                is_kept &= ~lacks
         for name, words in texts.items():
             if name not in self._plan.sparse:
                 is_kept &= self._is_given(block, name, words)
@@ -169,6 +173,7 @@ class _Reader:
         rows = TableRows({}, np.concatenate(self._broken_before))
         for name in [*self._parts]:
             rows.columns[name] = np.concatenate(self._parts.pop(name))
+        self._judge_labels(rows.columns)
         if self._plan.times and len(rows):
             rows = self._with_times(rows)
         skipped = self._skipped()
@@ -176,7 +181,7 @@ class _Reader:
             raise ConfigError(
                 f"{self._table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
             )
-        self._judge_words(rows.columns)
+        self._say_truths()
         return replace(rows, skipped=skipped)
 
     def _converted(self, block: Block, name: str) -> Numbers:
@@ -218,7 +223,7 @@ class _Reader:
         lacks = (texts == "") & block.is_whole()
         if lacks.any() and self._plan.fill.how != "drop":
             where = block.where(int(np.argmax(lacks)), name)
-            raise ConfigError(f"{where} has no value: leave such rows out with missing=drop")
+            raise ConfigError(f"{where} {NO_LABEL}")
         return np.asarray(texts != "")
 
     def _with_times(self, rows: TableRows) -> TableRows:
@@ -244,17 +249,30 @@ class _Reader:
                 f"{self._table.path}: {self._broken} of {self._count} rows are broken, more than "
                 f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
             )
-        counts = f"{self._broken} of {self._count} rows are skipped"
-        log.warning("%s: %s; the first: %s", self._table.path, counts, self._first_broken)
+        say_once(
+            f"{self._table.path}: {self._broken} broken rows are skipped; the first: {self._first_broken}",
+            logging.WARNING,
+        )
         return SkippedFiles(files=self._broken, of=self._count, first=self._first_broken[:500], what="rows")
 
-    def _judge_words(self, columns: dict[str, Column]) -> None:
-        """Say once which words are taken for numbers; labels that are nothing but words are texts."""
+    def _judge_labels(self, columns: dict[str, Column]) -> None:
+        """Words alone are text; `ConfigError` for a label that is missing unless such rows are dropped."""
+        for name in self._labels:
+            missing = self._words[name] & MISSING - {""}
+            if missing and np.isnan(columns[name]).all():
+                raise _TextLabelError(name)
+            if missing:
+                which = ", ".join(sorted(missing))
+                say_once(
+                    f"{self._table.path}: column '{name}' has numbers: {which} is taken as a missing one"
+                )
+            if name in self._unlabelled and self._plan.fill.how != "drop":
+                raise ConfigError(f"{self._unlabelled[name]} {NO_LABEL}")
+
+    def _say_truths(self) -> None:
         for name, words in self._words.items():
-            missing, said = words & MISSING - {""}, f"{self._table.path}: column '{name}'"
-            if name in self._labels and missing:
-                if np.isnan(columns[name]).all():
-                    raise _TextLabelError(name)
-                say_once(f"{said} has numbers, and {', '.join(sorted(missing))} stands for a missing one")
             if truths := words & TRUTH.keys():
-                say_once(f"{said} has truth values: {', '.join(sorted(truths))} are taken as 1 and 0")
+                which = ", ".join(sorted(truths))
+                say_once(
+                    f"{self._table.path}: column '{name}' has truth values: {which} are taken as 1 and 0"
+                )

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -101,10 +101,13 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
 
 def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
     """The examples of a source; without `known` labels nothing is measured."""
-    if not known:
-        return _numbered(given, fit(data, model.input_shape).images)
-    fitting = in_task(data, model.task.name, model.preprocessing.class_names)
-    return _numbered(given, fit(fitting, model.input_shape).images, fitting.labels)
+    labels = None
+    if known:
+        data = in_task(data, model.task.name, model.preprocessing.class_names)
+        labels = data.labels
+    examples = _numbered(given, fit(data, model.input_shape).images, labels)
+    waiting = f"{given}: the last line has no line end, and is left out as half written"
+    return replace(examples, notes=(waiting,)) if data.waits else examples
 
 
 def _recordings(folder: Path, options: str) -> LabelledData:

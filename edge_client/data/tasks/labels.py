@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData
+from edge_client.data.classes import WHOLE_NUMBER
+from edge_client.data.dataset import LabelledData, Labels
 from edge_client.data.tasks.learning_task import LabelKind
 from schemas.errors import ConfigError
+
+MAX_WHOLE = 10
+"""Most distinct whole numbers, some of them negative, that are taken for classes unless somebody says it."""
 
 
 def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
@@ -16,7 +20,14 @@ def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
 
 
 def _classes(data: LabelledData) -> LabelledData:
-    """Labels that are class numbers int64 [N]."""
+    """Labels that are class numbers int64 [N]; few whole numbers [N, 1] are classes in their order."""
+    if data.labels.ndim != 1 and _are_few(data.labels):
+        values, places = np.unique(data.labels[:, 0], return_inverse=True)
+        names = tuple(f"{value:.0f}" for value in values)
+        about = data.preprocessing.model_copy(
+            update={"class_names": names, "target_mean": (), "target_std": ()}
+        )
+        return replace(data, labels=places, class_names=names, named=True, preprocessing=about)
     if data.labels.ndim != 1:
         raise ConfigError(
             f"the labels are {data.labels.shape[1]} numbers per example, and classification takes one class: "
@@ -24,6 +35,13 @@ def _classes(data: LabelledData) -> LabelledData:
             "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)"
         )
     return data
+
+
+def _are_few(labels: Labels) -> bool:
+    """Whether labels [N, L] are single whole numbers of which there are few."""
+    if labels.shape[1] > 1 or (labels != np.floor(labels)).any():
+        return False
+    return len(np.unique(labels)) <= MAX_WHOLE
 
 
 def _flags(data: LabelledData) -> LabelledData:
@@ -42,16 +60,19 @@ def _flags(data: LabelledData) -> LabelledData:
 
 
 def _numbers(data: LabelledData) -> LabelledData:
-    """Numbers [N, L] in float32; unnamed whole numbers [N] are one number per example."""
+    """Numbers [N, L] in float32; class numbers, or names that are whole numbers, are one per example."""
     if data.labels.ndim == 2:
         return data
-    if data.named:
+    values = np.arange(data.num_classes, dtype=np.float32)
+    if data.named and all(WHOLE_NUMBER.fullmatch(name) for name in data.class_names):
+        values = np.array([float(name) for name in data.class_names], np.float32)
+    elif data.named:
         raise ConfigError(
             "regression takes numbers, and these labels are classes with names: "
             'set [model] task = "classification", or save the numbers as floats'
         )
     preprocessing = data.preprocessing.model_copy(update={"class_names": ("target",)})
-    column = data.labels.astype(np.float32)[:, None]
+    column = values[data.labels][:, None]
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 
