@@ -134,7 +134,7 @@ def labelled(
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:
-        images = images.astype(np.float32)
+        images = images.astype(np.float32, copy=False)
     preprocessing = preprocessing.model_copy(update={"class_names": names})
     return LabelledData(images, labels, names, preprocessing, named=bool(class_names))
 

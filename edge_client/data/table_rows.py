@@ -1,12 +1,12 @@
 """The columns of a table as numbers, texts and times, read in blocks of rows.
 
 Numbers are float64 until examples are made of them: a meter's total, less the one before, is right to the
-last digit. Besides the arrays that it returns, a read needs the memory of one block of `BLOCK` rows and,
-while blocks are joined, of one more column.
+last digit. Besides the arrays that it returns, a read needs the memory of one block of `BLOCK` rows.
 """
 
 import logging
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -24,7 +24,7 @@ from edge_client.data.times import Seconds, Times
 from schemas.errors import ConfigError, nearest
 from schemas.values import SkippedFiles
 
-BLOCK = 65_536
+BLOCK = 16_384
 """Rows that are converted at once."""
 NO_LABEL = "has no value: leave such rows out with missing=drop"
 
@@ -129,7 +129,9 @@ class _Reader:
             if name not in self._names:
                 near = nearest(name, self._names)
                 raise ConfigError(f"{table.path} has no column '{name}'{near}: {', '.join(self._names)}")
-        self._parts: dict[str, list[Column]] = {name: [] for name in (*self._numbers, *self._texts)}
+        # Arrays that grow where they are: joining blocks would take the memory of all of them once more.
+        self._values = {name: array("d") for name in self._numbers}
+        self._parts: dict[str, list[Column]] = {name: [] for name in self._texts}
         self._words = {name: frozenset[str]() for name in self._numbers}
         self._unlabelled = dict[str, str]()
         self._last, self._group = dict[str, float](), ""
@@ -161,8 +163,10 @@ class _Reader:
         if self._plan.times:
             moments = zip(*(block.texts(name)[is_kept] for name in self._plan.times), strict=True)
             self._times.add([" ".join(parts) for parts in moments])
-        for name, values in {**numbers, **texts}.items():
-            self._parts[name].append(values[is_kept])
+        for name, column in numbers.items():
+            self._values[name].frombytes(column[is_kept].tobytes())
+        for name, words in texts.items():
+            self._parts[name].append(words[is_kept])
         self._broken_before.append((self._broken + np.cumsum(~is_whole, dtype=np.int32))[is_kept])
         self._first_broken = self._first_broken or block.broken.get(min(block.broken, default=-1), "")
         self._broken += len(block.broken)
@@ -171,8 +175,9 @@ class _Reader:
     def result(self) -> TableRows:
         """All rows; `ConfigError` if none is left, or too many are broken."""
         rows = TableRows({}, np.concatenate(self._broken_before))
-        for name in [*self._parts]:
-            rows.columns[name] = np.concatenate(self._parts.pop(name))
+        rows.columns.update((name, np.asarray(values)) for name, values in self._values.items())
+        rows.columns.update((name, np.concatenate(parts)) for name, parts in self._parts.items())
+        self._values, self._parts = {}, {}
         self._judge_labels(rows.columns)
         if self._plan.times and len(rows):
             rows = self._with_times(rows)

@@ -14,7 +14,7 @@ from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.session.events import WorkDone
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
-from edge_client.data.changes import marks_of_images
+from edge_client.data.changes import SETTLED_S, marks_of_images
 from edge_client.data.drift import DriftResult
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
@@ -277,3 +277,20 @@ def test_equal_examples_are_on_one_side_before_and_after_a_restart(tmp_path: Pat
     assert not train & held
     assert (again.train.images == first.train.images).all()
     assert (again.held_out.images == first.held_out.images).all()
+
+
+def test_a_half_written_line_counts_once_its_file_has_stayed_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("x,state\n" + "1,busy\n" * 9 + "2,busy")
+    source = LocalSource(DataChoice(f"csv:{path}?label=state"))
+    first = source.read()
+    assert len(first.train) + len(first.held_out) == 9
+    assert source.reload_if_changed() is None
+    later = path.stat().st_mtime + SETTLED_S
+    monkeypatch.setattr("edge_client.data.changes.time.time", lambda: later)
+    found = source.reload_if_changed()
+    assert found is not None
+    assert len(found.train) + len(found.held_out) == 10
+    assert source.reload_if_changed() is None
