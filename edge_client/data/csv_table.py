@@ -10,22 +10,21 @@ import gzip
 import io
 import logging
 import os
-import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from edge_client.data.changes import SETTLED_S, is_settled
+from edge_client.data.csv_form import THOUSANDS, WITH_COMMA, CsvForm, form_of
 from edge_client.data.said_once import say_once
 from edge_client.data.tables import Row
 from schemas.errors import ConfigError
 
 CSV_OPTIONS = ("delimiter", "decimal", "encoding")
-DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 SAMPLE = 65_536
 """Bytes, and LOOK rows, by which a file is judged."""
 LOOK = 100
@@ -33,11 +32,7 @@ BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}
 """How a file in UTF-16 begins, and its line end."""
 PACKED = b"\x1f\x8b"
 """How a file that gzip has packed begins."""
-
-_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
-_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
-_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")
+USUAL = CsvForm()
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,7 @@ class CsvTable:
     """
 
     path: Path
-    delimiter: str = ","
-    decimal: str = "."
+    form: CsvForm = USUAL
     encoding: str = "utf-8-sig"
     size: int | None = None
     waits: bool = False
@@ -58,16 +52,12 @@ class CsvTable:
     def opened(self) -> Iterator[Iterator[Row]]:
         """The rows with the numbers of their lines, without empty lines."""
         with _text_of(self.path, self.encoding, self.size) as file:
-            first = next(file, "")
-            reader = csv.reader(
-                file if _SEPARATOR_LINE.fullmatch(first) else chain([first], file), delimiter=self.delimiter
-            )
+            reader = csv.reader(file, delimiter=self.form.delimiter)
+            rows = islice((row for row in reader if any(row)), self.form.head, None)
             try:
-                yield ((reader.line_num, self._plain(row, reader.line_num)) for row in reader if any(row))
+                yield ((reader.line_num, self._plain(row, reader.line_num)) for row in rows)
             except csv.Error as error:
-                raise ConfigError(
-                    f"{self.path} line {reader.line_num} is no line of a table: {error}"
-                ) from error
+                raise ConfigError(f"{self.place(reader.line_num)} is no line of a table: {error}") from error
 
     def place(self, number: int) -> str:
         """The line, for messages."""
@@ -77,16 +67,16 @@ class CsvTable:
         """The values with decimal points; none for a row with zero bytes."""
         if "\0" in "".join(row):
             return []
-        return [self._with_point(value, number) for value in row] if self.decimal == "," else row
+        return [self._with_point(value, number) for value in row] if self.form.decimal == "," else row
 
     def _with_point(self, value: str, number: int) -> str:
         text = value.strip()
-        if _THOUSANDS.fullmatch(text) and "." in text:
+        if THOUSANDS.fullmatch(text) and "." in text:
             raise ConfigError(
                 f"{self.place(number)}: {text} may be a thousand, as the file has decimal commas: write "
                 "numbers without points between thousands, or state decimal=."
             )
-        return text.replace(",", ".") if _COMMA.fullmatch(text) else value
+        return text.replace(",", ".") if WITH_COMMA.fullmatch(text) else value
 
 
 def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
@@ -99,20 +89,18 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     with _bytes_of(path, None) as file:
         start = file.read(SAMPLE)
     encoding = stated.get("encoding") or ("utf-16" if start[:2] in BYTE_ORDERS else "utf-8-sig")
-    size, waits = _whole_lines(path, start)
+    size, waits = _whole_lines(path, start, encoding)
     with _text_of(path, encoding, size) as text:
         lines = list(islice(text, LOOK))
     if waits and len(lines) < 2:
         raise ConfigError(f"{path} has no whole row: its last line has no line end, and may be half written")
-    separator = _SEPARATOR_LINE.fullmatch(lines[0]) if lines else None
-    lines = lines[1:] if separator else lines
-    delimiter = delimiter or (separator[1] if separator else _delimiter(lines))
-    decimal = decimal or _decimal(_split(lines, delimiter), delimiter)
-    if (delimiter, decimal) != (",", "."):
-        sign = "a decimal comma" if decimal == "," else "a decimal point"
-        between = DELIMITERS.get(delimiter, repr(delimiter))
-        say_once(f"{path} is read as a table with {between} between values, and with {sign}")
-    return CsvTable(path, delimiter, decimal, encoding, size, waits)
+    try:
+        form = form_of(lines, delimiter=delimiter, decimal=decimal)
+    except csv.Error as error:
+        raise ConfigError(f"{path} is no table of text: {error}") from error
+    if words := form.in_words():
+        say_once(f"{path} is read as a table with {words}")
+    return CsvTable(path, form, encoding, size, waits)
 
 
 def _stated(options: Mapping[str, str], path: Path) -> tuple[str, str]:
@@ -170,12 +158,12 @@ class _Beginning(io.RawIOBase):
         return len(part)
 
 
-def _whole_lines(path: Path, start: bytes) -> tuple[int | None, bool]:
+def _whole_lines(path: Path, start: bytes, encoding: str) -> tuple[int | None, bool]:
     """The bytes up to the last line end, and whether a line behind it waits for its own.
 
     That line is a whole one where the file is settled.
     """
-    line_end = BYTE_ORDERS.get(start[:2]) or (b"\n" if b"\n" in start else b"\r")
+    line_end = _line_end(start, encoding)
     with path.open("rb") as file:
         if file.peek(2)[:2] == PACKED:
             return None, False
@@ -197,6 +185,14 @@ def _whole_lines(path: Path, start: bytes) -> tuple[int | None, bool]:
     return whole, True
 
 
+def _line_end(start: bytes, encoding: str) -> bytes:
+    """What ends the lines of a file that begins like this."""
+    if start[:2] in BYTE_ORDERS:
+        return BYTE_ORDERS[start[:2]]
+    wide = {"utf-16-le": b"\n\0", "utf-16-be": b"\0\n"}.get(encoding.lower())
+    return wide or (b"\n" if b"\n" in start else b"\r")
+
+
 def _behind_last(part: bytes, line_end: bytes) -> int:
     place = part.rfind(line_end)
     return 0 if place < 0 else place + len(line_end)
@@ -211,34 +207,3 @@ def _place_behind(file: BinaryIO, end: int, look: Callable[[bytes], int]) -> int
             return begin + place
         end = begin
     return 0
-
-
-def _split(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    return [row for row in csv.reader(lines, delimiter=delimiter) if any(row)]
-
-
-def _delimiter(lines: Sequence[str]) -> str:
-    """What is between the values: what makes most columns, equally many in header and rows, else a comma."""
-    found = {delimiter: _columns(_split(lines, delimiter)) for delimiter in DELIMITERS}
-    best = max(found, key=lambda delimiter: found[delimiter])
-    return best if found[best][0] > 1 else ","
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """The columns of a header, 0 if most rows have others, and how many values are numbers."""
-    widths = [len(row) for row in rows]
-    fitting = sum(width - widths[0] in (0, 1) for width in widths[1:])
-    if not widths or (len(widths) > 1 and 2 * fitting <= len(widths) - 1):
-        return 0, 0
-    return widths[0], sum(
-        bool(_COMMA.fullmatch(v) or v.isdecimal() or _POINT.fullmatch(v)) for r in rows for v in r
-    )
-
-
-def _decimal(rows: Sequence[Sequence[str]], delimiter: str) -> str:
-    """The sign before decimals: a comma if numbers have only commas, and not between thousands."""
-    values = [value.strip() for row in rows[1:] for value in row]
-    commas = [value for value in values if _COMMA.fullmatch(value)]
-    if not commas or any(map(_POINT.fullmatch, values)):
-        return "."
-    return "." if delimiter == "," and all(map(_THOUSANDS.fullmatch, commas)) else ","

@@ -58,8 +58,13 @@ class Block:
         return numbers
 
     def texts(self, name: str) -> NDArray[np.str_]:
-        """A column's texts [N], "" where one is missing."""
-        return np.array([text.strip() for text in self.cells[name]], np.str_)
+        """A column's texts [N], "" where one is missing; a row with a text of several lines is broken."""
+        texts = [text.strip() for text in self.cells[name]]
+        if "\n" in "".join(texts):
+            for place in (place for place, text in enumerate(texts) if "\n" in text):
+                where = f"{self.where(place, name)} has several lines"
+                self.broken.setdefault(place, f"{where}: is a quotation mark missing?")
+        return np.array(texts, np.str_)
 
     def words(self, name: str) -> frozenset[str]:
         """The distinct values of a column in small letters."""

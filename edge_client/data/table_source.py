@@ -19,6 +19,7 @@ from edge_client.data.said_once import say_once
 from edge_client.data.source_options import options_of
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
 from edge_client.data.table_rows import Column, Mask, TablePlan, TableRows, read_rows
+from edge_client.data.table_values import is_number, is_truth
 from edge_client.data.tables import Table
 from edge_client.data.times import as_text, gaps_in, without_repeated_hours
 from edge_client.data.validation import checked_labels
@@ -270,25 +271,32 @@ def _forecast(
     columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
 ) -> tuple[Column, tuple[str, ...]]:
     """The labels of the steps behind each window, or by how much they change, and their names."""
-    steps = range(1, choice.horizon + 1)
-    if not choice.change:
-        ahead = [_measured(columns, ends + step, name, choice) for step in steps for name in choice.labels]
-        return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step in steps for name in choice.labels)
-    changes = [columns[name][ends + step] - columns[name][ends] for step in steps for name in choice.labels]
-    names = tuple(f"{name}+{step} change" for step in steps for name in choice.labels)
-    return np.stack(changes, axis=1).astype(np.float32), names
+    steps = [(step, name) for step in range(1, choice.horizon + 1) for name in choice.labels]
+    if choice.change:
+        for name in choice.labels:
+            _check_numbers(columns, name, choice)
+        changes = [columns[name][ends + step] - columns[name][ends] for step, name in steps]
+        return np.stack(changes, axis=1).astype(np.float32), tuple(
+            f"{name}+{step} change" for step, name in steps
+        )
+    ahead = [_measured(columns, ends + step, name, choice) for step, name in steps]
+    return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step, name in steps)
 
 
 def _measured(
     columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
 ) -> NDArray[np.float32]:
-    """A column's numbers in these rows as labels; `ConfigError` for text."""
+    """A column's numbers in these rows as labels."""
+    _check_numbers(columns, name, choice)
     column = columns[name]
-    if column.dtype.kind == "U":
-        raise ConfigError(
-            f"{choice.source}: column '{name}' has text such as {column[at][0]!r}, no numbers to learn"
-        )
     remedy = "learn its changes with change=yes" if choice.horizon else "learn its differences"
     _warn_if_coarse(column[np.isfinite(column)], name, remedy, choice)
     numbers: NDArray[np.float32] = column[at].astype(np.float32)
     return numbers
+
+
+def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice) -> None:
+    if columns[name].dtype.kind == "U":
+        words = set(columns[name].tolist()) - {""}
+        first = min(word for word in words if not is_number(word) or is_truth(word))
+        raise ConfigError(f"{choice.source}: column '{name}' has {first!r}, no number to learn")

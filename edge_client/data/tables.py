@@ -43,6 +43,8 @@ def header_of(table: Table) -> tuple[str, ...]:
     if head is None or not following:
         raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
     named = [name.strip() for name in head[1]]
+    # numpy.savetxt writes "# a,b".
+    named[0] = named[0].lstrip("# ") or named[0]
     longer = [values for values in following if len(values) == len(named) + 1]
     if 2 * len(longer) > len(following):
         if not any(values[-1].strip() for values in longer):

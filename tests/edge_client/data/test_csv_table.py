@@ -34,6 +34,9 @@ FORMS = {
     "gzip": gzip.compress(written(";", ",").encode()),
     "Grafana's file for Excel": b"sep=;\r\n" + written(";", ".", "\r\n").encode(),
     "quoted": b'"temperature","delta","state"\n"20,5","1,25",busy\n"21,5","-0,5",free\n"19","0,001",busy\n',
+    "remarks": ("Logger 7; room A\n\nserial;10168\n" + written(";", ",")).encode(),
+    "a remark": ("# exported 2026\n" + written()).encode(),
+    "numpy.savetxt": b"# " + written().encode(),
     "a name with a comma": written(";", ",").replace("delta", "delta, K").encode(),
 }
 
@@ -163,6 +166,14 @@ def test_rows_written_during_a_read_are_read_at_the_next(path: Path) -> None:
         assert len([*rows]) == 4
     with csv_table(path).opened() as rows:
         assert len([*rows]) == 5
+
+
+def test_a_missing_quotation_mark_makes_no_class_of_many_lines(path: Path) -> None:
+    path.write_text("x,y\n" + "1,a\n" * 20 + '2,"b\n3,a\n4,a\n')
+    data = load_source(f"csv:{path}?label=y")
+    assert (len(data), data.class_names) == (20, ("a",))
+    assert data.skipped is not None
+    assert "line 24: column 'y' has several lines: is a quotation mark missing?" in data.skipped.first
 
 
 AIR_QUALITY = """Date;Time;CO(GT);PT08.S1(CO);AH;;
