@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edge_client.data.table_rows import Column, TablePlan, read_rows
+from edge_client.data.table_plan import Column, TablePlan
+from edge_client.data.table_rows import read_rows
 from edge_client.data.tables import Table
 from schemas.errors import ConfigError
 

@@ -30,7 +30,7 @@ from edge_client.data.broken_files import MAX_BROKEN
 from edge_client.data.csv_table import CSV_OPTIONS
 from edge_client.data.row_numbers import nameless, say_numbering
 from edge_client.data.source_options import names_in, one_of, share_of, whole_number
-from edge_client.data.table_rows import Fill
+from edge_client.data.table_plan import Fill
 from edge_client.data.table_values import is_number, remedy_of
 from edge_client.data.tables import Table, first_row, header_of
 from edge_client.data.times import parse_gap

@@ -7,20 +7,20 @@ last digit. Besides the arrays that it returns, a read needs the memory of one b
 import logging
 import math
 from array import array
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.broken_files import MAX_BROKEN
 from edge_client.data.said_once import say_once
 from edge_client.data.table_block import Block
-from edge_client.data.table_values import MISSING, TRUTH, Numbers, is_number, plain_numbers
+from edge_client.data.table_plan import Column, TablePlan, TableRows
+from edge_client.data.table_values import MISSING, TRUTH, Numbers, is_number, number_of, plain_numbers
 from edge_client.data.tables import Row, Table, header_of
-from edge_client.data.times import Seconds, Times
+from edge_client.data.times import Times
 from schemas.errors import ConfigError, nearest
 from schemas.values import SkippedFiles
 
@@ -28,66 +28,7 @@ BLOCK = 16_384
 """Rows that are converted at once."""
 NO_LABEL = "has no value: leave such rows out with missing=drop"
 
-Column = NDArray[Any]
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Fill:
-    """What becomes of missing numbers: "refuse", "drop" the row, take the "previous" row's, or a `number`."""
-
-    how: str = "refuse"
-    number: float = math.nan
-
-    @classmethod
-    def parsed(cls, text: str, *, source: str) -> "Fill":
-        """A word or a number; `ConfigError` for anything else."""
-        if text in ("refuse", "drop", "previous"):
-            return cls(text)
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise ConfigError(f"{source}: missing={text} is neither refuse, drop, previous nor a number")
-        return cls("number", number)
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """The columns to read: `numbers`, `texts`, and `labels`, which are numbers if all of a column's are.
-
-    `times` are one column, or one of days and one of hours. Columns of `sparse` may be empty: "" or NaN. A
-    row of another `group` continues no series. At most the share `broken` of the rows is left out as broken.
-    """
-
-    numbers: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
-    time_format: str | None = None
-    sparse: tuple[str, ...] = ()
-    group: str | None = None
-    fill: Fill = Fill()
-    broken: float = MAX_BROKEN
-
-
-@dataclass(frozen=True)
-class TableRows:
-    """The planned columns [N], numbers in float64 and texts as str, and the rows' times in seconds.
-
-    `broken_before` [N] counts the broken rows that were left out before each; `is_local` are times without an
-    offset.
-    """
-
-    columns: dict[str, Column]
-    broken_before: NDArray[np.int32]
-    times: Seconds | None = None
-    is_local: bool = False
-    skipped: SkippedFiles | None = None
-
-    def __len__(self) -> int:
-        return len(self.broken_before)
 
 
 def read_rows(table: Table, plan: TablePlan) -> TableRows:
@@ -133,7 +74,7 @@ class _Reader:
         self._values = {name: array("d") for name in self._numbers}
         self._parts: dict[str, list[Column]] = {name: [] for name in self._texts}
         self._words = {name: frozenset[str]() for name in self._numbers}
-        self._unlabelled = dict[str, str]()
+        self._unlabelled, self._text_labels = dict[str, str](), Counter[str]()
         self._last, self._group = dict[str, float](), ""
         self._times = Times(plan.time_format)
         self._broken_before: list[NDArray[np.int32]] = []
@@ -193,10 +134,20 @@ class _Reader:
         """A column's numbers; `_TextLabelError` for labels in words, of which truth values are some."""
         if plain_numbers(block.cells[name]) is None:
             words = block.words(name)
-            if name in self._labels and not all(is_number(word) and word not in TRUTH for word in words):
+            if name in self._labels and not self._is_measured(block, name, words):
                 raise _TextLabelError(name)
             self._words[name] |= words & (MISSING | TRUTH.keys())
         return block.numbers(name)
+
+    def _is_measured(self, block: Block, name: str, words: frozenset[str]) -> bool:
+        """Whether labels are numbers so far; among fractions a few texts are broken rows, and no classes."""
+        numbers = {word for word in words if is_number(word) and word not in TRUTH}
+        if len(numbers) == len(words):
+            return True
+        self._text_labels[name] += sum(text.strip().lower() not in numbers for text in block.cells[name])
+        has_fractions = any(number_of(word) % 1 > 0 for word in numbers)
+        is_few = self._text_labels[name] <= self._plan.broken * (self._count + len(block.rows))
+        return has_fractions and is_few and not words & TRUTH.keys()
 
     def _starts(self, texts: dict[str, Column], count: int) -> Mask:
         """Which rows [count] begin another series."""

@@ -3,7 +3,6 @@
 `table_options` lists the options.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +16,18 @@ from edge_client.data.late_labels import late_labels
 from edge_client.data.row_numbers import numbering, say_numbering
 from edge_client.data.said_once import say_once
 from edge_client.data.source_options import options_of
+from edge_client.data.table_labels import labels_of, rows_with_labels
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
-from edge_client.data.table_rows import Column, Mask, TablePlan, TableRows, read_rows
-from edge_client.data.table_values import is_number, is_truth
+from edge_client.data.table_plan import Column, TablePlan, TableRows
+from edge_client.data.table_precision import warn_if_coarse
+from edge_client.data.table_rows import Mask, read_rows
 from edge_client.data.tables import Table
 from edge_client.data.times import as_text, gaps_in, without_repeated_hours
-from edge_client.data.validation import checked_labels
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
-MAX_CLASSES_BELOW_ZERO = 10
-"""Most distinct whole numbers, some of them negative, that are taken for classes unless `kind` says it."""
-MAX_LOST = 0.01
-"""Share of a column's steps that may be lost in float32, in which networks compute, without a warning."""
+REMEDY = "write its differences into a column of their own"
 
 
 def read_csv(path: Path, text: str) -> LabelledData:
@@ -73,8 +70,8 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
         (label,), ident = choice.labels, choice.ident or ""
         rows.columns[label] = late_labels(late, rows.columns[ident].tolist(), ident=ident, label=label)
     breaks = _breaks(rows, choice)
-    ends = _labelled(_ends(len(rows), rows.columns, breaks, choice), rows.columns, choice)
-    labels, names = _labels(rows.columns, ends, choice)
+    ends = rows_with_labels(_ends(len(rows), rows.columns, breaks, choice), rows.columns, choice)
+    labels, names = labels_of(rows.columns, ends, choice)
     about, values = _inputs(rows, choice)
     if labels.ndim > 1:
         mean, std = _statistics(labels)
@@ -149,26 +146,6 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
     return gaps
 
 
-def _labelled(
-    ends: NDArray[np.int64], columns: Mapping[str, Column], choice: TableChoice
-) -> NDArray[np.int64]:
-    """The last rows of the examples that have all their labels."""
-    if not choice.sparse:
-        return ends
-    steps = range(choice.horizon + 1) if choice.change else range(1, choice.horizon + 1)
-    has = np.ones(len(ends), bool)
-    for name in choice.labels:
-        known = columns[name] != "" if columns[name].dtype.kind == "U" else ~np.isnan(columns[name])
-        for step in steps if choice.horizon else (0,):
-            has &= known[ends + step]
-    if not has.any():
-        raise ConfigError(
-            f"{choice.source}: none of {len(ends)} examples has a label yet: label some, or learn without "
-            'labels, for instance [model] task = "anomaly"'
-        )
-    return ends[has]
-
-
 def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: TableChoice) -> NDArray[np.int64]:
     """The last row of each example."""
     if not choice.window:
@@ -183,10 +160,11 @@ def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: Table
         numbers=numbers,
     )
     if not len(ends):
-        needed = choice.window + choice.horizon
+        edges = np.concatenate([[-1], np.flatnonzero(breaks), [count - 1]])
+        needed, longest = choice.window + choice.horizon, np.diff(edges).max()
         raise ConfigError(
             f"{choice.source}: window={choice.window} and horizon={choice.horizon} need a series of {needed} "
-            f"rows, and the file has {count}"
+            f"rows, and the file has {count} in series of at most {longest}"
         )
     return ends
 
@@ -208,95 +186,16 @@ def _inputs(rows: TableRows, choice: TableChoice) -> tuple[Preprocessing, NDArra
     for name in choice.inputs:
         # One after the other, as both kinds of all columns take half as much memory again.
         column = rows.columns.pop(name)
-        _warn_if_coarse(column, name, "write its differences into a column of their own", choice)
+        warn_if_coarse(column, f"{choice.source}: column '{name}'", REMEDY)
         values.append(column.astype(np.float32))
         own_mean, own_std = _statistics(column[:, None])
         mean, std = mean + own_mean, std + own_std
     return Preprocessing(scale=1.0, mean=mean, std=std), np.stack(values, axis=1)
 
 
-def _warn_if_coarse(column: NDArray[np.float64], name: str, remedy: str, choice: TableChoice) -> None:
-    """Warn of a column whose steps are lost in float32."""
-    steps = np.diff(column) != 0
-    lost = np.count_nonzero(steps & (np.diff(column.astype(np.float32)) == 0))
-    if lost > MAX_LOST * np.count_nonzero(steps):
-        largest = np.abs(column).max()
-        say_once(
-            f"{choice.source}: networks (float32) tell values of '{name}' such as {largest:.15g} apart in "
-            f"steps of {np.spacing(np.float32(largest)):.3g}, and {lost} smaller ones are lost: {remedy}, or "
-            "leave it out",
-            logging.WARNING,
-        )
-
-
 def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each column."""
     mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
     # A constant column says nothing, and stays near 0.
-    deviation[deviation < 1e-12] = 1.0
+    deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = 1.0
     return tuple(mean.tolist()), tuple(deviation.tolist())
-
-
-def _labels(
-    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
-) -> tuple[Column, tuple[str, ...]]:
-    """Labels and their names: none are zeros."""
-    if not choice.labels:
-        return np.zeros(len(ends), np.int64), ()
-    if choice.horizon:
-        return _forecast(columns, ends, choice)
-    if len(choice.labels) > 1:
-        return np.stack(
-            [_measured(columns, ends, name, choice) for name in choice.labels], axis=1
-        ), choice.labels
-    own = columns[choice.labels[0]][ends]
-    is_whole = own.dtype.kind != "U" and bool((own == np.floor(own)).all())
-    if choice.kind == "numbers" or not (is_whole or own.dtype.kind == "U"):
-        if choice.kind == "classes":
-            raise ConfigError(
-                f"{choice.source}: column '{choice.labels[0]}' has fractions, which are no classes"
-            )
-        return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
-    if is_whole and own.min() >= 0:
-        return checked_labels(own, f"{choice.source}: column '{choice.labels[0]}'", images=len(own)), ()
-    classes, numbers = np.unique(own, return_inverse=True)
-    if not is_whole:
-        return numbers, tuple(classes.tolist())
-    if choice.kind is None and len(classes) > MAX_CLASSES_BELOW_ZERO:
-        return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
-    return numbers, tuple(f"{number:.0f}" for number in classes)
-
-
-def _forecast(
-    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
-) -> tuple[Column, tuple[str, ...]]:
-    """The labels of the steps behind each window, or by how much they change, and their names."""
-    steps = [(step, name) for step in range(1, choice.horizon + 1) for name in choice.labels]
-    if choice.change:
-        for name in choice.labels:
-            _check_numbers(columns, name, choice)
-        changes = [columns[name][ends + step] - columns[name][ends] for step, name in steps]
-        return np.stack(changes, axis=1).astype(np.float32), tuple(
-            f"{name}+{step} change" for step, name in steps
-        )
-    ahead = [_measured(columns, ends + step, name, choice) for step, name in steps]
-    return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step, name in steps)
-
-
-def _measured(
-    columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
-) -> NDArray[np.float32]:
-    """A column's numbers in these rows as labels."""
-    _check_numbers(columns, name, choice)
-    column = columns[name]
-    remedy = "learn its changes with change=yes" if choice.horizon else "learn its differences"
-    _warn_if_coarse(column[np.isfinite(column)], name, remedy, choice)
-    numbers: NDArray[np.float32] = column[at].astype(np.float32)
-    return numbers
-
-
-def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice) -> None:
-    if columns[name].dtype.kind == "U":
-        words = set(columns[name].tolist()) - {""}
-        first = min(word for word in words if not is_number(word) or is_truth(word))
-        raise ConfigError(f"{choice.source}: column '{name}' has {first!r}, no number to learn")

@@ -21,9 +21,8 @@ def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
 
 def _classes(data: LabelledData) -> LabelledData:
     """Labels that are class numbers int64 [N]; few whole numbers [N, 1] are classes in their order."""
-    if data.labels.ndim != 1 and _are_few(data.labels):
-        values, places = np.unique(data.labels[:, 0], return_inverse=True)
-        names = tuple(f"{value:.0f}" for value in values)
+    if data.labels.shape[1:] == (1,) and (found := classes_by_value(data.labels[:, 0])):
+        places, names = found
         about = data.preprocessing.model_copy(
             update={"class_names": names, "target_mean": (), "target_std": ()}
         )
@@ -37,11 +36,12 @@ def _classes(data: LabelledData) -> LabelledData:
     return data
 
 
-def _are_few(labels: Labels) -> bool:
-    """Whether labels [N, L] are single whole numbers of which there are few."""
-    if labels.shape[1] > 1 or (labels != np.floor(labels)).any():
-        return False
-    return len(np.unique(labels)) <= MAX_WHOLE
+def classes_by_value(numbers: Labels, *, most: int = MAX_WHOLE) -> tuple[Labels, tuple[str, ...]] | None:
+    """Class numbers [N] and names of whole numbers [N] such as -1 and 1; None if they are others, or many."""
+    values, places = np.unique(numbers, return_inverse=True)
+    if len(values) > most or (values != np.floor(values)).any():
+        return None
+    return places, tuple(f"{value:.0f}" for value in values)
 
 
 def _flags(data: LabelledData) -> LabelledData:

@@ -106,3 +106,11 @@ def test_an_archives_minus_one_and_one_are_classes_where_classes_are_learnt(tmp_
 def test_numbers_without_names_find_their_class_among_negative_ones(tmp_path: Path) -> None:
     data = read_table("csv", tmp_path, ("x", "y"), [(0.5, 0), (1.5, 1), (2.5, 0)], "label=y")
     assert in_task(data, "classification", ("-1", "0", "1")).labels.tolist() == [1, 2, 1]
+
+
+def test_a_text_among_measured_labels_is_a_broken_row(tmp_path: Path) -> None:
+    rows = [(number + 0.5, f"{number}.25") for number in range(20)] + [(20.5, "ERR")]
+    data = read_table("csv", tmp_path, ("x", "y"), rows, "label=y")
+    assert data.class_names == ("y",)
+    assert data.labels[:, 0].tolist() == [number + 0.25 for number in range(20)]
+    assert data.skipped is not None

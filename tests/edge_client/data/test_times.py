@@ -159,6 +159,13 @@ def test_a_gap_is_three_usual_steps_of_its_own_series_or_what_is_stated(tmp_path
     assert len(series("csv", tmp_path, [*times], "window=2&group=room&gap=5min", rooms)) == 6
 
 
+def test_series_that_are_shorter_than_a_window_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="need a series of 21 rows, and the file has 30 in series of at most 20"
+    ):
+        series("csv", tmp_path, [*GAPS], "window=21")
+
+
 def test_rows_of_one_second_are_no_gaps(tmp_path: Path) -> None:
     times = ["10:00:00", "10:00:00", "10:00:01", "10:00:01", "10:00:02", "10:00:05", "10:00:06"]
     assert len(series("csv", tmp_path, [*times], "window=2")) == 6
