@@ -12,7 +12,7 @@ MAX_HEAD = 20
 THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
-_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"\s*[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?\s*")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _SEPARATOR_LINE = re.compile(r"sep=(.)\s*")
 """How files for Excel state what is between values."""

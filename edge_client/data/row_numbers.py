@@ -4,7 +4,6 @@ A column is one by its name alone where a program gave it that name in place of 
 where it may be measured, too (`index` of ultraviolet light).
 """
 
-import logging
 import re
 from collections.abc import Collection, Mapping
 
@@ -19,19 +18,10 @@ NAMELESS = re.compile(
 )
 """What pandas calls columns without a name, and `header_of` does."""
 USUAL = frozenset(
-    {
-        "index",
-        "level_0",
-        "rownames",
-        "row_names",
-        "row.names",
-        "rowname",
-        "rowid",
-        "row_id",
-        "row",
-        "row_number",
-    }
-    | {"id", "_id", "no", "no.", "nr", "nr.", "#", "obs", "record", "entry_id"}
+    (
+        *("index", "level_0", "rownames", "rowname", "row_names", "row.names", "rowid", "row_id", "row"),
+        *("row_number", "id", "_id", "no", "no.", "nr", "nr.", "#", "obs", "record", "entry_id"),
+    )
 )
 """Usual names of row numbers, in small letters."""
 
@@ -68,7 +58,6 @@ def say_numbering(table: Table, left_out: Collection[str], kept: Collection[str]
     for name in sorted(kept):
         if name.lower() in USUAL:
             say_once(
-                f"{table.path}: column '{name}' is an input, although row numbers are often called so: "
-                f"ignore={name} leaves it out",
-                logging.WARNING,
+                f"{table.path}: column '{name}' is an input: it does not number the rows, although it may be "
+                f"called so; ignore={name} leaves it out"
             )

@@ -13,7 +13,7 @@ MISSING = frozenset(
 """What stands for a missing number, in small letters; a text is missing only where its cell is empty."""
 TRUTH = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0, "yes": 1.0, "no": 0.0}
 """Truth values of inputs, in small letters; labels keep these words as names of classes."""
-WITH_COMMA = re.compile(r"[+-]?(\d+,)+\d+(\.\d+)?")
+WITH_COMMA = re.compile(r"[+-]?[\d.]*,[\d.,]*\d")
 """A number with a decimal comma, or with commas between thousands."""
 
 Numbers = NDArray[np.float64]
@@ -58,5 +58,5 @@ def is_truth(text: str) -> bool:
 def remedy_of(text: str, column: str) -> str:
     """What to do about a text that is no number."""
     if WITH_COMMA.fullmatch(text.strip()):
-        return "state decimal=, if the comma is a decimal one, and write no commas between thousands"
+        return "state decimal=, if the comma is a decimal one, and put nothing between thousands"
     return f"leave the column out with ignore={column}"

@@ -77,6 +77,11 @@ def test_what_the_beginning_does_not_tell_is_stated(path: Path) -> None:
             "column 'x' is '1,234', no number: state decimal=, if the comma is a decimal one",
         ),
         ("x;y\n1,5;2\n2,5;1.234\n", "decimal=,", r"line 3: 1.234 may be a thousand"),
+        (
+            "x;y\n1.234,5;2\n" + "2,5;3\n" * 20,
+            "",
+            r"line 2: column 'x' is '1.234,5', no number: state decimal=",
+        ),
         # Whole numbers alone do not tell what decimals look like.
         (
             "x,y\n" + "1,2\n" * 200 + '"1,5",2\n',
