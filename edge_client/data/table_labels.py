@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.classes import shortened
+from edge_client.data.said_once import say_once
 from edge_client.data.table_options import TableChoice
 from edge_client.data.table_plan import Column
 from edge_client.data.table_precision import warn_if_coarse
@@ -55,6 +57,7 @@ def labels_of(
             return checked_labels(own, where, images=len(own)), ()
         found = classes_by_value(own, most=MOST_CLASSES if choice.kind else MAX_WHOLE)
         if found is not None:
+            say_once(f"{where} has the classes {shortened(found[1])}: kind=numbers takes them for numbers")
             return found
         if choice.kind == "classes":
             raise ConfigError(f"{where} has fractions, which are no classes")

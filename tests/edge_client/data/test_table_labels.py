@@ -1,5 +1,6 @@
 """What labels are is judged by their whole column; a class may be called as a missing number."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -75,10 +76,12 @@ def test_numbers_with_a_word_for_a_missing_one_stay_numbers(kind: str, tmp_path:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_whole_numbers_below_zero_are_classes_and_numbers_where_these_are_learnt(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [(number + 0.5, (-1, 1, 1, -1)[number]) for number in range(4)]
-    data = read_table(kind, tmp_path, ("x", "y"), rows, "label=y")
+    with caplog.at_level(logging.INFO):
+        data = read_table(kind, tmp_path, ("x", "y"), rows, "label=y")
+    assert "column 'y' has the classes '-1', '1': kind=numbers takes them for numbers" in caplog.text
     assert data.class_names == ("-1", "1")
     assert data.labels.tolist() == [0, 1, 1, 0]
     assert in_task(data, "regression", ()).labels.tolist() == [[-1], [1], [1], [-1]]
