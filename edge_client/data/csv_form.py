@@ -67,7 +67,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _header(rows: Cells) -> tuple[int, int] | None:
-    """The place of the row that names the columns, and how many most rows have; None if no row fits them.
+    """The place of the row that names the columns, and how many it names; None if no row fits most rows.
 
     The first row does, or has no name for the rows' names; otherwise it is the first one without numbers.
     """
@@ -84,7 +84,7 @@ def _header(rows: Cells) -> tuple[int, int] | None:
     )
     place = 0 if fits else next(named, None)
     if place is None:
-        return (0, width) if len(rows[0]) == width - 1 else None
+        return (0, width - 1) if len(rows[0]) == width - 1 else None
     return place, width
 
 

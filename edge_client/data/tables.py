@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -49,13 +49,25 @@ def header_of(table: Table) -> tuple[str, ...]:
     if 2 * len(longer) > len(following):
         if not any(values[-1].strip() for values in longer):
             named.append("")
-        elif len({values[0] for values in longer}) == len(longer):
+        elif _are_row_names([values[0] for values in longer], len(named)):
             named.insert(0, "")
+        else:
+            raise ConfigError(
+                f"{table.place(head[0])}: rows have one value more than there are names: name all columns, "
+                "or state delimiter= if commas are decimal ones"
+            )
     named = [name or (f"(column {place})" if place > 1 else ROW) for place, name in enumerate(named, 1)]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{table.place(head[0])}: two columns are called '{twice}': rename one")
     return tuple(named)
+
+
+def _are_row_names(values: Sequence[str], columns: int) -> bool:
+    """Whether these values name rows; before a single column numbers must count, as 1,5 may be a number."""
+    if columns == 1 and all(value.strip().lstrip("+-").isdecimal() for value in values):
+        return len(values) > 1 and all(int(b) - int(a) == 1 for a, b in pairwise(values))
+    return len(set(values)) == len(values)
 
 
 def first_row(table: Table) -> tuple[int, dict[str, str]]:

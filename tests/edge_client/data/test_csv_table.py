@@ -55,11 +55,20 @@ def test_the_same_table_is_read_in_every_form(form: str, path: Path) -> None:
     assert data.class_names == ("busy", "free")
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_two_columns_with_decimal_commas_are_not_three(delimiter: str, path: Path) -> None:
+    path.write_text("x;y\n310,6345;a\n149,4571;b\n".replace(";", delimiter))
+    data = load_source(f"csv:{path}?label=y")
+    assert data.images[:, 0].tolist() == pytest.approx([310.6345, 149.4571])
+
+
 def test_what_the_beginning_does_not_tell_is_stated(path: Path) -> None:
     path.write_bytes("Temperatur °C:y\n1,500:a\n2,250:b\n".encode("cp1252"))
     data = load_source(f"csv:{path}?label=y&delimiter=:&decimal=,&encoding=cp1252")
     assert data.columns == ("Temperatur °C",)
     assert data.images.tolist() == [[1.5], [2.25]]
+    path.write_text("x\n1,5\n3,25\n2,5\n")
+    assert load_source(f"csv:{path}?delimiter=;").images.tolist() == [[1.5], [3.25], [2.5]]
     path.write_text("x\ty\n1\ta\n")
     assert load_source(f"csv:{path}?label=y&delimiter=tab").images.tolist() == [[1]]
 
@@ -81,6 +90,11 @@ def test_what_the_beginning_does_not_tell_is_stated(path: Path) -> None:
             "x;y\n1.234,5;2\n" + "2,5;3\n" * 20,
             "",
             r"line 2: column 'x' is '1.234,5', no number: state decimal=",
+        ),
+        (
+            "x\n1,5\n3,25\n2,5\n",
+            "",
+            "rows have one value more than there are names: name all columns, or state delim",
         ),
         # Whole numbers alone do not tell what decimals look like.
         (
@@ -212,3 +226,16 @@ GRAFANA = '"Time","room","light"\n"2026-11-01 10:00:00","21.5","300"\n"2026-11-0
 def test_exports_are_read(text: str, options: str, rows: list[list[float]], path: Path) -> None:
     path.write_text(text)
     np.testing.assert_array_equal(load_source(f"csv:{path}?{options}").images, np.array(rows, np.float32))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_of_a_file_that_is_cut_anywhere_only_whole_rows_are_learnt(encoding: str, path: Path) -> None:
+    whole = written(";", ",").encode(encoding)
+    # From the end of the first row on.
+    begin = len("\n".join([*written(";", ",").split("\n")[:2], ""]).encode(encoding))
+    for end in range(begin, len(whole) + 1):
+        path.write_bytes(whole[:end])
+        data = load_source(f"csv:{path}?label=state")
+        expected = ROWS[: len(data)]
+        assert data.images.tolist() == np.array([row[:2] for row in expected], np.float32).tolist()
+        assert [data.class_names[label] for label in data.labels] == [row[2] for row in expected]
