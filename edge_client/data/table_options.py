@@ -14,7 +14,6 @@
 | `unlabelled` | `drop` leaves out examples whose label is missing; else `missing` says what happens |
 | `id`, `labels` | labels are in this other CSV file, next to the id of their example |
 | `sequence` | a column of consecutive numbers: a gap begins another series |
-| `table` | the table of an SQLite file, if it has several |
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ OPTIONS = (
     *("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing"),
     *("unlabelled", "id", "labels", "sequence"),
 )
-SQLITE_OPTIONS = (*OPTIONS, "table")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
-"""The sources `csv:PATH?...` and `sqlite:PATH?...`: rows of a table, or windows of rows, as examples.
+"""Rows of a table, or windows of rows, as examples; `table_readers` lists the kinds of tables.
 
 `table_options` lists the options.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,44 +12,14 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
-from edge_client.data.source_options import options_of
-from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
-from edge_client.data.tables import (
-    CsvTable,
-    Table,
-    TablePlan,
-    first_row,
-    is_number,
-    read_columns,
-)
+from edge_client.data.table_options import TableChoice, choose
+from edge_client.data.tables import Table, TablePlan, first_row, is_number, read_columns
 from edge_client.data.validation import checked_labels
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
 Column = NDArray[Any]
-
-
-def read_csv(path: Path, text: str) -> LabelledData:
-    """The examples of a CSV file with these options."""
-    return read_table(CsvTable(path), options_of(text, OPTIONS, source=f"csv:{path}"), source=f"csv:{path}")
-
-
-def read_parquet(path: Path, text: str) -> LabelledData:
-    """The examples of a Parquet file with these options."""
-    from edge_client.data.parquet_table import ParquetTable
-
-    source = f"parquet:{path}"
-    return read_table(ParquetTable(path), options_of(text, OPTIONS, source=source), source=source)
-
-
-def read_sqlite(path: Path, text: str) -> LabelledData:
-    """The examples of a table of an SQLite file with these options."""
-    # Imported here: sqlite3 takes 1 MB.
-    from edge_client.data.sqlite_table import SqliteTable
-
-    options = options_of(text, SQLITE_OPTIONS, source=f"sqlite:{path}")
-    return read_table(SqliteTable(path, options.get("table", "")), options, source=f"sqlite:{path}")
 
 
 def read_table(table: Table, options: Mapping[str, str], *, source: str) -> LabelledData:

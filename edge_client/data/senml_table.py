@@ -1,0 +1,106 @@
+"""SenML in JSON or CBOR (RFC 8428) as a table with a column for each name; CBOR needs cbor2 (the extra `cbor`)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from edge_client.data.long_table import TIME, numbered_rows, seconds_of, wide_rows
+from edge_client.data.tables import Row, Table
+from edge_client.data.value_files import read_values
+from schemas.errors import ConfigError
+
+MIN_TIME = 2**28
+"""Seconds from which a time is one since 1970; a smaller one is relative to a now that a file lacks."""
+LABELS: Mapping[Any, str] = {
+    **{-2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs"},
+    **{0: "n", 1: "u", 2: "v", 3: "vs", 4: "vb", 5: "s", 6: "t", 8: "vd"},
+}
+"""The labels of CBOR (table 4)."""
+
+
+def open_senml(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
+    """The table of a file, and its options; by default rows that lack a value are left out."""
+    return SenmlTable(path, seconds_of(options, path)), {"time": TIME, "missing": "drop", **options}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A resolved record: a name's value at a time in seconds, in a unit; the sum over time has a name of its own."""
+
+    name: str
+    time: float
+    value: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class SenmlTable:
+    """Packs of records, one after the other: a row for each moment, or for `every` so many seconds."""
+
+    path: Path
+    every: float = 0
+
+    @contextmanager
+    def opened(self) -> Iterator[Iterator[Row]]:
+        """The header, then the rows; `ConfigError` for what is no SenML, or mixes units or kinds of time."""
+        records = sorted(_records(self.path), key=attrgetter("time"))
+        if records and records[0].time < MIN_TIME <= records[-1].time:
+            raise ConfigError(
+                f"{self.path}: '{records[0].name}' has a time relative to now, others have one since 1970: "
+                "record them with a base time (bt)"
+            )
+        names = list(_checked_units(self.path, records))
+        readings = ((record.time, record.name, record.value) for record in records)
+        yield numbered_rows(names, wide_rows(readings, names, every=self.every))
+
+    def place(self, number: int) -> str:
+        """Where a row is, for messages."""
+        return f"{self.path} row {number}"
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The units of the names."""
+        units = _checked_units(self.path, _records(self.path))
+        return {name: unit for name, unit in units.items() if unit}
+
+
+def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
+    """The unit of each name, "" if none is stated; `ConfigError` for a name with two."""
+    units = dict[str, str]()
+    for record in records:
+        before = units.get(record.name) or record.unit
+        if record.unit not in ("", before):
+            raise ConfigError(f"{path}: '{record.name}' is in {before} and in {record.unit}: convert one")
+        units[record.name] = before
+    return units
+
+
+def _records(path: Path) -> list[Record]:
+    return [record for pack in read_values(path) for record in _resolved(path, pack)]
+
+
+def _resolved(path: Path, pack: Any) -> Iterator[Record]:
+    """The records of a pack with its base values added, which hold until they change (section 4.6)."""
+    if not isinstance(pack, list) or not all(isinstance(record, dict) for record in pack):
+        raise ConfigError(f"{path} is no SenML: expected lists of records")
+    base = dict[str, Any]()
+    for stated in pack:
+        record = {LABELS.get(key, key): value for key, value in stated.items()}
+        base |= {key: value for key, value in record.items() if key in ("bn", "bt", "bu", "bv", "bs")}
+        try:
+            name = str(base.get("bn", "")) + str(record.get("n", ""))
+            time = float(base.get("bt", 0)) + float(record.get("t", 0))
+            unit = str(record.get("u", base.get("bu", "")))
+            if "v" in record:
+                yield Record(name, time, str(base.get("bv", 0) + record["v"]), unit)
+            if "s" in record:
+                yield Record(f"{name} sum", time, str(base.get("bs", 0) + record["s"]), f"{unit} s".strip())
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{path}: record {stated!r:.100} is no SenML: {error}") from error
+        if "vb" in record:
+            yield Record(name, time, str(int(record["vb"])), unit)
+        if "vs" in record:
+            yield Record(name, time, str(record["vs"]), unit)
