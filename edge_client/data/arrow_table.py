@@ -1,4 +1,4 @@
-"""Tables in Arrow and Feather files, read as `tables` reads CSV files; needs pyarrow (the extra `parquet`)."""
+"""Tables in Arrow and Feather files, read as those in Parquet; needs pyarrow (the extra `parquet`)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ def open_arrow(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
 
 @dataclass(frozen=True)
 class ArrowTable:
-    """An Arrow file (Feather), or a stream in a file, whose columns are numbers, truth values, times or texts."""
+    """An Arrow file (Feather), or a stream in a file; with `even` all lists must have one length."""
 
     path: Path
     even: bool = True

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import dropwhile
 from pathlib import Path
 
 from edge_client.data.long_table import TIME, Reading, numbered_rows, seconds_of, wide_rows
@@ -28,7 +29,11 @@ MAX_NAMED = 20
 """Entities that a message names, those that change most first."""
 
 ENTITIES = "SELECT entity_id, metadata_id FROM states_meta"
-BUSIEST = "SELECT entity_id FROM states_meta JOIN states USING (metadata_id) GROUP BY 1 ORDER BY count(*) DESC"
+BUSIEST = (
+    (
+    "SELECT m.entity_id FROM states_meta m JOIN states USING (metadata_id) GROUP BY 1 ORDER BY count(*) DESC"
+)
+)
 CHANGES = """SELECT last_updated_ts, state FROM states WHERE metadata_id = ? AND last_updated_ts IS NOT NULL
 ORDER BY last_updated_ts, state_id"""
 ATTRIBUTES = """SELECT shared_attrs FROM states JOIN state_attributes USING (attributes_id)
@@ -50,7 +55,7 @@ def open_home_assistant(path: Path, options: Mapping[str, str]) -> tuple[Table, 
 
 @dataclass(frozen=True)
 class HomeAssistantTable:
-    """The states of some entities: a row for each moment at which one changed, or for `every` so many seconds.
+    """The states of entities: a row for each moment at which one changed, or for `every` so many seconds.
 
     An entity has no value while it is unavailable or unknown, and none has while nothing was recorded.
     """
@@ -70,7 +75,9 @@ class HomeAssistantTable:
                 key=lambda reading: reading[0],
             )
             names = list(numbers)
-            yield numbered_rows(names, wide_rows(readings, names, every=self.every))
+            rows = wide_rows(readings, names, every=self.every)
+            # Each entity has its first state at another moment.
+            yield numbered_rows(names, dropwhile(lambda row: "" in row, rows))
 
     def place(self, number: int) -> str:
         """Where a row is, for messages."""
@@ -99,7 +106,9 @@ class HomeAssistantTable:
         numbers = dict(database.execute(ENTITIES).fetchall())
         if not self.entities:
             busiest = ", ".join(name for (name,) in database.execute(BUSIEST).fetchmany(MAX_NAMED))
-            raise ConfigError(f"{self.path}: state entities=..., of which those that change most are {busiest}")
+            raise ConfigError(
+                f"{self.path}: state entities=..., of which those that change most are {busiest}"
+            )
         wanted = dict.fromkeys([*self.entities, *self.labels])
         unknown = next((name for name in wanted if name not in numbers), None)
         if unknown is not None:

@@ -52,7 +52,8 @@ def open_influx(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[
 class InfluxTable:
     """A file of tables: a row for each moment of a series, or for `every` so many seconds.
 
-    A value has the name that the columns `name` give; the columns `group`, by default all tags, tell series apart.
+    A value has the name that the columns `name` give. The columns `group`, by default all tags, tell series
+    apart.
     """
 
     path: Path
@@ -85,7 +86,9 @@ class InfluxTable:
     def _points(self) -> list[Point]:
         points = list(_points(self.path))
         for name in (*self.name, *(self.group or ())):
-            lacking = next((p for p in points if name not in p.columns and (p.is_long or name != FIELD)), None)
+            lacking = next(
+                (p for p in points if name not in p.columns and (p.is_long or name != FIELD)), None
+            )
             if lacking is not None:
                 raise ConfigError(
                     f"{self.path} has a table without a column '{name}'{nearest(name, lacking.columns)}: "
@@ -129,7 +132,9 @@ def _points(path: Path) -> Iterator[Point]:
             header = row
         elif row:
             if len(row) != len(header):
-                raise ConfigError(f"{path} line {number}: {len(row)} values for {len(header)} columns: repair the line")
+                raise ConfigError(
+                    f"{path} line {number}: {len(row)} values for {len(header)} columns: repair the line"
+                )
             yield _point(path, dict(zip(header, row, strict=True)), header, notes)
 
 
@@ -165,7 +170,6 @@ def _seconds(path: Path, point: Point) -> float:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{path}: '{text}' in the column '{TIME}' is no time, such as 2026-11-28T12:00:00Z: leave the column "
-            "in the query's answer"
+            f"{path}: '{text}' in the column '{TIME}' is no time, such as 2026-11-28T12:00:00Z"
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -1,20 +1,24 @@
 """Tables in JSON lines, an object for each row, read as `tables` reads CSV files."""
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from edge_client.data.series_rows import text_rows, with_windows
+from edge_client.data.said_once import say_once
+from edge_client.data.series_rows import Values, text_rows, with_windows
 from edge_client.data.tables import Row, Table
 from schemas.errors import ConfigError
 
 MAX_LOOK = 1000
 """Objects at the beginning of a file whose keys are the columns."""
-FORM = "expected an object on each line, as pandas.DataFrame.to_json(orient='records', lines=True) writes them"
+FORM = (
+    "expected an object on each line, as pandas.DataFrame.to_json(orient='records', lines=True) writes them"
+)
 
 
 def open_jsonl(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
@@ -35,14 +39,13 @@ class JsonlTable:
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
-        """The header, then the rows with the numbers of their lines; a key that is missing is a missing value."""
+        """The header, then the rows with the numbers of their lines; what an object lacks is missing."""
         try:
             with self.path.open(encoding="utf-8-sig") as file:
                 first = islice(_objects(self, file), MAX_LOOK)
                 names = list(dict.fromkeys(name for _, row in first for name in row))
                 file.seek(0)
-                rows = ((number, [row.get(name) for name in names]) for number, row in _objects(self, file))
-                yield text_rows(self, names, rows, even=self.even)
+                yield text_rows(self, names, _rows(self, file, names), even=self.even)
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -72,6 +75,16 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
         if not isinstance(value, dict):
             raise ConfigError(f"{table.place(number)} is no object: {FORM}")
         yield number, flat(value)
+
+
+def _rows(table: JsonlTable, lines: Iterator[str], names: Sequence[str]) -> Iterator[Values]:
+    known = set(names)
+    for number, row in _objects(table, lines):
+        if not row.keys() <= known:
+            late = next(name for name in row if name not in known)
+            say_once(f"{table.path}: '{late}', first in line {number}, is left out", logging.WARNING)
+            known.add(late)
+        yield number, [row.get(name) for name in names]
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

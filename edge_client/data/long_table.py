@@ -14,7 +14,7 @@ from schemas.errors import ConfigError
 
 TIME = "time"
 Reading = tuple[float, str, str]
-"""The time in seconds since 1970, the name, and the value, which is "" where the name has none from now on."""
+"""The time in seconds since 1970, the name, and the value, "" where the name has none from now on."""
 Moment = tuple[float, Sequence[str]]
 """The time and the values of all names."""
 

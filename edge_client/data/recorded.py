@@ -21,7 +21,9 @@ def open_recorded(path: Path, options: Mapping[str, str]) -> tuple[Table, Mappin
             f"{path}: a reservoir keeps single rows, of which no window={options['window']} can be made: "
             "record with --keep newest"
         )
-    ignored = ",".join(filter(None, (options.get("ignore"), "at,rank", "" if "label" in options else "label")))
+    ignored = ",".join(
+        filter(None, (options.get("ignore"), "at,rank", "" if "label" in options else "label"))
+    )
     usual = {"group": "series", "sequence": "seq", "id": "id", "unlabelled": "drop"}
     return SqliteTable(path, TABLE), {**usual, **options, "ignore": ignored}
 

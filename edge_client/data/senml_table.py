@@ -1,4 +1,4 @@
-"""SenML in JSON or CBOR (RFC 8428) as a table with a column for each name; CBOR needs cbor2 (the extra `cbor`)."""
+"""SenML (RFC 8428) in JSON, or in CBOR with cbor2 (the extra `cbor`): a table with a column for each name."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +14,8 @@ from schemas.errors import ConfigError
 
 MIN_TIME = 2**28
 """Seconds from which a time is one since 1970; a smaller one is relative to a now that a file lacks."""
-LABELS: Mapping[Any, str] = {
-    **{-2: "bn", -3: "bt", -4: "bu", -5: "bv", -6: "bs"},
-    **{0: "n", 1: "u", 2: "v", 3: "vs", 4: "vb", 5: "s", 6: "t", 8: "vd"},
-}
+NAMES = ("bs", "bv", "bu", "bt", "bn", "bver", "n", "u", "v", "vs", "vb", "s", "t", "ut", "vd")
+LABELS: Mapping[Any, str] = dict(enumerate(NAMES, -6))
 """The labels of CBOR (table 4)."""
 
 
@@ -28,7 +26,7 @@ def open_senml(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
 
 @dataclass(frozen=True)
 class Record:
-    """A resolved record: a name's value at a time in seconds, in a unit; the sum over time has a name of its own."""
+    """A name's value at a time in seconds, with base values added; a sum over time has a name of its own."""
 
     name: str
     time: float

@@ -16,7 +16,7 @@ Values = tuple[int, Sequence[Any]]
 
 
 def text_rows(table: Table, names: Sequence[str], values: Iterable[Values], *, even: bool) -> Iterator[Row]:
-    """The header and the rows as texts; where the first row has lists of numbers, a row for each place in them.
+    """The header and the rows as texts; if the first row has lists of numbers, a row for each place in them.
 
     The longest lists of the first row are its series; any other list stays a text, which is no number. Series
     of a row must have one length, and with `even` those of all rows; raises `ConfigError` otherwise.

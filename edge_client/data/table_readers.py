@@ -1,18 +1,18 @@
 """The sources that are tables, by name; all take the options of `table_options`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_client.data.arrow_table import open_arrow
+from edge_client.data.class_folders import parts_of
 from edge_client.data.dataset import LabelledData
 from edge_client.data.edge_impulse import open_edge_impulse
-from edge_client.data.file_kinds import check_kind
 from edge_client.data.influx_table import open_influx
 from edge_client.data.jsonl_table import open_jsonl
 from edge_client.data.mat_files import open_mat
 from edge_client.data.parquet_table import open_parquet
-from edge_client.data.recording_table import official_part
+from edge_client.data.recording_table import RecordingTable
 from edge_client.data.senml_table import open_senml
 from edge_client.data.source_options import options_of
 from edge_client.data.table_options import OPTIONS
@@ -26,12 +26,11 @@ Options = Mapping[str, str]
 class TableKind:
     """A kind of table: `open_table` takes path and stated options, and returns a table with all its options.
 
-    `options` are those that only this kind has; a folder of recordings may have `parts` for training and test.
+    `options` are those that only this kind has.
     """
 
     open_table: Callable[[Path, Options], tuple[Table, Options]]
     options: tuple[str, ...] = ()
-    parts: bool = False
 
 
 def read_source(kind: str, path: Path, text: str, *, split: str = "test") -> tuple[LabelledData, bool]:
@@ -41,10 +40,10 @@ def read_source(kind: str, path: Path, text: str, *, split: str = "test") -> tup
     """
     source, of_kind = f"{kind}:{path}", TABLES[kind]
     options = options_of(text, (*OPTIONS, *of_kind.options), source=source)
-    check_kind(kind, path)
-    part = official_part(path, split) if of_kind.parts else None
-    table, settled = of_kind.open_table(part or path, options)
-    return read_table(table, settled, source=source), part is not None
+    parts = parts_of(path, split)
+    table, settled = of_kind.open_table(parts.chosen, options)
+    data = read_table(table, settled, source=source)
+    return replace(data, skipped=table.skipped) if isinstance(table, RecordingTable) else data, parts.official
 
 
 def _open_csv(path: Path, options: Options) -> tuple[Table, Options]:
@@ -81,6 +80,6 @@ TABLES: Mapping[str, TableKind] = {
     "homeassistant": TableKind(_open_home_assistant, ("entities", "every")),
     "influxdb": TableKind(open_influx, ("name", "every")),
     "senml": TableKind(open_senml, ("every",)),
-    "edgeimpulse": TableKind(open_edge_impulse, parts=True),
-    "mat": TableKind(open_mat, ("name",), parts=True),
+    "edgeimpulse": TableKind(open_edge_impulse),
+    "mat": TableKind(open_mat),
 }

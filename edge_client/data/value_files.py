@@ -13,7 +13,7 @@ _SOLID = re.compile(r"\S")
 
 
 def read_values(path: Path) -> list[Any]:
-    """The values of a file; a last one that is half written waits for the next look, unless it is the only one.
+    """The values of a file; one that is half written behind others waits for the next look.
 
     What begins with a bracket or a brace is JSON. Raises `ConfigError` for a file that is neither.
     """

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -13,9 +14,10 @@ from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
+from edge_client.data.file_kinds import check_kind
+from edge_client.data.image_folders import ENDINGS, has_parts, pictures_below, pictures_of_classes
 from edge_client.data.shapes import fit
-from edge_client.data.table_readers import TABLES
+from edge_client.data.table_readers import TABLES, read_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image
@@ -46,7 +48,9 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         )
     if kind in READERS:
         place, _, options = argument.partition("?")
-        data = READERS[kind](Path(place).expanduser(), options)
+        source = Path(place).expanduser()
+        check_kind(kind, source)
+        data, _ = READERS[kind](source, options)
         return _labelled(given, data, model, known=kind == "wav" or "label" in dict(parse_qsl(options)))
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
@@ -55,7 +59,11 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         return _numbered(path, read_recording(path, model))
     if path.suffix == ".npy":
         return _numbered(path, as_batch(read_npy(path), model.input_shape))
-    return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
+    if path.suffix == ".npz":
+        return _of_archive(path, model)
+    if path.suffix.lower() not in ENDINGS:
+        check_kind("folder", path)
+    return _of_files([path], model)
 
 
 def _of_files(paths: Sequence[Path], model: LoadedModel, labels: Labels | None = None) -> NamedExamples:
@@ -107,11 +115,10 @@ def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: boo
     return _numbered(given, fit(fitting, model.input_shape).images, fitting.labels)
 
 
-def _recordings(folder: Path, options: str) -> LabelledData:
-    return read_recordings(folder, options, split="test")[0]
-
-
-READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {**TABLES, "wav": _recordings}
+READERS: Mapping[str, Callable[[Path, str], tuple[LabelledData, bool]]] = {
+    **{kind: partial(read_source, kind, split="test") for kind in TABLES},
+    "wav": partial(read_recordings, split="test"),
+}
 """Sources with options, by the word before the colon; their readers need no torch."""
 
 
