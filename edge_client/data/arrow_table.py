@@ -46,7 +46,7 @@ class ArrowTable:
         """The schema and the batches."""
         pyarrow = import_pyarrow(self.path)
         try:
-            with pyarrow.memory_map(str(self.path)) as file:
+            with pyarrow.OSFile(str(self.path)) as file:
                 if file.read(6) == b"ARROW1":
                     reader = pyarrow.ipc.open_file(file)
                     yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
@@ -54,5 +54,5 @@ class ArrowTable:
                     file.seek(0)
                     reader = pyarrow.ipc.open_stream(file)
                     yield reader.schema, iter(reader)
-        except pyarrow.ArrowException as error:
-            raise ConfigError(f"{self.path} is no Arrow file: {error}") from error
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path} is no Arrow file, or is broken: {error}") from error

@@ -39,16 +39,17 @@ def read_acquisition(path: Path) -> Recording:
         step, given = float(payload["interval_ms"]), payload["values"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{path} is no file of Edge Impulse: its payload lacks {error}") from error
-    if any(isinstance(value, str) for value in given):
+    if isinstance(given, list) and any(isinstance(value, str) for value in given):
         raise ConfigError(
             f"{path} refers to pictures or sounds: export these, and read them by folder: or wav:"
         )
     try:
-        values = np.array(given, np.float64).reshape(len(given), -1)
+        values = np.array(given, np.float64)
+        values = values[:, None] if values.ndim == 1 else values
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: its values are no rows of numbers: {error}") from error
-    if values.shape != (len(given), len(names)) or not len(given):
-        raise ConfigError(f"{path}: rows of {values.shape[1]} values for {len(names)} sensors")
+    if values.ndim != 2 or not values.size or values.shape[1] != len(names):
+        raise ConfigError(f"{path}: values of the shape {values.shape} for {len(names)} sensors")
     return Recording(dict(zip(names, values.T, strict=True)), units, step)
 
 

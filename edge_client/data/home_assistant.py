@@ -30,9 +30,7 @@ MAX_NAMED = 20
 
 ENTITIES = "SELECT entity_id, metadata_id FROM states_meta"
 BUSIEST = (
-    (
     "SELECT m.entity_id FROM states_meta m JOIN states USING (metadata_id) GROUP BY 1 ORDER BY count(*) DESC"
-)
 )
 CHANGES = """SELECT last_updated_ts, state FROM states WHERE metadata_id = ? AND last_updated_ts IS NOT NULL
 ORDER BY last_updated_ts, state_id"""

@@ -40,9 +40,10 @@ def read_mat(path: Path) -> Recording:
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[mat]'"
         raise ConfigError(f"{path} needs {error.name}, which is not installed: {remedy}") from error
-    except (OSError, ValueError, TypeError, KeyError, NotImplementedError, zlib.error) as error:
+    except (OSError, ValueError, TypeError, LookupError, NotImplementedError, zlib.error) as error:
         raise ConfigError(f"{path} is no MATLAB file, or is broken: {error}") from error
-    arrays = {name: np.squeeze(value) for name, value in values.items() if value.dtype.kind in "biuf"}
+    # HDF5 lists names in their order; so do we, whatever the version.
+    arrays = {name: np.squeeze(value) for name, value in sorted(values.items()) if value.dtype.kind in "biuf"}
     length = max((max(array.shape) for array in arrays.values() if array.ndim in (1, 2)), default=0)
     signals = dict[str, Array]()
     for whole, array in arrays.items():

@@ -57,8 +57,8 @@ class ParquetTable:
         try:
             with ParquetFile(self.path) as file:
                 yield file
-        except pyarrow.ArrowException as error:
-            raise ConfigError(f"{self.path} is no Parquet file: {error}") from error
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path} is no Parquet file, or is broken: {error}") from error
 
 
 def import_pyarrow(path: Path) -> Any:
@@ -77,6 +77,8 @@ def batch_rows(batches: Iterable[Any]) -> Iterator[Values]:
     """The rows of record batches, numbered from 1."""
     number = 0
     for batch in batches:
+        # A damaged Arrow file would be read beyond its end.
+        batch.validate(full=True)
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1
             yield number, row

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class SenmlTable:
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows; `ConfigError` for what is no SenML, or mixes units or kinds of time."""
-        records = sorted(_records(self.path), key=attrgetter("time"))
+        records = self._records
         if records and records[0].time < MIN_TIME <= records[-1].time:
             raise ConfigError(
                 f"{self.path}: '{records[0].name}' has a time relative to now, others have one since 1970: "
@@ -61,8 +62,13 @@ class SenmlTable:
     @property
     def units(self) -> Mapping[str, str]:
         """The units of the names."""
-        units = _checked_units(self.path, _records(self.path))
-        return {name: unit for name, unit in units.items() if unit}
+        return {name: unit for name, unit in _checked_units(self.path, self._records).items() if unit}
+
+    @cached_property
+    def _records(self) -> list[Record]:
+        """The records of all packs in the order of their times."""
+        records = (record for pack in read_values(self.path) for record in _resolved(self.path, pack))
+        return sorted(records, key=attrgetter("time"))
 
 
 def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
@@ -76,10 +82,6 @@ def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
     return units
 
 
-def _records(path: Path) -> list[Record]:
-    return [record for pack in read_values(path) for record in _resolved(path, pack)]
-
-
 def _resolved(path: Path, pack: Any) -> Iterator[Record]:
     """The records of a pack with its base values added, which hold until they change (section 4.6)."""
     if not isinstance(pack, list) or not all(isinstance(record, dict) for record in pack):
@@ -87,6 +89,8 @@ def _resolved(path: Path, pack: Any) -> Iterator[Record]:
     base = dict[str, Any]()
     for stated in pack:
         record = {LABELS.get(key, key): value for key, value in stated.items()}
+        if strange := next((key for key in record if str(key).endswith("_")), None):
+            raise ConfigError(f"{path}: '{strange}' must be understood, by its last letter, and is not")
         base |= {key: value for key, value in record.items() if key in ("bn", "bt", "bu", "bv", "bs")}
         try:
             name = str(base.get("bn", "")) + str(record.get("n", ""))
@@ -95,7 +99,9 @@ def _resolved(path: Path, pack: Any) -> Iterator[Record]:
             if "v" in record:
                 yield Record(name, time, str(base.get("bv", 0) + record["v"]), unit)
             if "s" in record:
-                yield Record(f"{name} sum", time, str(base.get("bs", 0) + record["s"]), f"{unit} s".strip())
+                yield Record(
+                    f"{name} sum", time, str(base.get("bs", 0) + record["s"]), f"{unit} s" if unit else ""
+                )
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{path}: record {stated!r:.100} is no SenML: {error}") from error
         if "vb" in record:

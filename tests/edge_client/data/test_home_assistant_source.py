@@ -14,15 +14,17 @@ from edge_client.data.sources import files_of, load_source
 from schemas.errors import ConfigError
 
 SCHEMA = """
-CREATE TABLE state_attributes (attributes_id INTEGER NOT NULL PRIMARY KEY, hash BIGINT, shared_attrs TEXT);
+CREATE TABLE state_attributes (attributes_id INTEGER NOT NULL PRIMARY KEY, hash BIGINT,
+    shared_attrs TEXT);
 CREATE TABLE states_meta (metadata_id INTEGER NOT NULL PRIMARY KEY, entity_id VARCHAR(255));
 CREATE TABLE recorder_runs (run_id INTEGER NOT NULL PRIMARY KEY, start DATETIME NOT NULL, "end" DATETIME,
     closed_incorrect BOOLEAN NOT NULL, created DATETIME NOT NULL);
 CREATE TABLE states (state_id INTEGER NOT NULL PRIMARY KEY, entity_id CHAR(0), state VARCHAR(255),
-    attributes CHAR(0), event_id SMALLINT, last_changed CHAR(0), last_changed_ts FLOAT, last_reported_ts FLOAT,
-    last_updated CHAR(0), last_updated_ts FLOAT, old_state_id INTEGER, attributes_id INTEGER, context_id CHAR(0),
-    context_user_id CHAR(0), context_parent_id CHAR(0), origin_idx SMALLINT, context_id_bin BLOB,
-    context_user_id_bin BLOB, context_parent_id_bin BLOB, metadata_id INTEGER);
+    attributes CHAR(0), event_id SMALLINT, last_changed CHAR(0), last_changed_ts FLOAT,
+    last_reported_ts FLOAT, last_updated CHAR(0), last_updated_ts FLOAT, old_state_id INTEGER,
+    attributes_id INTEGER, context_id CHAR(0), context_user_id CHAR(0), context_parent_id CHAR(0),
+    origin_idx SMALLINT, context_id_bin BLOB, context_user_id_bin BLOB, context_parent_id_bin BLOB,
+    metadata_id INTEGER);
 CREATE INDEX ix_states_last_updated_ts ON states (last_updated_ts);
 CREATE INDEX ix_states_metadata_id_last_updated_ts ON states (metadata_id, last_updated_ts);
 """
@@ -62,8 +64,8 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 def record(connection: sqlite3.Connection, changes: list[tuple[float, str, str]]) -> None:
     for after, name, state in changes:
         connection.execute(
-            "INSERT INTO states (state, last_updated_ts, attributes_id, metadata_id) SELECT ?, ?, metadata_id, "
-            "metadata_id FROM states_meta WHERE entity_id = ?",
+            "INSERT INTO states (state, last_updated_ts, attributes_id, metadata_id) "
+            "SELECT ?, ?, metadata_id, metadata_id FROM states_meta WHERE entity_id = ?",
             (state, START + after, name),
         )
     connection.commit()
@@ -85,7 +87,7 @@ def test_a_row_stands_for_each_change_with_the_last_values_of_all_entities(
 
 
 def test_even_rows_have_the_state_at_their_time(database: sqlite3.Connection) -> None:
-    """At 60 s, and at 180 s: at 0 s two entities have no state, at 120 s one, at 240 s one; the last is at 260 s."""
+    """At 60 s and 180 s; at 0 s two entities have no state, at 120 s and 240 s one; the last is at 260 s."""
     data = load_source(source_of(database, f"{ALL}&every=60"))
     assert data.images.tolist() == [[21, 400], [19, 450]]
     finer = load_source(source_of(database, f"{ALL}&every=20&window=2"))
@@ -99,7 +101,9 @@ def test_rows_are_those_of_pandas(database: sqlite3.Connection) -> None:
         "SELECT last_updated_ts, m.entity_id, state FROM states JOIN states_meta m USING (metadata_id) "
         "WHERE m.entity_id LIKE 'sensor%' ORDER BY last_updated_ts"
     )
-    wide = pandas.read_sql(query, database).pivot(index="last_updated_ts", columns="entity_id", values="state")
+    wide = pandas.read_sql(query, database).pivot(
+        index="last_updated_ts", columns="entity_id", values="state"
+    )
     # A state that is unknown is a state: filled forward, and missing only then.
     wide = wide.ffill().replace({"unavailable": None, "unknown": None}).dropna().astype("float32")
     data = load_source(source_of(database, f"entities={CO2},{TEMPERATURE}"))
@@ -125,7 +129,9 @@ def test_what_is_recorded_while_the_database_is_read_comes_at_the_next_look(
 def test_no_state_holds_while_nothing_was_recorded(database: sqlite3.Connection, is_crash: bool) -> None:
     """Recording ended at 280 s and began again at 1000 s; a crash has the next start as its end."""
     end = "2026-11-28 00:16:40.000000" if is_crash else "2026-11-28 00:04:40.500000"
-    database.execute("INSERT INTO recorder_runs VALUES (1, '2026-11-27', ?, ?, '2026-11-27')", (end, is_crash))
+    database.execute(
+        "INSERT INTO recorder_runs VALUES (1, '2026-11-27', ?, ?, '2026-11-27')", (end, is_crash)
+    )
     again = [(1000.5, TEMPERATURE, "15"), (1000.5, CO2, "500"), (1000.5, WINDOW, "off")]
     record(database, again)
     data = load_source(source_of(database, f"entities={TEMPERATURE}&every=20"))
@@ -142,7 +148,7 @@ def test_units_are_the_entities_and_a_change_is_said(
     path = Path(source_of(database).removeprefix("homeassistant:").partition("?")[0])
     table = HomeAssistantTable(path, (TEMPERATURE, CO2, WINDOW))
     assert table.units == UNITS
-    database.execute("INSERT INTO state_attributes VALUES (9, 0, '{\"unit_of_measurement\": \"°F\"}')")
+    database.execute('INSERT INTO state_attributes VALUES (9, 0, \'{"unit_of_measurement": "°F"}\')')
     database.execute("UPDATE states SET attributes_id = 9 WHERE state_id = 10")
     database.commit()
     with caplog.at_level(logging.WARNING):
