@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.jsonl_table import flat
-from edge_client.data.recording_table import Recording, RecordingTable
+from edge_client.data.recording_table import LABEL, Recording, RecordingTable
 from edge_client.data.said_once import say_once
+from edge_client.data.source_options import names_in
 from edge_client.data.tables import Table
 from schemas.errors import ConfigError
 
@@ -26,7 +27,9 @@ Array = NDArray[Any]
 
 
 def open_mat(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
-    """The table of a file or folder, and its options."""
+    """The table of a file or folder, and its options; `ConfigError` for labels of files that have none."""
+    if LABEL in names_in(options, "label") and (path.is_file() or any(path.glob("*.mat"))):
+        raise ConfigError(f"{path}: the label of a file is its folder: make a sub-folder for each class")
     table = RecordingTable(path, (".mat",), read_mat, partial(_label, path))
     return table, table.options(options)
 

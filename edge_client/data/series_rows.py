@@ -11,29 +11,31 @@ from typing import Any
 from edge_client.data.tables import ROW, Row, Table, header_of
 from schemas.errors import ConfigError
 
+MAX_LOOK = 100
+"""Rows at the beginning whose first lists tell which columns are series: a list may be missing."""
 Values = tuple[int, Sequence[Any]]
 """The values of a row with its number."""
 
 
 def text_rows(table: Table, names: Sequence[str], values: Iterable[Values], *, even: bool) -> Iterator[Row]:
-    """The header and the rows as texts; if the first row has lists of numbers, a row for each place in them.
+    """The header and the rows as texts; if the first rows have lists of numbers, a row for each place.
 
-    The longest lists of the first row are its series; any other list stays a text, which is no number. Series
-    of a row must have one length, and with `even` those of all rows; raises `ConfigError` otherwise.
+    The longest lists of a row are its series; any other list stays a text, which is no number. Series of a
+    row must have one length, and with `even` those of all rows; raises `ConfigError` otherwise.
     """
     rows = iter(values)
-    first = next(rows, None)
-    series = {} if first is None else _series(first[1])
+    first = list(islice(rows, MAX_LOOK))
+    series = next(filter(None, (_series(row) for _, row in first)), dict[int, int]())
     yield 0, [ROW, *names] if series else list(names)
     usual = max(series.values(), default=0)
-    for number, row in rows if first is None else chain([first], rows):
+    for number, row in chain(first, rows):
         if not series:
             yield number, [_text(value) for value in row]
             continue
         length = _length(table, (number, row), {names[at]: row[at] for at in series}) or usual
         if even and length != usual:
             raise ConfigError(
-                f"{table.place(number)}: a series of {length} values, and of {usual} in the first row: state "
+                f"{table.place(number)}: a series of {length} values, and of {usual} in the first: state "
                 "window=NUMBER, which takes windows out of every series"
             )
         columns = (
@@ -68,14 +70,18 @@ def _series(row: Sequence[Any]) -> dict[int, int]:
 
 
 def _is_series(value: Any) -> bool:
-    return isinstance(value, list) and all(part is None or isinstance(part, int | float) for part in value)
+    return (
+        isinstance(value, list)
+        and value != []
+        and all(part is None or isinstance(part, int | float) for part in value)
+    )
 
 
 def _length(table: Table, row: Values, series: Mapping[str, Any]) -> int:
     """The length of a row's series; 0 if all are missing."""
     wrong = next((name for name, value in series.items() if not isinstance(value, list | None)), None)
     if wrong is not None:
-        raise ConfigError(f"{table.place(row[0])}: column '{wrong}' is no list, as in the first row")
+        raise ConfigError(f"{table.place(row[0])}: column '{wrong}' is no list, as in the first rows")
     lengths = {name: len(value) for name, value in series.items() if value is not None}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"'{name}' {length}" for name, length in lengths.items())

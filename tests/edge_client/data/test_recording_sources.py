@@ -194,13 +194,13 @@ def test_broken_matlab_files_are_refused(tmp_path: Path) -> None:
         load_source(f"mat:{tmp_path / 'nowhere'}")
 
 
-@pytest.mark.parametrize("kind", ["edgeimpulse", "mat"])
-def test_a_class_without_a_name_says_what_to_do(tmp_path: Path, kind: str) -> None:
-    if kind == "mat":
-        scipy_io.savemat(tmp_path / "a.mat", {"x": DRIVE})
-    else:
-        write(tmp_path / "a.json", acquisition([[1, 2, 3]]))
-        labels = {"version": 1, "files": [{"path": "a.json", "label": {"type": "unlabeled"}}]}
-        (tmp_path / "info.labels").write_text(json.dumps(labels))
-    with pytest.raises(ConfigError, match=r"a.(mat|json)"):
-        load_source(f"{kind}:{tmp_path}?label=label")
+def test_labels_of_files_without_one_are_refused(tmp_path: Path) -> None:
+    scipy_io.savemat(tmp_path / "a.mat", {"x": DRIVE})
+    for path in (tmp_path, tmp_path / "a.mat"):
+        with pytest.raises(ConfigError, match="make a sub-folder for each class"):
+            load_source(f"mat:{path}?label=label")
+    write(tmp_path / "a.json", acquisition([[1, 2, 3]]))
+    labels = {"version": 1, "files": [{"path": "a.json", "label": {"type": "unlabeled"}}]}
+    (tmp_path / "info.labels").write_text(json.dumps(labels))
+    with pytest.raises(ConfigError, match=r"a.json: column 'label' has no value"):
+        load_source(f"edgeimpulse:{tmp_path}?label=label")
