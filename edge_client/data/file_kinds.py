@@ -20,7 +20,7 @@ class FileKind:
 
 
 JSON = FileKind("JSON", ("jsonl", "senml", "edgeimpulse"))
-TEXT = FileKind("a text", ("csv", "influxdb"))
+TEXT = FileKind("text", ("csv", "influxdb"))
 ANNOTATED = FileKind("annotated CSV of InfluxDB", ("influxdb",))
 SOUND = FileKind("a recording", ("wav",), "name its folder, wav:FOLDER")
 CAPTURE = FileKind("a capture of packets", remedy=f"make a table of it (tshark -T fields), or {FUNCTION}")
@@ -62,12 +62,13 @@ BY_ENDING: Mapping[str, FileKind] = {
 
 
 def check_kind(kind: str, path: Path) -> None:
-    """Raise `ConfigError`, which names what does, if a source of this kind does not read this file."""
+    """Raise `ConfigError`, which names what does, if a source of this kind (or none) does not read a file."""
     found = _kind_of(path)
     if found is None or kind in found.sources:
         return
     remedy = found.remedy or f"name it {' or '.join(f'{source}:PATH' for source in found.sources)}"
-    raise ConfigError(f"{path} is {found.what}, which {kind}: does not read: {remedy}")
+    source = f", which {kind}: does not read" if kind else ""
+    raise ConfigError(f"{path} is {found.what}{source}: {remedy}")
 
 
 def _kind_of(path: Path) -> FileKind | None:

@@ -140,8 +140,8 @@ def _points(path: Path) -> Iterator[Point]:
 
 def _point(path: Path, columns: dict[str, str], header: list[str], notes: Mapping[str, list[str]]) -> Point:
     """A line with its missing values as the annotations state them."""
-    if "error" in columns:
-        raise ConfigError(f"{path} holds the error of a query: {columns['error']}")
+    if columns.keys() <= {"", "error", "reference"}:
+        raise ConfigError(f"{path} holds the error of a query: {columns.get('error')}")
     usual, grouped = notes.get("#default", []), notes.get("#group", [])
     columns |= {name: value for name, value in zip(header, usual, strict=False) if not columns[name]}
     if FIELD in columns and VALUE in columns:

@@ -62,7 +62,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     if path.suffix == ".npz":
         return _of_archive(path, model)
     if path.suffix.lower() not in ENDINGS:
-        check_kind("folder", path)
+        check_kind("", path)
     return _of_files([path], model)
 
 

@@ -1,6 +1,7 @@
 """Folders of recordings with several signals: Edge Impulse's files and exports, and MATLAB files."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,22 @@ def test_broken_matlab_files_are_refused(tmp_path: Path) -> None:
         load_source(f"mat:{tmp_path / 'c.mat'}")
     with pytest.raises(ConfigError, match=r"no recordings at .*expected .mat"):
         load_source(f"mat:{tmp_path / 'nowhere'}")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [("cbor2", "idle.1.cbor", "cbor"), ("scipy.io", "a.mat", "mat"), ("h5py", "b.mat", "mat")],
+)
+def test_without_its_reader_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, name: str, extra: str
+) -> None:
+    write(tmp_path / "idle.1.cbor", acquisition([[1, 2, 3]]))
+    scipy_io.savemat(tmp_path / "a.mat", {"x": DRIVE})
+    write_matlab_7_3(tmp_path / "b.mat", {"x": DRIVE})
+    monkeypatch.setitem(sys.modules, module, None)
+    kind = "mat" if extra == "mat" else "edgeimpulse"
+    with pytest.raises(ConfigError, match=rf"needs {module}.*pip install 'edge-federation\[{extra}\]'"):
+        load_source(f"{kind}:{tmp_path / name}")
 
 
 def test_labels_of_files_without_one_are_refused(tmp_path: Path) -> None:
