@@ -43,7 +43,9 @@ def read_source(kind: str, path: Path, text: str, *, split: str = "test") -> tup
     parts = parts_of(path, split)
     table, settled = of_kind.open_table(parts.chosen, options)
     data = read_table(table, settled, source=source)
-    return replace(data, skipped=table.skipped) if isinstance(table, RecordingTable) else data, parts.official
+    if isinstance(table, RecordingTable):
+        data = replace(data, skipped=table.skipped or data.skipped)
+    return data, parts.official
 
 
 def _open_csv(path: Path, options: Options) -> tuple[Table, Options]:

@@ -12,6 +12,7 @@ import pytest
 
 from edge_client.data.sources import files_of, load_source
 from schemas.errors import ConfigError
+from tests.edge_client.data.column_names import column_names
 
 SCHEMA = """
 CREATE TABLE state_attributes (attributes_id INTEGER NOT NULL PRIMARY KEY, hash BIGINT,
@@ -83,7 +84,7 @@ def test_a_row_stands_for_each_change_with_the_last_values_of_all_entities(
     data = load_source(source_of(database))
     assert data.images.tolist() == [[20.5, 400], [21, 400], [19, 450], [18.5, 450]]
     assert [data.class_names[label] for label in data.labels] == ["off", "off", "on", "on"]
-    assert data.columns == (TEMPERATURE, CO2)
+    assert column_names(data) == (TEMPERATURE, CO2)
 
 
 def test_even_rows_have_the_state_at_their_time(database: sqlite3.Connection) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
+from tests.edge_client.data.column_names import column_names
 
 NOTES = """\
 #group,false,false,true,true,false,false,true,true,true
@@ -100,13 +101,13 @@ def test_columns_may_name_the_values_and_a_group_the_series(tmp_path: Path) -> N
     ]
     (tmp_path / "a.csv").write_text(head + "\n".join(lines) + "\n")
     data = load_source(f"influxdb:{tmp_path / 'a.csv'}?name=entity_id")
-    assert (data.columns, data.images.tolist()) == (("attic_t", "attic_co2"), [[20, 400], [21, 400]])
+    assert (column_names(data), data.images.tolist()) == (("attic_t", "attic_co2"), [[20, 400], [21, 400]])
 
 
 def test_a_pivoted_answer_has_its_values_missing_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(PIVOTED)
     data = load_source(f"influxdb:{tmp_path / 'a.csv'}?label=state")
-    assert (data.columns, data.images.tolist()) == (("temperature",), [[20.5], [21.5], [17]])
+    assert (column_names(data), data.images.tolist()) == (("temperature",), [[20.5], [21.5], [17]])
     filled = load_source(f"influxdb:{tmp_path / 'a.csv'}?label=state&missing=previous")
     assert filled.images.tolist() == [[20.5], [20.5], [21.5], [17]]
 
