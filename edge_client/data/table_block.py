@@ -52,8 +52,8 @@ class Block:
         with np.errstate(over="ignore"):
             too_large = np.isinf(numbers.astype(np.float32))
         for place in np.flatnonzero(too_large).tolist():
-            where = f"{self.where(place, name)} is {texts[place]}"
-            self.broken.setdefault(place, f"{where}: numbers must be finite in float32; repair the line")
+            why = "is too large: numbers must be finite in float32; repair the line"
+            self.broken.setdefault(place, f"{self.where(place, name)} {why}")
         numbers[too_large] = np.nan
         return numbers
 
@@ -75,9 +75,10 @@ class Block:
             return number_of(text)
         except ValueError:
             pass
-        why = f"{self.where(place, name)} is {text[:40]!r}, no number: {remedy_of(text, name)}"
+        where, remedy = self.where(place, name), remedy_of(text, name)
         if WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
-            raise ConfigError(why)
-        self.broken.setdefault(place, why)
+            raise ConfigError(f"{where} is {text[:40]!r}, no number: {remedy}")
+        # The server hears of the first broken row, and not what is in it.
+        self.broken.setdefault(place, f"{where} is no number: {remedy}")
         return np.nan

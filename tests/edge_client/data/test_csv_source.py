@@ -138,8 +138,8 @@ WRONG = [
     ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is 'x', no number: leave the column out with ignore=b"),
     ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 values for 2 columns"),
     ("a,b\n1,2\n,2\n", "label=b", r"line 3: column 'a' has no value: say what to do with missing=drop"),
-    ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is inf: numbers must be finite"),
-    ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is 'x', no number"),
+    ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is too large: numbers must be finite"),
+    ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is no number"),
     ("a,a\n1,2\n", "", r"line 1: two columns are called 'a'"),
     ("a,b\n", "", r"t\.csv has no rows"),
     ("a,b\n1,2\n", "label=b&window=2", r"window=2 and horizon=0 need a series of 2 rows, and the file has 1"),
@@ -164,7 +164,7 @@ WRONG = [
     ("a,b\n1,2\n1,16777217\n", "label=b", r"column 'b'\[1\] is 16777217.0: at most 100000 classes"),
     ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' \(did you mean 'busy'\?\)"),
     ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room'"),
-    ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is 'x'"),
+    ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is no number"),
 ]
 
 

@@ -91,6 +91,8 @@ def test_a_broken_row_is_left_out_counted_and_named(
     assert data.skipped is not None
     assert (data.skipped.files, data.skipped.of, data.skipped.what) == (1, 22, "rows")
     assert "line 22" in data.skipped.first
+    # The server hears of it: a value stays on the device.
+    assert "ERR" not in data.skipped.first
     assert "1 broken rows are skipped; the first:" in caplog.text
     with pytest.raises(
         ConfigError, match=r"1 of 22 rows are broken, more than broken=0 allows; the first: .*line 22"
