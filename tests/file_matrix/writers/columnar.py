@@ -1,0 +1,156 @@
+"""Parquet, Arrow, HDF5 and MATLAB files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.file_matrix.rows import Rows, Truth, refused
+from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, SENSORS, STATE, TIMED, filtered
+
+COLUMNAR = Rows()
+PARQUET = "parquet:FOLDER/log.parquet?label=state"
+TIMED_PARQUET = f"{PARQUET}&time=time"
+ARROW = "arrow:FOLDER/log.arrow?label=state"
+FEATHER = "arrow:FOLDER/log.feather?label=state"
+
+
+def _pandas(kind: str, source: str = PARQUET, *, columns: Any = COLUMNS, **how: Any) -> None:
+    """A row of `DataFrame.to_parquet` after `change`."""
+
+    @COLUMNAR.row(kind, "pandas", source, truth=SENSORS)
+    def write(folder: Path) -> None:
+        import pandas
+
+        change = how.pop("change", lambda frame: frame)
+        change(pandas.DataFrame(columns)).to_parquet(folder / "log.parquet", **how)
+
+
+_pandas("Parquet")
+_pandas("Parquet, rows filtered, their numbers kept", change=filtered)
+_pandas("Parquet, gzip, without the index", compression="gzip", index=False)
+_pandas(
+    "Parquet, times as the index", TIMED_PARQUET, columns=TIMED, change=lambda frame: frame.set_index("time")
+)
+_pandas(
+    "Parquet, times with a zone",
+    TIMED_PARQUET,
+    columns=TIMED,
+    change=lambda frame: frame.assign(time=frame["time"].dt.tz_localize("Europe/Vienna")),
+)
+_pandas(
+    "Parquet, categories and float32",
+    change=lambda frame: frame.astype({"temperature": "float32", "co2": "float32", "state": "category"}),
+)
+
+
+def _arrow_table(types: Mapping[str, str] | None = None) -> Any:
+    import pyarrow
+
+    table = pyarrow.table(dict(COLUMNS))
+    for place, name in enumerate(COLUMNS):
+        if types and name in types:
+            kind = pyarrow.decimal128(9, 3) if types[name] == "decimal" else types[name]
+            table = table.set_column(place, name, table[name].cast(kind))
+    return table
+
+
+def _arrow_parquet(kind: str, types: Mapping[str, str] | None = None, **how: Any) -> None:
+    @COLUMNAR.row(kind, "pyarrow", PARQUET, truth=SENSORS)
+    def write(folder: Path) -> None:
+        from pyarrow import parquet
+
+        parquet.write_table(_arrow_table(types), folder / "log.parquet", **how)
+
+
+_arrow_parquet("Parquet, version 1.0, groups of 5 rows", version="1.0", row_group_size=5)
+_arrow_parquet("Parquet, zstd, pages of version 2", compression="zstd", data_page_version="2.0")
+_arrow_parquet("Parquet, decimal numbers", {"temperature": "decimal"})
+_arrow_parquet("Parquet, floats of 32 bits and integers of 16", {"temperature": "float32", "co2": "float64"})
+_arrow_parquet("Parquet, without a dictionary", use_dictionary=False, compression="none")
+
+
+@COLUMNAR.row(
+    "Parquet, a window per row in lists",
+    "pyarrow",
+    "parquet:FOLDER/log.parquet?label=state",
+    truth=Truth(np.stack([INPUTS[:, ::-1]] * 1)[0].reshape(12, 1, 2), STATE),
+)
+def _(folder: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    signal = [[co2, temperature] for temperature, co2 in INPUTS.tolist()]
+    parquet.write_table(pyarrow.table({"signal": signal, "state": STATE}), folder / "log.parquet")
+
+
+@COLUMNAR.row("Parquet", "polars", PARQUET, truth=SENSORS)
+def _(folder: Path) -> None:
+    import polars
+
+    polars.DataFrame(COLUMNS).write_parquet(folder / "log.parquet")
+
+
+@COLUMNAR.row("Parquet", "fastparquet", PARQUET, truth=SENSORS)
+def _(folder: Path) -> None:
+    import fastparquet
+    import pandas
+
+    fastparquet.write(str(folder / "log.parquet"), pandas.DataFrame(COLUMNS).astype({"state": object}))
+
+
+@COLUMNAR.row("Parquet", "duckdb", PARQUET, truth=SENSORS)
+def _(folder: Path) -> None:
+    import duckdb
+    import pandas
+
+    log = duckdb.connect().register("log", pandas.DataFrame(COLUMNS))
+    log.execute(f"COPY log TO '{folder / 'log.parquet'}' (FORMAT parquet)")
+
+
+def _feather(kind: str, **how: Any) -> None:
+    @COLUMNAR.row(kind, "pyarrow", FEATHER, truth=SENSORS)
+    def write(folder: Path) -> None:
+        from pyarrow import feather
+
+        feather.write_feather(_arrow_table(), folder / "log.feather", **how)
+
+
+_feather("Feather, LZ4", compression="lz4")
+_feather("Feather, zstd", compression="zstd")
+_feather("Feather, not compressed", compression="uncompressed")
+_feather("Feather, version 1", version=1)
+
+
+@COLUMNAR.row("Feather", "pandas", FEATHER, truth=SENSORS)
+def _(folder: Path) -> None:
+    import pandas
+
+    pandas.DataFrame(COLUMNS).to_feather(folder / "log.feather")
+
+
+def _ipc(kind: str, opener: str) -> None:
+    @COLUMNAR.row(kind, "pyarrow", ARROW, truth=SENSORS)
+    def write(folder: Path) -> None:
+        from pyarrow import ipc
+
+        table = _arrow_table()
+        with getattr(ipc, opener)(folder / "log.arrow", table.schema) as writer:
+            writer.write_table(table)
+
+
+_ipc("Arrow, file", "new_file")
+_ipc("Arrow, stream", "new_stream")
+
+
+def _polars_ipc(kind: str, method: str, **how: Any) -> None:
+    @COLUMNAR.row(kind, "polars", ARROW, truth=SENSORS)
+    def write(folder: Path) -> None:
+        import polars
+
+        getattr(polars.DataFrame(COLUMNS), method)(folder / "log.arrow", **how)
+
+
+_polars_ipc("Arrow, file", "write_ipc")
+_polars_ipc("Arrow, stream, zstd", "write_ipc_stream", compression="zstd")
