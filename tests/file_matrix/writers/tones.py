@@ -1,0 +1,74 @@
+"""The tones that all writers of recordings store, and readers that are not the product's."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.file_matrix.rows import Truth
+
+Array = NDArray[Any]
+RATE = 16_000
+SECONDS = 0.25
+LENGTH = round(RATE * SECONDS)
+CLASSES = {"low": 300.0, "high": 1100.0}
+"""Hz by class."""
+EACH = 2
+"""Recordings of a class."""
+
+
+def tone(hertz: float, channels: int = 1) -> Array:
+    """A tone [samples, channels] below 0.7, each channel a bit softer than the one before."""
+    times = np.arange(LENGTH)[:, None] / RATE
+    return 0.7 * np.sin(2 * np.pi * hertz * times + np.arange(channels)) / (1 + 0.1 * np.arange(channels))
+
+
+def write_tones(
+    folder: Path,
+    ending: str,
+    save: Callable[[Path, Array], None],
+    read: Callable[[Path], Array],
+    *,
+    channels: int = 1,
+    tolerance: float = 1e-6,
+) -> Truth:
+    """Save the tones below a folder for each class; `read` gives the samples of a file."""
+    inputs, labels = [], []
+    for name, hertz in CLASSES.items():
+        (folder / name).mkdir()
+        for number in range(EACH):
+            path = folder / name / f"{number}.{ending}"
+            save(path, tone(hertz + 10 * number, channels))
+            examples = in_examples(read(path))
+            inputs.append(examples)
+            labels += [name] * len(examples)
+    order = np.argsort(labels, kind="stable")
+    return Truth(np.concatenate(inputs)[order], [labels[place] for place in order], tolerance)
+
+
+def in_examples(samples: Array) -> Array:
+    """Samples [frames] as examples [N, 1, LENGTH] one after the other, the last one filled with silence."""
+    count = -(-len(samples) // LENGTH)
+    return np.pad(samples, (0, count * LENGTH - len(samples))).reshape(count, 1, LENGTH)
+
+
+def by_soundfile(path: Path) -> Array:
+    """The mean of the channels by soundfile."""
+    import soundfile
+
+    samples, _ = soundfile.read(path, always_2d=True)
+    return np.asarray(samples.mean(axis=1))
+
+
+def by_scipy(path: Path) -> Array:
+    """The mean of the channels by scipy, for whole numbers and floats."""
+    from scipy.io import wavfile
+
+    _, samples = wavfile.read(path)
+    samples = samples.reshape(len(samples), -1)
+    if samples.dtype == np.uint8:
+        return np.asarray((samples / 128 - 1).mean(axis=1))
+    largest = 2.0 ** (8 * samples.itemsize - 1) if samples.dtype.kind == "i" else 1.0
+    return np.asarray((samples / largest).mean(axis=1))
