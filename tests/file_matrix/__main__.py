@@ -6,6 +6,7 @@ With words, only the rows whose kind or writer has one of them, and no table is 
 import logging
 import sys
 import tempfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def _without(folder: str, result: Result) -> dict[str, Cell]:
 def main(words: list[str]) -> int:
     """Try the rows, print the faults, write the table."""
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     chosen = [row for row in ROWS if not words or any(word in f"{row.kind} {row.writer}" for word in words)]
     results, skipped = try_rows(chosen)
     faults = faults_of(results)

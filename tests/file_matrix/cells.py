@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from edge_client.data.dataset import LabelledData, preprocess
-from edge_client.data.shapes import fit
+from edge_client.data.shapes import fitted
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.onnx_model import LoadedModel, load_model
@@ -65,7 +65,9 @@ def try_row(row: Row, folder: Path) -> Result:
     files = sum(path.is_file() for path in folder.rglob("*"))
     case = _Case(row, folder, truth, _assumed(truth))
     data: list[LabelledData] = []
-    cells = {"training": _cell(lambda: _train(case, data), row, "training")}
+    cells = {"training": Cell("none")}
+    if not row.untrained:
+        cells["training"] = _cell(lambda: _train(case, data), row, "training")
     if data:
         case = replace(case, about=data[0].preprocessing)
     cells["infer"] = _cell(lambda: _infer(case), row, "infer")
@@ -90,9 +92,11 @@ def _cell(difference: Callable[[], str], row: Row, path: str) -> Cell:
 
 def _train(case: _Case, into: list[LabelledData]) -> str:
     """The difference of what a device trains on, after one step of training; `into` gets the data."""
-    data = load_source(case.source)
+    data = load_source(case.source, split=case.row.split)
     into.append(data)
-    data = fit(in_task(data, case.truth.task, data.class_names), case.truth.inputs.shape[1:])
+    if data.input_shape != case.truth.inputs.shape[1:]:
+        return f"inputs {list(data.input_shape)}, not {list(case.truth.inputs.shape[1:])}"
+    data = in_task(data, case.truth.task, data.class_names)
     if words := _differ(case.truth, data.images, data.labels, data.class_names, data.preprocessing):
         return words
     return _differ_by(preprocess(data.images, data.preprocessing), data.inputs(), 0) or _step(data)
@@ -115,7 +119,9 @@ def _infer(case: _Case) -> str:
     model = _model(case)
     named = read_input(Path(case.source), model)
     model.predict(named.images)
-    return _differ(case.truth, named.images, named.labels, case.names, model.preprocessing)
+    images = fitted(named.images, model.input_shape)
+    assert images is not None
+    return _differ(case.truth, images, named.labels, case.names, model.preprocessing)
 
 
 def _serve(case: _Case) -> str:
@@ -170,6 +176,8 @@ def _differ(
         return ""
     if isinstance(truth.labels, np.ndarray):
         return _differ_by(truth.labels, labels, truth.tolerance).replace("inputs", "labels")
+    if set(names) != set(truth.labels):
+        return f"classes {sorted(names)}, not {sorted(set(truth.labels))}"
     found = [names[int(label)] for label in labels] if labels.ndim == 1 else labels.tolist()
     return "" if found == list(truth.labels) else f"labels {found[:4]}, not {list(truth.labels)[:4]}"
 

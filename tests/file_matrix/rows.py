@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.splits import Split
+
 Array = NDArray[Any]
 Labels = Sequence[str] | Array
 FOLDER = "FOLDER"
@@ -34,7 +36,8 @@ class Row:
 
     `source` is what a user states, with `FOLDER` in it. `requests` is the pattern of the files whose bytes
     are sent to `serve`; empty for kinds that no request carries. `intended` has a part of the message, with
-    the remedy, for each path that refuses the file on purpose.
+    the remedy, for each path that refuses the file on purpose. An `untrained` file is for `infer` alone.
+    `split` is the part that training reads.
     """
 
     kind: str
@@ -44,6 +47,8 @@ class Row:
     truth: Truth | None = None
     requests: str = ""
     intended: Mapping[str, str] = field(default_factory=dict)
+    untrained: bool = False
+    split: Split = "train"
 
 
 class Rows:

@@ -1,10 +1,19 @@
 """What writes the files, a module for each family."""
 
 from tests.file_matrix.rows import Row
+from tests.file_matrix.writers.arrays import ARRAYS
 from tests.file_matrix.writers.columnar import COLUMNAR
 from tests.file_matrix.writers.databases import DATABASES
+from tests.file_matrix.writers.documents import DOCUMENTS
+from tests.file_matrix.writers.exports import EXPORTS
+from tests.file_matrix.writers.folders import FOLDERS
+from tests.file_matrix.writers.interrupted import INTERRUPTED
 from tests.file_matrix.writers.pictures import PICTURES
 from tests.file_matrix.writers.sounds import SOUNDS
 from tests.file_matrix.writers.tables import TABLES
 
-ROWS: tuple[Row, ...] = (*TABLES, *COLUMNAR, *DATABASES, *PICTURES, *SOUNDS)
+ROWS: tuple[Row, ...] = (
+    *(*TABLES, *EXPORTS, *COLUMNAR, *DATABASES, *DOCUMENTS),
+    *(*ARRAYS, *PICTURES, *SOUNDS, *FOLDERS, *INTERRUPTED),
+)
+"""All rows, in the order of the table."""

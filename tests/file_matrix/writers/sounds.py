@@ -17,6 +17,7 @@ from tests.file_matrix.writers.tones import (
     Array,
     by_scipy,
     by_soundfile,
+    in_examples,
     write_tones,
 )
 
@@ -53,7 +54,9 @@ def _soundfile(ending: str, form: str, subtype: str, **more: Any) -> None:
 
         soundfile.write(path, samples, RATE, subtype=subtype, format=form)
 
-    words = " ".join([form, subtype, *(f"{count} channels" for count in [more.get("channels", 1)] if count > 1)])
+    words = " ".join(
+        [form, subtype, *(f"{count} channels" for count in [more.get("channels", 1)] if count > 1)]
+    )
     _sounds(words, "soundfile", ending, save, **more)
 
 
@@ -144,7 +147,16 @@ def _ffmpeg(kind: str, ending: str, *options: str, to_pipe: bool = False, **more
     _sounds(kind, "ffmpeg", ending, save, **more)
 
 
-for coder in ("pcm_u8", "pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_f64le", "pcm_alaw", "pcm_mulaw"):
+for coder in (
+    "pcm_u8",
+    "pcm_s16le",
+    "pcm_s24le",
+    "pcm_s32le",
+    "pcm_f32le",
+    "pcm_f64le",
+    "pcm_alaw",
+    "pcm_mulaw",
+):
     _ffmpeg(f"WAV, {coder}", "wav", "-c:a", coder)
 _ffmpeg("WAV, pcm_s16le, 4 channels", "wav", "-c:a", "pcm_s16le", channels=4)
 _ffmpeg("WAV, pcm_s24le, 8 channels", "wav", "-c:a", "pcm_s24le", channels=8)
@@ -153,7 +165,9 @@ _ffmpeg("WAV, adpcm_ima_wav", "wav", "-c:a", "adpcm_ima_wav")
 _ffmpeg("WAV, RF64", "wav", "-c:a", "pcm_s16le", "-rf64", "always")
 _ffmpeg("WAV with a title", "wav", "-c:a", "pcm_s16le", "-metadata", "title=odd")
 _ffmpeg("WAV with a peak envelope", "wav", "-c:a", "pcm_s16le", "-write_peak", "on", "-write_bext", "1")
-_ffmpeg("WAV through a pipe, sizes unknown", "wav", "-c:a", "pcm_s16le", "-f", "wav", to_pipe=True, read=by_scipy)
+_ffmpeg(
+    "WAV through a pipe, sizes unknown", "wav", "-c:a", "pcm_s16le", "-f", "wav", to_pipe=True, read=by_scipy
+)
 _ffmpeg("FLAC", "flac", "-c:a", "flac")
 _ffmpeg("Ogg Vorbis", "ogg", "-c:a", "libvorbis")
 _ffmpeg("Ogg Opus", "opus", "-c:a", "libopus")
@@ -221,11 +235,8 @@ def _espeak(kind: str, *, to_pipe: bool) -> None:
                 path.write_bytes(run("espeak-ng", "--stdout", name))
             else:
                 run("espeak-ng", "-w", path, name)
-            samples = by_scipy(path)
-            length = round(22_050 * SECONDS)
-            count = -(-len(samples) // length)
-            inputs.append(np.pad(samples, (0, count * length - len(samples))).reshape(count, 1, length))
-            labels += [name] * count
+            inputs.append(in_examples(by_scipy(path), round(22_050 * SECONDS)))
+            labels += [name] * len(inputs[-1])
         return Truth(np.concatenate(inputs), labels)
 
 
@@ -236,8 +247,17 @@ _espeak("WAV, speech through a pipe, sizes unknown", to_pipe=True)
 # Recorders that are not here, and recorders that were ended.
 
 
-def _layout(kind: str, writer: str, make: Callable[[Array], bytes], read: Callable[[bytes], Array], **more: Any) -> None:
-    _sounds(kind, writer, "wav", lambda path, samples: path.write_bytes(make(samples)) and None, read=lambda path: read(path.read_bytes()), **more)
+def _layout(
+    kind: str, writer: str, make: Callable[[Array], bytes], read: Callable[[bytes], Array], **more: Any
+) -> None:
+    _sounds(
+        kind,
+        writer,
+        "wav",
+        lambda path, samples: path.write_bytes(make(samples)) and None,
+        read=lambda path: read(path.read_bytes()),
+        **more,
+    )
 
 
 def _extensible(samples: Array, bits: int, valid: int) -> bytes:
@@ -263,8 +283,19 @@ def _last_words(width: int, channels: int, start: int) -> Callable[[bytes], Arra
     return read
 
 
-_layout("WAV, 24 bits in 32, 6 channels", "as ReSpeaker", lambda samples: _extensible(samples, 32, 24), _last_words(4, 6, 68), channels=6)
-_layout("WAV, 12 bits in 16", "as a 12-bit recorder", lambda samples: _extensible(samples, 16, 12), _last_words(2, 1, 68))
+_layout(
+    "WAV, 24 bits in 32, 6 channels",
+    "as ReSpeaker",
+    lambda samples: _extensible(samples, 32, 24),
+    _last_words(4, 6, 68),
+    channels=6,
+)
+_layout(
+    "WAV, 12 bits in 16",
+    "as a 12-bit recorder",
+    lambda samples: _extensible(samples, 16, 12),
+    _last_words(2, 1, 68),
+)
 
 
 def _ended(sizes: tuple[int, int], odd: bytes = b"", cut: int = 0) -> Callable[[Array], bytes]:
@@ -287,11 +318,28 @@ for kind, writer, sizes, odd, cut in (
     ("WAV, cut in the middle of a sample", "as arecord", WHOLE, b"", 101),
     ("WAV, zero bytes at the end", "as a board without power", WHOLE, bytes(512), 0),
 ):
-    _layout(kind, writer, _ended(sizes, odd, cut), lambda data: _last_words(2, 1, 44)(data[: 44 + 2 * LENGTH]))
+    _layout(
+        kind, writer, _ended(sizes, odd, cut), lambda data: _last_words(2, 1, 44)(data[: 44 + 2 * LENGTH])
+    )
 
 
-def _resampled(path: Path) -> Array:
-    """Samples at 8 kHz by scipy."""
+def _at_8_khz(path: Path) -> Array:
+    """Samples at half the rate by scipy."""
+    import soundfile
     from scipy import signal
 
-    return np.asarray(signal.resample_poly(by_soundfile(path), 1, 2))
+    samples, _ = soundfile.read(path)
+    return np.asarray(signal.resample_poly(samples, 1, 2))
+
+
+@SOUNDS.row(
+    "WAV of 16 kHz, taken as 8", "soundfile", f"wav:FOLDER?rate=8000&seconds={SECONDS / 2}", requests="*/*"
+)
+def _(folder: Path) -> Truth:
+    import soundfile
+
+    def save(path: Path, samples: Array) -> None:
+        soundfile.write(path, samples[: LENGTH // 2], RATE, subtype="PCM_16")
+
+    truth = write_tones(folder, "wav", save, _at_8_khz, tolerance=0.02)
+    return Truth(truth.inputs[..., : LENGTH // 4], truth.labels, truth.tolerance)

@@ -48,10 +48,13 @@ def write_tones(
     return Truth(np.concatenate(inputs)[order], [labels[place] for place in order], tolerance)
 
 
-def in_examples(samples: Array) -> Array:
-    """Samples [frames] as examples [N, 1, LENGTH] one after the other, the last one filled with silence."""
-    count = -(-len(samples) // LENGTH)
-    return np.pad(samples, (0, count * LENGTH - len(samples))).reshape(count, 1, LENGTH)
+def in_examples(samples: Array, length: int = LENGTH) -> Array:
+    """Samples [frames] as examples [N, 1, length] one after the other.
+
+    The first is filled with silence, as is what is left at the end if it is at least half an example.
+    """
+    count = max(1, 1 + (len(samples) - length + length // 2) // length)
+    return np.pad(samples, (0, length))[: count * length].reshape(count, 1, length)
 
 
 def by_soundfile(path: Path) -> Array:
