@@ -26,9 +26,14 @@ def try_rows(rows: list[Row]) -> tuple[list[Result], list[tuple[Row, str]]]:
         if version_of(row.writer) is None:
             skipped.append((row, f"{row.writer} is not installed"))
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            result = try_row(row, Path(folder))
-        results.append(Result(row, result.files, _without(folder, result)))
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                result = try_row(row, Path(folder))
+        except (ModuleNotFoundError, RuntimeError) as error:
+            # A reader that is compared with, or a coder that a program was built without.
+            skipped.append((row, str(error)))
+            continue
+        results.append(replace(result, cells=_without(folder, result)))
     return results, skipped
 
 

@@ -1,6 +1,5 @@
 """Tries a written file on the three paths of the product: training, `infer` and `serve`."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +16,8 @@ from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request
 from schemas.errors import ConfigError, PeerError
 from schemas.values import Preprocessing
-from tests.file_matrix.rows import FOLDER, Array, Row, Truth, as_units
+from tests.file_matrix.rows import FOLDER, PATHS, Array, Row, Truth, as_units
 
-PATHS = ("training", "infer", "serve")
 State = Literal["equal", "refused", "unintended", "wrong", "none", "skipped"]
 
 
@@ -65,13 +63,15 @@ def try_row(row: Row, folder: Path) -> Result:
     files = sum(path.is_file() for path in folder.rglob("*"))
     case = _Case(row, folder, truth, _assumed(truth))
     data: list[LabelledData] = []
-    cells = {"training": Cell("none")}
-    if not row.untrained:
+    cells = dict.fromkeys(PATHS, Cell("none"))
+    if "training" in row.paths:
         cells["training"] = _cell(lambda: _train(case, data), row, "training")
     if data:
         case = replace(case, about=data[0].preprocessing)
-    cells["infer"] = _cell(lambda: _infer(case), row, "infer")
-    cells["serve"] = _cell(lambda: _serve(case), row, "serve") if row.requests else Cell("none")
+    if "infer" in row.paths:
+        cells["infer"] = _cell(lambda: _infer(case), row, "infer")
+    if "serve" in row.paths and row.requests:
+        cells["serve"] = _cell(lambda: _serve(case), row, "serve")
     return Result(row, files, cells)
 
 
@@ -172,7 +172,7 @@ def _differ(
     """How images and labels differ from the truth; empty if they do not."""
     if words := _differ_by(truth.inputs, as_units(images, about.scale), truth.tolerance):
         return words
-    if labels is None:
+    if labels is None or truth.task == "anomaly":
         return ""
     if isinstance(truth.labels, np.ndarray):
         return _differ_by(truth.labels, labels, truth.tolerance).replace("inputs", "labels")

@@ -12,6 +12,8 @@ from edge_client.data.splits import Split
 
 Array = NDArray[Any]
 Labels = Sequence[str] | Array
+PATHS = ("training", "infer", "serve")
+"""The ways of a file into the product."""
 FOLDER = "FOLDER"
 """In a source, the folder that the writer fills."""
 
@@ -36,8 +38,8 @@ class Row:
 
     `source` is what a user states, with `FOLDER` in it. `requests` is the pattern of the files whose bytes
     are sent to `serve`; empty for kinds that no request carries. `intended` has a part of the message, with
-    the remedy, for each path that refuses the file on purpose. An `untrained` file is for `infer` alone.
-    `split` is the part that training reads.
+    the remedy, for each path that refuses the file on purpose. `paths` are those that
+    the file is tried on, and `split` is the part that training reads.
     """
 
     kind: str
@@ -47,7 +49,7 @@ class Row:
     truth: Truth | None = None
     requests: str = ""
     intended: Mapping[str, str] = field(default_factory=dict)
-    untrained: bool = False
+    paths: Sequence[str] = PATHS
     split: Split = "train"
 
 

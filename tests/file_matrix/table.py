@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.file_matrix.cells import PATHS, Cell, Result
+from tests.file_matrix.cells import Cell, Result
 from tests.file_matrix.programs import version_of
-from tests.file_matrix.rows import Row
+from tests.file_matrix.rows import PATHS, Row
 
 WORDS = 90
 """Most characters of a message in a cell."""

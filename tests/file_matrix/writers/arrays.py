@@ -83,9 +83,9 @@ _archive(
 
 
 def _single(kind: str, array: Array, truth: Truth) -> None:
-    """A row of `numpy.save`: `infer` and `serve` read it, and nothing can be learnt from it."""
+    """A row of `numpy.save`, which has no labels to learn."""
 
-    @ARRAYS.row(kind, "numpy", "FOLDER/data.npy", truth=truth, requests="data.npy", untrained=True)
+    @ARRAYS.row(kind, "numpy", "FOLDER/data.npy", truth=truth, requests="data.npy", paths=("infer", "serve"))
     def write(folder: Path) -> None:
         np.save(folder / "data.npy", array)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.file_matrix.rows import Rows, Truth, refused
+from tests.file_matrix.rows import Rows, Truth
 from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, SENSORS, STATE, TIMED, filtered
 
 COLUMNAR = Rows()

@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth
-from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, ROWS, SENSORS, STATE, TIMED
+from tests.file_matrix.rows import Rows
+from tests.file_matrix.writers.sensors import COLUMNS, ROWS, SENSORS, TIMED
 
 DATABASES = Rows()
 SOURCE = "sqlite:FOLDER/log.db?label=state"

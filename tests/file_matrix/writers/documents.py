@@ -20,7 +20,6 @@ from tests.file_matrix.writers.sensors import (
     SENSORS,
     STATE,
     TEMPERATURE,
-    TIMED,
     TIMES,
 )
 
@@ -116,7 +115,7 @@ _file(
     "pandas",
     "jsonl:FOLDER/log.json?label=state",
     lambda: _frame().to_json(),
-    intended={path: "lines=True" for path in ("training", "infer")},
+    intended=dict.fromkeys(("training", "infer"), "lines=True"),
 )
 _file(
     "JSON lines, a window per row",

@@ -13,7 +13,6 @@ from tests.file_matrix.writers.sensors import (
     ROWS,
     SENSORS,
     STATE,
-    TEMPERATURE,
     TIMES,
     WITHOUT_LAST,
 )

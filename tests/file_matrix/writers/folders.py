@@ -32,24 +32,26 @@ def _tree(
     beside: Sequence[str] = (),
     name: str = "{number}.png",
     split: str = "train",
-    read: str | None = None,
     **more: Any,
 ) -> None:
     """Pictures of two classes in each of the `parts`, and further files called `beside`.
 
-    A further file that ends like a picture is one, of another brightness; any other holds a few bytes. `read`
-    is the part that is meant, by default the first.
+    A further file that ends like a picture is one, of another brightness; any other holds a few bytes. With
+    several parts `infer` reads the last one, training by default the first.
     """
+    meant = parts[0] if split == "train" else parts[-1]
+    if len(parts) > 1 and split == "train":
+        more["paths"] = ("training",)
 
     @FOLDERS.row(kind, f"as {program}", "folder:FOLDER", split=split, **more)
     def write(folder: Path) -> Truth:
         inputs, labels = [], []
         for part in parts:
-            for place, label in enumerate(CLASSES):
+            for place, label in enumerate(CLASSES, parts.index(part)):
                 for number in range(2):
                     path = folder / part / label / name.format(number=number, label=label)
-                    pixels = _picture(path, 0.5 + 0.4 * place, number)
-                    if part == (parts[0] if read is None else read):
+                    pixels = _picture(path, 0.3 + 0.2 * place, number)
+                    if part == meant:
                         inputs.append(pixels)
                         labels.append(label)
         for other in beside:
@@ -62,11 +64,9 @@ def _tree(
 
 
 _tree("train, test", "Kaggle", ("train", "test"))
-_tree("train, test: the part for tests", "Kaggle", ("train", "test"), split="test", read="test")
+_tree("train, test: the part for tests", "Kaggle", ("train", "test"), split="test")
 _tree("train, validation", "Keras", ("train", "validation"))
-_tree(
-    "train, validation: the part for tests", "Keras", ("train", "validation"), split="test", read="validation"
-)
+_tree("train, validation: the part for tests", "Keras", ("train", "validation"), split="test")
 _tree("training, testing", "Teachable Machine", ("training", "testing"))
 _tree(
     "training, testing, info.labels",

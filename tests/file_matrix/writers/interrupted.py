@@ -8,7 +8,7 @@ import numpy as np
 from tests.file_matrix.rows import Rows, Truth
 from tests.file_matrix.writers.scenes import KINDS, scene, units
 from tests.file_matrix.writers.sensors import COLUMNS, ROWS, SENSORS, WITHOUT_LAST
-from tests.file_matrix.writers.tones import LENGTH, RATE, SECONDS, in_examples, tone
+from tests.file_matrix.writers.tones import RATE, SECONDS, in_examples, tone
 
 INTERRUPTED = Rows()
 LINES = [",".join(map(str, row)) for row in (COLUMNS, *ROWS)]

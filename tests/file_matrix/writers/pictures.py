@@ -15,7 +15,6 @@ from tests.file_matrix.writers.scenes import (
     by_opencv,
     by_pillow,
     by_tifffile,
-    scene,
     write_scenes,
 )
 

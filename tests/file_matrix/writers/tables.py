@@ -1,16 +1,13 @@
 """Tables of text: CSV and its relatives by the programs that write them."""
 
 import csv
-import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth, refused
+from tests.file_matrix.rows import Rows, Truth
 from tests.file_matrix.writers.sensors import (
     CO2,
     COLUMNS,
