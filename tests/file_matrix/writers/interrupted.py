@@ -1,4 +1,4 @@
-"""Files of writers that have not finished, or never will: half lines, zero bytes, broken files among good ones."""
+"""Files of writers that have not finished, or never will: half lines, zero bytes, broken ones among good ones."""
 
 from pathlib import Path
 from typing import Any
@@ -94,3 +94,6 @@ def _recordings(kind: str, damage: Any) -> None:
 _recordings("WAV, one of twelve empty", lambda data: b"")
 _recordings("WAV, one of twelve only a header", lambda data: data[:44])
 _recordings("WAV, one of twelve no sound", lambda data: b"not a recording" * 20)
+_recordings(
+    "WAV, one of twelve being recorded", lambda data: data[:4] + bytes(4) + data[8:40] + bytes(4) + data[44:]
+)

@@ -1,13 +1,13 @@
 """Folders of pictures, as libraries and programs write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth
+from tests.file_matrix.rows import Rows, Truth, refused
 from tests.file_matrix.writers.scenes import (
     HEIGHT,
     WIDTH,
@@ -52,6 +52,7 @@ def _pillow(
     mode: str = "RGB",
     pixels: str = "colour",
     read: Callable[[Path], Array] | None = None,
+    intended: Mapping[str, str] = {},
     **how: Any,
 ) -> None:
     def save(path: Path, array: Array) -> None:
@@ -64,9 +65,10 @@ def _pillow(
             picture = picture.convert(mode)
         picture.save(path, **how)
 
-    _pictures(kind, "pillow", ending, save, pixels, read)
+    _pictures(kind, "pillow", ending, save, pixels, read, intended=intended)
 
 
+OTHER_KIND = {"training": "expected files such as", "infer": "expected .png or .jpg", "serve": "no image"}
 _pillow("PNG, 1 bit", "png", "1", "bits")
 _pillow("PNG, grey", "png", "L", "grey")
 _pillow("PNG, grey with transparency", "png", "LA", "grey")
@@ -85,7 +87,7 @@ _pillow("BMP, 1 bit", "bmp", "1", "bits")
 _pillow("BMP, grey", "bmp", "L", "grey")
 _pillow("BMP, palette", "bmp", "P", read=by_pillow)
 _pillow("BMP, colour", "bmp")
-_pillow("GIF, grey", "gif", "L", "grey")
+_pillow("GIF, grey", "gif", "L", "grey", by_pillow)
 _pillow("GIF, palette", "gif", "P", read=by_pillow)
 _pillow("TIFF, 1 bit, group 4", "tif", "1", "bits", compression="group4")
 _pillow("TIFF, grey", "tif", "L", "grey")
@@ -111,8 +113,8 @@ _pillow("PGM, grey", "pgm", "L", "grey")
 _pillow("PGM, grey of 16 bits", "pgm", "I;16", "grey 16")
 _pillow("PPM, colour", "ppm")
 _pillow("TGA, colour", "tga")
-_pillow("PCX, colour", "pcx")
-_pillow("SGI, colour", "sgi")
+_pillow("PCX, colour", "pcx", intended=OTHER_KIND)
+_pillow("SGI, colour", "sgi", intended=OTHER_KIND)
 _pillow("QOI, colour", "qoi")
 
 
@@ -179,8 +181,9 @@ _opencv("TIFF, colour", "tif", "colour")
 _opencv("TIFF, grey of 16 bits", "tif", "grey 16")
 _opencv("TIFF, colour of 16 bits", "tif", "colour 16")
 _opencv("TIFF, floats", "tif", "float")
-_opencv("TIFF, floats of 64 bits", "tif", "double")
-_opencv("TIFF, floats in colour", "tif", "float colour")
+FEWER_BITS = refused("save it with 8 or 16 bits, or one channel of floats")
+_opencv("TIFF, floats of 64 bits", "tif", "double", intended=FEWER_BITS)
+_opencv("TIFF, floats in colour", "tif", "float colour", intended=FEWER_BITS)
 _opencv("PGM, grey of 16 bits", "pgm", "grey 16")
 _opencv("PPM, colour of 16 bits", "ppm", "colour 16")
 _opencv("JPEG 2000, grey of 16 bits", "jp2", "grey 16", by_opencv)
@@ -256,20 +259,25 @@ def _convert(
     _pictures(kind, "convert", ending, save, pixels, read)
 
 
+def _by_tifffile_of_12_bits(path: Path) -> Array:
+    """Pixels of 12 bits as 16."""
+    return np.round(by_tifffile(path) * (65535 / 4095)).astype(np.uint16)
+
+
 _convert("PNG, grey of 16 bits", "png", "grey 16")
 _convert("PNG, colour of 16 bits", "png", "colour 16")
 _convert("PNG, palette", "png", "colour", read=by_pillow, prefix="PNG8:")
 _convert("JPEG, colour", "jpg", "colour", read=by_opencv)
 _convert("JPEG, CMYK", "jpg", "colour", "-colorspace", "CMYK", read=by_pillow)
 _convert("TIFF, grey of 16 bits", "tif", "grey 16")
-_convert("TIFF, grey of 12 bits", "tif", "grey 16", "-depth", "12", read=by_tifffile)
+_convert("TIFF, grey of 12 bits", "tif", "grey 16", "-depth", "12", read=_by_tifffile_of_12_bits)
 _convert("TIFF, colour of 16 bits, zip", "tif", "colour 16", "-compress", "zip")
 _convert("PGM, plain text", "pgm", "grey", "-compress", "none")
 _convert("PGM, grey of 16 bits", "pgm", "grey 16")
 _convert("PPM, colour of 16 bits", "ppm", "colour 16")
 _convert("BMP, version 3", "bmp", "colour", prefix="BMP3:")
-_convert("GIF", "gif", "grey")
-_convert("TGA", "tga", "colour")
+_convert("GIF", "gif", "grey", read=by_pillow)
+_convert("TGA", "tga", "colour", read=by_pillow)
 _convert("WebP, lossless", "webp", "colour", "-define", "webp:lossless=true")
 
 

@@ -82,11 +82,12 @@ def by_opencv(path: Path) -> Array:
 
 
 def by_pillow(path: Path) -> Array:
-    """Pixels by Pillow: the first picture of the file in colour."""
+    """Pixels by Pillow: the first picture of the file, grey where Pillow says so, else in colour."""
     from PIL import Image, ImageOps
 
     with Image.open(path) as picture:
-        return np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+        mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
+        return np.asarray(ImageOps.exif_transpose(picture).convert(mode))
 
 
 def by_tifffile(path: Path) -> Array:

@@ -18,6 +18,7 @@ from tests.file_matrix.writers.tones import (
     by_scipy,
     by_soundfile,
     in_examples,
+    make_old,
     write_tones,
 )
 
@@ -235,6 +236,7 @@ def _espeak(kind: str, *, to_pipe: bool) -> None:
                 path.write_bytes(run("espeak-ng", "--stdout", name))
             else:
                 run("espeak-ng", "-w", path, name)
+            make_old(path)
             inputs.append(in_examples(by_scipy(path), round(22_050 * SECONDS)))
             labels += [name] * len(inputs[-1])
         return Truth(np.concatenate(inputs), labels)
