@@ -1,5 +1,7 @@
 """Rows of the matrix: a kind of file, what writes it, and what it means."""
 
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +79,12 @@ class Rows:
 def refused(why: str) -> dict[str, str]:
     """All paths refuse a file, with this in their messages."""
     return dict.fromkeys(("training", "infer", "serve"), why)
+
+
+def make_old(path: Path) -> None:
+    """Let a file be of an hour ago, so that nobody records into it now."""
+    past = time.time() - 3600
+    os.utime(path, (past, past))
 
 
 def as_units(inputs: Array, scale: float) -> Array:

@@ -1,11 +1,11 @@
-"""Files of writers that have not finished, or never will: half lines, zero bytes, broken ones among good ones."""
+"""Files of writers that have not finished, or never will: half lines, zero bytes, broken files."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.file_matrix.rows import Rows, Truth
+from tests.file_matrix.rows import Rows, Truth, refused
 from tests.file_matrix.writers.scenes import KINDS, scene, units
 from tests.file_matrix.writers.sensors import COLUMNS, ROWS, SENSORS, WITHOUT_LAST
 from tests.file_matrix.writers.tones import RATE, SECONDS, in_examples, tone
@@ -32,13 +32,13 @@ _text(
     "CSV, only a header yet",
     WHOLE[: WHOLE.index(b"\n") + 1],
     SENSORS,
-    intended=dict.fromkeys(("training", "infer"), "has no rows"),
+    intended=refused("has no rows"),
 )
-_text("CSV, empty", b"", SENSORS, intended=dict.fromkeys(("training", "infer"), "has no rows"))
+_text("CSV, empty", b"", SENSORS, intended=refused("has no rows"))
 _text(
     "JSON lines, half an object",
-    b'{"temperature": 18.25, "co2": 412.0, "state": "free"}\n{"temperature": 18.5, "co2": 430.5, "state": "busy"}\n{"temperature": 21.7',
-    Truth(SENSORS.inputs[:2], ("free", "busy")),
+    b'{"x": 18.25, "state": "free"}\n{"x": 18.5, "state": "busy"}\n{"x": 21.7',
+    Truth(SENSORS.inputs[:2, :1], ("free", "busy")),
     "log.jsonl",
     "jsonl",
 )

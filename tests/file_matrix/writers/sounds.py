@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth
+from tests.file_matrix.rows import Rows, Truth, make_old
 from tests.file_matrix.writers.tones import (
     LENGTH,
     RATE,
@@ -18,7 +18,6 @@ from tests.file_matrix.writers.tones import (
     by_scipy,
     by_soundfile,
     in_examples,
-    make_old,
     write_tones,
 )
 

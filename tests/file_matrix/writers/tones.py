@@ -1,7 +1,5 @@
 """The tones that all writers of recordings store, and readers that are not the product's."""
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.file_matrix.rows import Truth
+from tests.file_matrix.rows import Truth, make_old
 
 Array = NDArray[Any]
 RATE = 16_000
@@ -49,12 +47,6 @@ def write_tones(
             labels += [name] * len(examples)
     order = np.argsort(labels, kind="stable")
     return Truth(np.concatenate(inputs)[order], [labels[place] for place in order], tolerance)
-
-
-def make_old(path: Path) -> None:
-    """Let a file be of an hour ago, so that nobody records into it now."""
-    past = time.time() - 3600
-    os.utime(path, (past, past))
 
 
 def in_examples(samples: Array, length: int = LENGTH) -> Array:
