@@ -250,7 +250,8 @@ CREATE TABLE states (state_id INTEGER NOT NULL PRIMARY KEY, entity_id CHAR(0), s
     attributes CHAR(0), event_id SMALLINT, last_changed CHAR(0), last_changed_ts FLOAT,
     last_reported_ts FLOAT, last_updated CHAR(0), last_updated_ts FLOAT, old_state_id INTEGER,
     attributes_id INTEGER, context_id CHAR(0), context_user_id CHAR(0), context_parent_id CHAR(0),
-    origin_idx SMALLINT, context_id_bin BLOB, context_user_id_bin BLOB, context_parent_id_bin BLOB, metadata_id INTEGER);
+    origin_idx SMALLINT, context_id_bin BLOB, context_user_id_bin BLOB,
+    context_parent_id_bin BLOB, metadata_id INTEGER);
 CREATE INDEX ix_states_metadata_id_last_updated_ts ON states (metadata_id, last_updated_ts);
 INSERT INTO schema_changes VALUES (1, 53, '2026-02-01 00:00:00');
 """

@@ -92,7 +92,10 @@ _export(
     end="\r\n",
     encoding="utf-16",
 )
-_export("CSV of an American sheet", "Excel", NAMES, "{time:%m/%d/%Y %H:%M},{t},{c},{s}", TIMED, end="\r\n")
+AMERICAN = (NAMES, "{time:%m/%d/%Y %H:%M},{t},{c},{s}")
+STATED = refused("state time-format=")
+_export("CSV of an American sheet", "Excel", *AMERICAN, TIMED, end="\r\n", intended=STATED)
+_export("CSV of an American sheet, stated", "Excel", *AMERICAN, f"{TIMED}&time-format=%m/%d/%Y %H:%M")
 SHEET = (NAMES, ISO + ",{t},{c},{s}", TIMED)
 _export("CSV, no end of the last line, new", "Google Sheets", *SHEET, WITHOUT_LAST, end="\r\n", after="")
 _export("CSV, no end of the last line, old", "Google Sheets", *SHEET, end="\r\n", after="", old=True)
@@ -108,14 +111,16 @@ _export(
     "{time:%d/%m/%Y;%H:%M:%S};{t};{c:.3f};{s}",
     f"{LABEL}&ignore=Date,Time",
 )
-_export(
-    "air quality, decimal commas, empty columns and rows at the end",
-    "a set of UCI",
-    "Date;Time;temperature;co2;state;;",
-    "{time:%d/%m/%Y;%H.%M.%S};{tc};{c:g};{s};;",
-    f"{LABEL}&ignore=Date,Time",
-    after="\n;;;;;;\n;;;;;;\n",
-)
+for options, more in (("", {"intended": refused("state decimal=,")}), ("&decimal=,", {})):
+    _export(
+        f"air quality, empty columns and rows at the end{', stated' * bool(options)}",
+        "a set of UCI",
+        "Date;Time;temperature;co2;state;;",
+        "{time:%d/%m/%Y;%H.%M.%S};{tc};{c:g};{s};;",
+        f"{LABEL}&ignore=Date,Time{options}",
+        after="\n;;;;;;\n;;;;;;\n",
+        **more,
+    )
 _export(
     "occupancy, numbered rows without a name",
     "a set of UCI",
@@ -123,14 +128,9 @@ _export(
     f'"{{n}}","{ISO}",{{t}},{{c}},"{{s}}"',
     f"{LABEL}&time=date",
 )
-_export(
-    "numbers with spaces between, no names",
-    "a set of UCI",
-    "",
-    "  {t: .7e}  {c: .7e}",
-    "",
-    intended=refused("name"),
-)
+NAMELESS = refused("name the columns in its first line")
+_export("numbers with spaces, no names", "a set of UCI", "", "  {t: .7e}  {c: .7e}", "", intended=NAMELESS)
+_export("numbers with commas, no names", "a set of UCI", "", "{t},{c}", "", intended=NAMELESS)
 WINDOWS = Truth(INPUTS.reshape(3, 4, 2).transpose(0, 2, 1), ["0"] * 3, task="anomaly")
 for separator, comma, name in ((",", "", "decimal points"), ("\t", "c", "tabs"), (";", "c", "semicolons")):
     _export(
@@ -174,14 +174,11 @@ _export(
     "columns=state&time=last_changed&ignore=entity_id",
     Truth(INPUTS[:, 1:], ["0"] * len(STATE), task="anomaly"),
 )
-_export(
-    "history of a plug, units in names",
-    "Shelly",
-    "Date/time UTC,Energy Wh (A),state",
-    "{time:%d/%m/%Y %H:%M},{c},{s}",
-    f"{LABEL}&time=Date/time UTC",
-    Truth(INPUTS[:, 1:], STATE),
-)
+PLUG = ("Date/time UTC,Energy Wh (A),state", "{time:%d/%m/%Y %H:%M},{c},{s}")
+ENERGY = Truth(INPUTS[:, 1:], STATE)
+PLUG_TIME = f"{LABEL}&time=Date/time UTC"
+_export("history of a plug", "Shelly", *PLUG, PLUG_TIME, ENERGY, intended=STATED)
+_export("history of a plug, stated", "Shelly", *PLUG, f"{PLUG_TIME}&time-format=%d/%m/%Y %H:%M", ENERGY)
 _export(
     "lines of a serial port, no names",
     "Arduino",

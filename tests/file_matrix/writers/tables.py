@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth
+from tests.file_matrix.rows import Rows, Truth, refused
 from tests.file_matrix.writers.sensors import (
     CO2,
     COLUMNS,
@@ -66,13 +66,18 @@ _pandas(
 _pandas(
     "CSV, times as 9:50:00 without a zero", TIMED_SOURCE, columns=TIMED, date_format="%-H:%M:%S", index=False
 )
-_pandas(
-    "CSV, times as 03/01/2026 09:50 AM",
-    TIMED_SOURCE,
-    columns=TIMED,
-    date_format="%m/%d/%Y %I:%M %p",
-    index=False,
-)
+for options, kind, more in (
+    ("", "CSV, times as 03/01/2026 09:50 AM", {"intended": refused("state time-format=")}),
+    ("&time-format=%m/%d/%Y %I:%M %p", "CSV, times as 03/01/2026 09:50 AM, stated", {}),
+):
+    _pandas(
+        kind,
+        TIMED_SOURCE + options,
+        columns=TIMED,
+        date_format="%m/%d/%Y %I:%M %p",
+        index=False,
+        row=more,
+    )
 _pandas(
     "CSV, truth values as inputs",
     columns={"door": [value < 900 for value in CO2], **COLUMNS},
@@ -200,10 +205,10 @@ _sqlite_shell("list of a query, bars", ".mode list")
 _sqlite_shell("list of a query, tabs", ".mode tabs")
 
 
-def _ssconvert(kind: str, *options: str, name: str = "log.txt") -> None:
+def _ssconvert(kind: str, *options: str, name: str = "log.txt", more: str = "", **row: Any) -> None:
     """A sheet as text by Gnumeric."""
 
-    @TABLES.row(kind, "ssconvert", f"csv:FOLDER/{name}?label=state", truth=SENSORS)
+    @TABLES.row(kind, "ssconvert", f"csv:FOLDER/{name}?label=state{more}", truth=SENSORS, **row)
     def write(folder: Path) -> None:
         with (folder / "sheet").open("w", newline="") as file:
             csv.writer(file).writerows([tuple(COLUMNS), *ROWS])
@@ -213,7 +218,10 @@ def _ssconvert(kind: str, *options: str, name: str = "log.txt") -> None:
 
 _ssconvert("sheet as CSV", name="log.csv")
 _ssconvert("sheet as text, semicolons", "-O", "separator=; quoting-mode=always")
-_ssconvert("sheet as text, UTF-16", "-O", "charset=UTF-16LE")
+_ssconvert("sheet as text, UTF-16 without a mark", "-O", "charset=UTF-16LE", intended=refused("encoding="))
+_ssconvert(
+    "sheet as text, UTF-16 without a mark, stated", "-O", "charset=UTF-16LE", more="&encoding=utf-16-le"
+)
 
 
 def _numpy(kind: str, **how: Any) -> None:
