@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ Array = NDArray[Any]
 Labels = Sequence[str] | Array
 PATHS = ("training", "infer", "serve")
 """The ways of a file into the product."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 FOLDER = "FOLDER"
 """In a source, the folder that the writer fills."""
 
@@ -50,7 +52,7 @@ class Row:
     write: Callable[[Path], Truth | None]
     truth: Truth | None = None
     requests: str = ""
-    intended: Mapping[str, str] = field(default_factory=dict)
+    intended: Mapping[str, str] = NOTHING
     paths: Sequence[str] = PATHS
     split: Split = "train"
 

@@ -1,6 +1,6 @@
 """Parquet, Arrow, HDF5 and MATLAB files."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,20 @@ ARROW = "arrow:FOLDER/log.arrow?label=state"
 FEATHER = "arrow:FOLDER/log.feather?label=state"
 
 
-def _pandas(kind: str, source: str = PARQUET, *, columns: Any = COLUMNS, **how: Any) -> None:
+def _pandas(
+    kind: str,
+    source: str = PARQUET,
+    *,
+    columns: Any = COLUMNS,
+    change: Callable[[Any], Any] = lambda frame: frame,
+    **how: Any,
+) -> None:
     """A row of `DataFrame.to_parquet` after `change`."""
 
     @COLUMNAR.row(kind, "pandas", source, truth=SENSORS)
     def write(folder: Path) -> None:
         import pandas
 
-        change = how.pop("change", lambda frame: frame)
         change(pandas.DataFrame(columns)).to_parquet(folder / "log.parquet", **how)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth, refused
+from tests.file_matrix.rows import NOTHING, Rows, Truth, refused
 from tests.file_matrix.writers.scenes import (
     HEIGHT,
     WIDTH,
@@ -52,7 +52,7 @@ def _pillow(
     mode: str = "RGB",
     pixels: str = "colour",
     read: Callable[[Path], Array] | None = None,
-    intended: Mapping[str, str] = {},
+    intended: Mapping[str, str] = NOTHING,
     **how: Any,
 ) -> None:
     def save(path: Path, array: Array) -> None:
@@ -196,14 +196,15 @@ _opencv("PFM, floats", "pfm", "float")
 # tifffile, for microscopes and cameras of science.
 
 
-def _tifffile(kind: str, pixels: str, **how: Any) -> None:
+def _tifffile(kind: str, pixels: str, *, change: Callable[[Array], Array] | None = None, **how: Any) -> None:
+    """A row of `tifffile.imwrite`, after a `change` of the pixels."""
+
     def save(path: Path, array: Array) -> None:
         import tifffile
 
-        change = how.get("change", lambda array: array)
-        tifffile.imwrite(path, change(array), **{key: how[key] for key in how if key != "change"})
+        tifffile.imwrite(path, array if change is None else change(array), **how)
 
-    _pictures(kind, "tifffile", "tif", save, pixels, by_tifffile if "change" in how else None)
+    _pictures(kind, "tifffile", "tif", save, pixels, None if change is None else by_tifffile)
 
 
 _tifffile("TIFF, grey", "grey")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.programs import run
-from tests.file_matrix.rows import Rows, Truth, refused
+from tests.file_matrix.rows import NOTHING, Rows, Truth, refused
 from tests.file_matrix.writers.sensors import (
     CO2,
     COLUMNS,
@@ -26,16 +26,23 @@ TIMED_SOURCE = f"{SOURCE}&time=time"
 
 
 def _pandas(
-    kind: str, source: str = SOURCE, *, columns: Any = COLUMNS, truth: Truth = SENSORS, **how: Any
+    kind: str,
+    source: str = SOURCE,
+    *,
+    columns: Any = COLUMNS,
+    truth: Truth = SENSORS,
+    change: Callable[[Any], Any] = lambda frame: frame,
+    name: str = "log.csv",
+    intended: Mapping[str, str] = NOTHING,
+    **how: Any,
 ) -> None:
-    """A row of `DataFrame.to_csv` with these arguments."""
+    """A row of `DataFrame.to_csv` with these arguments, after a `change` of the frame."""
 
-    @TABLES.row(kind, "pandas", source, truth=truth)
+    @TABLES.row(kind, "pandas", source, truth=truth, intended=intended)
     def write(folder: Path) -> None:
         import pandas
 
-        change = how.pop("change", lambda frame: frame)
-        change(pandas.DataFrame(columns)).to_csv(folder / how.pop("name", "log.csv"), **how)
+        change(pandas.DataFrame(columns)).to_csv(folder / name, **how)
 
 
 _pandas("CSV", index=False)
@@ -66,9 +73,9 @@ _pandas(
 _pandas(
     "CSV, times as 9:50:00 without a zero", TIMED_SOURCE, columns=TIMED, date_format="%-H:%M:%S", index=False
 )
-for options, kind, more in (
-    ("", "CSV, times as 03/01/2026 09:50 AM", {"intended": refused("state time-format=")}),
-    ("&time-format=%m/%d/%Y %I:%M %p", "CSV, times as 03/01/2026 09:50 AM, stated", {}),
+for options, kind, intended in (
+    ("", "CSV, times as 03/01/2026 09:50 AM", refused("state time-format=")),
+    ("&time-format=%m/%d/%Y %I:%M %p", "CSV, times as 03/01/2026 09:50 AM, stated", NOTHING),
 ):
     _pandas(
         kind,
@@ -76,7 +83,7 @@ for options, kind, more in (
         columns=TIMED,
         date_format="%m/%d/%Y %I:%M %p",
         index=False,
-        row=more,
+        intended=intended,
     )
 _pandas(
     "CSV, truth values as inputs",
