@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,7 +52,7 @@ class Row:
     write: Callable[[Path], Truth | None]
     truth: Truth | None = None
     requests: str = ""
-    intended: Mapping[str, str] = NOTHING
+    intended: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     paths: Sequence[str] = PATHS
     split: Split = "train"
 

@@ -1,6 +1,7 @@
 """Tables of text: CSV and its relatives by the programs that write them."""
 
 import csv
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
