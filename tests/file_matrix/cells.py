@@ -47,9 +47,9 @@ class _Case:
     truth: Truth
     about: Preprocessing
 
-    @property
-    def source(self) -> str:
-        return self.row.source.replace(FOLDER, str(self.folder))
+    def placed(self, source: str) -> str:
+        """A source with the folder in it."""
+        return source.replace(FOLDER, str(self.folder))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _cell(difference: Callable[[], str], row: Row, path: str) -> Cell:
 
 def _train(case: _Case, into: list[LabelledData]) -> str:
     """The difference of what a device trains on, after one step of training; `into` gets the data."""
-    data = load_source(case.source, split=case.row.split)
+    data = load_source(case.placed(case.row.source), split=case.row.split)
     into.append(data)
     if data.input_shape != case.truth.inputs.shape[1:]:
         return f"inputs {list(data.input_shape)}, not {list(case.truth.inputs.shape[1:])}"
@@ -117,7 +117,7 @@ def _step(data: LabelledData) -> str:
 
 def _infer(case: _Case) -> str:
     model = _model(case)
-    named = read_input(Path(case.source), model)
+    named = read_input(Path(case.placed(case.row.asked or case.row.source)), model)
     model.predict(named.images)
     images = fitted(named.images, model.input_shape)
     assert images is not None

@@ -43,7 +43,8 @@ class Row:
     `source` is what a user states, with `FOLDER` in it. `requests` is the pattern of the files whose bytes
     are sent to `serve`; empty for kinds that no request carries. `intended` has a part of the message, with
     the remedy, for each path that refuses the file on purpose. `paths` are those that
-    the file is tried on, and `split` is the part that training reads.
+    the file is tried on, `split` is the part that training reads, and `asked` what `infer` reads if that is
+    another source.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Row:
     intended: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     paths: Sequence[str] = PATHS
     split: Split = "train"
+    asked: str = ""
 
 
 class Rows:

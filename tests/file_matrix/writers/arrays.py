@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.file_matrix.rows import Array, Rows, Truth
-from tests.file_matrix.writers.scenes import CLASSES, KINDS, scene, units
+from tests.file_matrix.writers.scenes import CLASSES, HEIGHT, KINDS, scene, units
 
 ARRAYS = Rows()
 LEVELS = (0.4, 0.5, 1.0, 0.9)
@@ -41,7 +41,8 @@ _archive(
 _archive(
     "npz, bytes in Fortran's order", {"images": np.asfortranarray(COLOUR), "labels": NUMBERS}, _truth(COLOUR)
 )
-_archive("npz, floats [N, H, W]", {"images": FLOATS, "labels": NUMBERS}, _truth(FLOATS))
+SQUARES = FLOATS[..., :HEIGHT]
+_archive("npz, floats [N, H, W]", {"images": SQUARES, "labels": NUMBERS}, _truth(SQUARES))
 _archive("npz, floats [N, 1, H, W]", {"images": FLOATS[:, None], "labels": NUMBERS}, _truth(FLOATS))
 _archive(
     "npz, floats of 64 bits", {"images": FLOATS[:, None].astype(float), "labels": NUMBERS}, _truth(FLOATS)

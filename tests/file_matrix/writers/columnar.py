@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.file_matrix.rows import Rows, Truth
+from tests.file_matrix.rows import NOTHING, Rows, Truth, refused
 from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, SENSORS, STATE, TIMED, filtered
 
 COLUMNAR = Rows()
@@ -115,8 +115,8 @@ def _(folder: Path) -> None:
     log.execute(f"COPY log TO '{folder / 'log.parquet'}' (FORMAT parquet)")
 
 
-def _feather(kind: str, **how: Any) -> None:
-    @COLUMNAR.row(kind, "pyarrow", FEATHER, truth=SENSORS)
+def _feather(kind: str, intended: Mapping[str, str] = NOTHING, **how: Any) -> None:
+    @COLUMNAR.row(kind, "pyarrow", FEATHER, truth=SENSORS, intended=intended)
     def write(folder: Path) -> None:
         from pyarrow import feather
 
@@ -126,7 +126,7 @@ def _feather(kind: str, **how: Any) -> None:
 _feather("Feather, LZ4", compression="lz4")
 _feather("Feather, zstd", compression="zstd")
 _feather("Feather, not compressed", compression="uncompressed")
-_feather("Feather, version 1", version=1)
+_feather("Feather, version 1", refused("write it again by pyarrow.feather.write_feather"), version=1)
 
 
 @COLUMNAR.row("Feather", "pandas", FEATHER, truth=SENSORS)

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.file_matrix.rows import Truth
+from tests.file_matrix.rows import Rows, Truth
 
 Array = NDArray[Any]
 HEIGHT, WIDTH = 32, 40
 CLASSES = ("dark", "light")
 EACH = 2
 """Pictures of a class."""
+LOSSY = 0.02
+"""Two decoders of a lossy format differ by a few levels of 255."""
+Save = Callable[[Path, Array], None]
 
 
 def scene(number: int, top: float) -> Array:
@@ -50,11 +53,31 @@ def units(pixels: Array) -> Array:
     return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
 
 
+def picture_row(
+    rows: Rows,
+    kind: str,
+    writer: str,
+    ending: str,
+    save: Save,
+    pixels: str = "colour",
+    read: Callable[[Path], Array] | None = None,
+    *,
+    tolerance: float | None = None,
+    **more: Any,
+) -> None:
+    """Add a row of four pictures in two classes; `more` are further fields of it."""
+    bound = tolerance if tolerance is not None else 1e-6 if read is None else LOSSY
+
+    @rows.row(kind, writer, "folder:FOLDER", requests="*/*", **more)
+    def write(folder: Path) -> Truth:
+        return write_scenes(folder, pixels, ending, save, read, tolerance=bound)
+
+
 def write_scenes(
     folder: Path,
     kind: str,
     ending: str,
-    save: Callable[[Path, Array], None],
+    save: Save,
     read: Callable[[Path], Array] | None,
     *,
     tolerance: float,

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.file_matrix.rows import Truth, make_old
+from tests.file_matrix.rows import Rows, Truth, make_old
 
 Array = NDArray[Any]
 RATE = 16_000
 SECONDS = 0.25
 LENGTH = round(RATE * SECONDS)
+SOURCE = f"wav:FOLDER?seconds={SECONDS}"
 CLASSES = {"low": 300.0, "high": 1100.0}
 """Hz by class."""
 EACH = 2
@@ -23,6 +24,11 @@ def tone(hertz: float, channels: int = 1) -> Array:
     """A tone [samples, channels] below 0.7, each channel a bit softer than the one before."""
     times = np.arange(LENGTH)[:, None] / RATE
     return 0.7 * np.sin(2 * np.pi * hertz * times + np.arange(channels)) / (1 + 0.1 * np.arange(channels))
+
+
+def in_numbers(samples: Array, bits: int) -> Array:
+    """Samples as whole numbers of 16 bits, or of 32 where more are needed."""
+    return np.round(samples * (2 ** (bits - 1) - 1)).astype("<i4" if bits > 16 else "<i2")
 
 
 def write_tones(
@@ -76,3 +82,21 @@ def by_scipy(path: Path) -> Array:
         return np.asarray((samples / 128 - 1).mean(axis=1))
     largest = 2.0 ** (8 * samples.itemsize - 1) if samples.dtype.kind == "i" else 1.0
     return np.asarray((samples / largest).mean(axis=1))
+
+
+def sound_row(
+    rows: Rows,
+    kind: str,
+    writer: str,
+    ending: str,
+    save: Callable[[Path, Array], None],
+    *,
+    channels: int = 1,
+    read: Callable[[Path], Array] = by_soundfile,
+    **more: Any,
+) -> None:
+    """Add a row of four recordings in two classes; `more` are further fields of it."""
+
+    @rows.row(kind, writer, SOURCE, requests="*/*", **more)
+    def write(folder: Path) -> Truth:
+        return write_tones(folder, ending, save, read, channels=channels)
