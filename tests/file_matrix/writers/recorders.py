@@ -15,6 +15,7 @@ RECORDERS = Rows()
 def _layout(
     kind: str, writer: str, make: Callable[[Array], bytes], read: Callable[[bytes], Array], **more: Any
 ) -> None:
+    """A row of files whose bytes are made here, and read here."""
     sound_row(
         RECORDERS,
         kind,
@@ -26,9 +27,9 @@ def _layout(
     )
 
 
-def _extensible(samples: Array, bits: int, valid: int) -> bytes:
-    """`bits` per sample of which the upper `valid` count, as arrays of microphones write them."""
-    numbers = (in_numbers(samples, valid).astype("<i4") << (bits - valid)).astype("<i4")
+def _extensible(samples: Array, bits: int, valid: int, *, at_top: bool = True) -> bytes:
+    """`bits` per sample of which the upper or lower `valid` count, as arrays of microphones write them."""
+    numbers = (in_numbers(samples, valid).astype("<i4") << (bits - valid) * at_top).astype("<i4")
     data = numbers[..., None].view("u1")[..., : bits // 8].tobytes()
     channels, width = samples.shape[1], bits // 8
     form = struct.pack("<HHIIHH", 0xFFFE, channels, RATE, RATE * channels * width, channels * width, bits)
@@ -39,7 +40,7 @@ def _extensible(samples: Array, bits: int, valid: int) -> bytes:
 
 
 def _last_words(width: int, channels: int, start: int) -> Callable[[bytes], Array]:
-    """Reads whole frames of little-endian numbers behind a header of `start` bytes."""
+    """Reads whole frames of little-endian numbers behind a header of `start` bytes, as soundfile does."""
 
     def read(data: bytes) -> Array:
         body = data[start:]
@@ -55,6 +56,12 @@ _layout(
     lambda samples: _extensible(samples, 32, 24),
     _last_words(4, 6, 68),
     channels=6,
+)
+_layout(
+    "WAV, 24 bits in the lower part of 32",
+    "as an I2S microphone",
+    lambda samples: _extensible(samples, 32, 24, at_top=False),
+    _last_words(4, 1, 68),
 )
 _layout(
     "WAV, 12 bits in 16",
