@@ -42,9 +42,8 @@ class Row:
 
     `source` is what a user states, with `FOLDER` in it. `requests` is the pattern of the files whose bytes
     are sent to `serve`; empty for kinds that no request carries. `intended` has a part of the message, with
-    the remedy, for each path that refuses the file on purpose. `paths` are those that
-    the file is tried on, `split` is the part that training reads, and `asked` what `infer` reads if that is
-    another source.
+    the remedy, for each path that refuses the file on purpose. `paths` are those that the file is tried on,
+    `split` is the part that training reads, and `asked` what `infer` reads if that is another source.
     """
 
     kind: str
@@ -82,7 +81,7 @@ class Rows:
 
 def refused(why: str) -> dict[str, str]:
     """All paths refuse a file, with this in their messages."""
-    return dict.fromkeys(("training", "infer", "serve"), why)
+    return dict.fromkeys(PATHS, why)
 
 
 def make_old(path: Path) -> None:

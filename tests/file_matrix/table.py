@@ -9,7 +9,7 @@ from tests.file_matrix.rows import PATHS, Row
 
 WORDS = 90
 """Most characters of a message in a cell."""
-GOOD = ("equal", "refused", "none", "skipped")
+GOOD = ("equal", "refused", "none")
 
 
 def page_of(results: Sequence[Result], skipped: Sequence[tuple[Row, str]]) -> str:
@@ -65,8 +65,8 @@ def _words(cell: Cell, most: int) -> str:
     match cell.state:
         case "none":
             return "-"
-        case "equal" | "skipped":
-            return cell.state
+        case "equal":
+            return "equal"
         case "refused":
             return f"refused: {text}"
         case "unintended":

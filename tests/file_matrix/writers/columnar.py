@@ -1,13 +1,11 @@
-"""Parquet, Arrow, HDF5 and MATLAB files."""
+"""Parquet, Arrow and Feather files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tests.file_matrix.rows import NOTHING, Rows, Truth, refused
-from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, SENSORS, STATE, TIMED, filtered
+from tests.file_matrix.writers.sensors import COLUMNS, INPUTS, SENSORS, STATE, TEMPERATURE, TIMED, filtered
 
 COLUMNAR = Rows()
 PARQUET = "parquet:FOLDER/log.parquet?label=state"
@@ -51,18 +49,18 @@ _pandas(
 )
 
 
-def _arrow_table(types: Mapping[str, str] | None = None) -> Any:
+def _arrow_table(types: Mapping[str, str] = NOTHING) -> Any:
+    """The sensors, with columns cast to these types."""
     import pyarrow
 
     table = pyarrow.table(dict(COLUMNS))
-    for place, name in enumerate(COLUMNS):
-        if types and name in types:
-            kind = pyarrow.decimal128(9, 3) if types[name] == "decimal" else types[name]
-            table = table.set_column(place, name, table[name].cast(kind))
+    for name, kind in types.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table[name].cast(kind))
     return table
 
 
-def _arrow_parquet(kind: str, types: Mapping[str, str] | None = None, **how: Any) -> None:
+def _arrow_parquet(kind: str, types: Mapping[str, str] = NOTHING, **how: Any) -> None:
     @COLUMNAR.row(kind, "pyarrow", PARQUET, truth=SENSORS)
     def write(folder: Path) -> None:
         from pyarrow import parquet
@@ -72,8 +70,7 @@ def _arrow_parquet(kind: str, types: Mapping[str, str] | None = None, **how: Any
 
 _arrow_parquet("Parquet, version 1.0, groups of 5 rows", version="1.0", row_group_size=5)
 _arrow_parquet("Parquet, zstd, pages of version 2", compression="zstd", data_page_version="2.0")
-_arrow_parquet("Parquet, decimal numbers", {"temperature": "decimal"})
-_arrow_parquet("Parquet, floats of 32 bits and integers of 16", {"temperature": "float32", "co2": "float64"})
+_arrow_parquet("Parquet, floats of 32 and 16 bits", {"temperature": "float16", "co2": "float32"})
 _arrow_parquet("Parquet, without a dictionary", use_dictionary=False, compression="none")
 
 
@@ -81,14 +78,23 @@ _arrow_parquet("Parquet, without a dictionary", use_dictionary=False, compressio
     "Parquet, a window per row in lists",
     "pyarrow",
     "parquet:FOLDER/log.parquet?label=state",
-    truth=Truth(np.stack([INPUTS[:, ::-1]] * 1)[0].reshape(12, 1, 2), STATE),
+    truth=Truth(INPUTS[:, None], STATE),
 )
 def _(folder: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    signal = [[co2, temperature] for temperature, co2 in INPUTS.tolist()]
-    parquet.write_table(pyarrow.table({"signal": signal, "state": STATE}), folder / "log.parquet")
+    table = pyarrow.table({"signal": INPUTS.tolist(), "state": STATE})
+    parquet.write_table(table, folder / "log.parquet")
+
+
+@COLUMNAR.row("Parquet, decimal numbers", "pyarrow", PARQUET, truth=SENSORS)
+def _(folder: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    numbers = pyarrow.array(TEMPERATURE).cast(pyarrow.decimal128(9, 3))
+    parquet.write_table(_arrow_table().set_column(0, "temperature", numbers), folder / "log.parquet")
 
 
 @COLUMNAR.row("Parquet", "polars", PARQUET, truth=SENSORS)

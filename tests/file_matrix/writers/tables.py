@@ -235,15 +235,12 @@ _ssconvert(
 def _numpy(kind: str, **how: Any) -> None:
     """Numbers of `numpy.savetxt`, whose header begins with a comment sign unless told otherwise."""
 
-    @TABLES.row(
-        kind,
-        "numpy",
-        "csv:FOLDER/log.csv?label=state",
-        truth=Truth(INPUTS, ["1" if state == "busy" else "0" for state in STATE]),
-    )
+    truth = Truth(INPUTS, ["1" if state == "busy" else "0" for state in STATE])
+
+    @TABLES.row(kind, "numpy", SOURCE, truth=truth)
     def write(folder: Path) -> None:
         numbers = np.column_stack([INPUTS, [state == "busy" for state in STATE]])
-        np.savetxt(folder / "log.csv", numbers, header="temperature,co2,state", **({"delimiter": ","} | how))
+        np.savetxt(folder / "log.csv", numbers, delimiter=",", header="temperature,co2,state", **how)
 
 
 _numpy("savetxt with a plain header", comments="")
