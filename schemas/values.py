@@ -176,12 +176,39 @@ class SkippedFiles(Frozen):
     first: Text
 
 
+MAX_COLUMNS = 1000
+"""Columns that are compared by name; a table with more is taken as it is."""
+
+MAX_NAME, MAX_UNIT = 200, 40
+"""Characters of a column's name and unit."""
+
+
+class Feature(Frozen):
+    """A column of a table that a network takes; `unit` and `kind` are empty where they are not known.
+
+    A column of zeros and ones fits numbers and truth values.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+    unit: Annotated[str, Field(max_length=MAX_UNIT, exclude_if=lambda unit: not unit)] = ""
+    kind: Annotated[Literal["", "number", "truth"], Field(exclude_if=lambda kind: not kind)] = ""
+
+    def in_words(self) -> str:
+        """The name with its unit: `temperature [°C]`."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+Features = Annotated[tuple[Feature, ...], Field(max_length=MAX_COLUMNS)]
+
+
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
 
     `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
     federation's list. Of data that grows, `new` of the examples came since the device last trained, and
-    `drift` is an alarm about them. `skipped` are broken files that the examples do without.
+    `drift` is an alarm about them. `skipped` are broken files that the examples do without. A device of an
+    earlier version states no `columns`, and cannot put them in another order. Of columns without names there
+    are none, and of more than fit only the first.
     """
 
     source: Text
@@ -193,6 +220,13 @@ class DataCard(Frozen):
     new: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
     drift: Annotated[DriftFinding | None, Field(exclude_if=lambda found: found is None)] = None
     skipped: Annotated[SkippedFiles | None, Field(exclude_if=lambda skipped: skipped is None)] = None
+    columns: Annotated[Features | None, Field(exclude_if=lambda columns: columns is None)] = None
+
+    @property
+    def states_columns(self) -> bool:
+        """Whether all columns are here, each with a name of its own."""
+        names = {column.name for column in self.columns or ()}
+        return bool(names) and self.input_shape[:1] == (len(names),)
 
 
 CLASSIFICATION = "classification"
@@ -217,7 +251,8 @@ class Preprocessing(Frozen):
     """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel.
 
     Labels that are numbers become targets likewise: `(label - target_mean) / target_std`, each by its own.
-    `rate` is the sampling rate of recordings in Hz. A score above `threshold` is unusual.
+    `rate` is the sampling rate of recordings in Hz. A score above `threshold` is unusual. `columns` are what
+    the channels are, where they have names.
     """
 
     scale: float = Field(default=255.0, gt=0)
@@ -230,6 +265,7 @@ class Preprocessing(Frozen):
     target_std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
         default=(), exclude_if=lambda found: not found
     )
+    columns: Annotated[Features, Field(exclude_if=lambda columns: not columns)] = ()
 
 
 Metrics = Annotated[

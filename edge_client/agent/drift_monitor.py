@@ -12,7 +12,6 @@ from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.drift import DriftResult, Values, feature_statistics, most_different
 from edge_client.data.example_record import Chosen, ExampleRecord
 from edge_client.data.local import LocalData
-from edge_client.data.shapes import fit
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.losses import LOSSES
 from edge_client.inference.installed_model import served
@@ -91,7 +90,7 @@ def _paired(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tup
 
 def _model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
     """The loss [N] of each example, and of a classifier its confidence [N]."""
-    taken = in_task(fit(data, model.input_shape), model.task.name, model.preprocessing.class_names)
+    taken = in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)
     found = {"loss": LOSSES[model.task.loss](answers.outputs, answers.targets)}
     if model.task.ranked:

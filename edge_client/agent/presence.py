@@ -22,7 +22,7 @@ from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
-LATER_FIELDS = ("labels", "model", "prunes_first", "trains_sharply")
+LATER_FIELDS = (*("labels", "model", "prunes_first", "trains_sharply"), "data.skipped", "data.columns")
 """Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
 of them knows none of those after it."""
 
@@ -85,11 +85,14 @@ class Presence:
         return self.birth(verdict)
 
     def birth(self, verdict: EligibilityVerdict) -> Birth:
-        """The birth for this verdict; class names that do not fit into the message are left out."""
-        birth = self._birth(verdict, self._card)
-        if len(birth.model_dump_json()) <= Birth.max_bytes:
-            return birth
-        return self._birth(verdict, self._card.model_copy(update={"class_names": ()}))
+        """The birth for this verdict; columns and class names that do not fit the message are left out."""
+        card = self._card
+        birth, shorter = self._birth(verdict, card), {"columns": (card.columns or ())[:1], "class_names": ()}
+        for name, left in shorter.items():
+            if len(birth.model_dump_json()) > Birth.max_bytes:
+                card = card.model_copy(update={name: left})
+                birth = self._birth(verdict, card)
+        return birth
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
         later: dict[str, Any] = {
@@ -98,18 +101,19 @@ class Presence:
             "prunes_first": True,
             "trains_sharply": True,
         }
+        unknown = {name: None for name in ("skipped", "columns") if f"data.{name}" not in self._stated}
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
             session=self.session,
             profile=_with_epochs(self._settings.profile),
-            data=card,
+            data=card.model_copy(update=unknown),
             eligibility=verdict.eligibility,
             ineligible_because=verdict.detail[:200],
             instance=self.instance,
             origin=self._origin,
             certificate_until=self._certificate_until(),
-            **{name: later[name] for name in self._stated},
+            **{name: value for name, value in later.items() if name in self._stated},
         )
 
     def _model(self) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas.values import MAX_CLASS_NAMES, DataCard
 
@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 2000
-"""Limit for class names as JSON, in bytes: a birth has 4 kB, part of which is the profile."""
+"""Limit for class names, and for columns, as JSON in bytes: a birth has 4 kB, with the profile in it."""
 LONGEST_NAME = 100
 
 
 def card_of(local: "LocalData", *, source: str) -> DataCard:
-    """The data card of a device's training part; names that do not fit are omitted with a log line."""
+    """The data card of a device's training part; names that do not fit are omitted with a log line.
+
+    Of columns that do not fit only the first is there.
+    """
     data = local.train
     names = data.class_names if data.named else ()
     if not fits(names):
@@ -27,6 +30,14 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
             len(names),
         )
         names = ()
+    columns = data.columns
+    if _bytes([column.model_dump() for column in columns]) > MOST_BYTES:
+        log.warning(
+            "the names of %d columns do not fit into what this device says of itself: they are compared if "
+            "the federation's file states them in [data] columns, or its server has data with these names",
+            len(columns),
+        )
+        columns = columns[:1]
     return DataCard(
         source=source,
         examples=len(data),
@@ -37,6 +48,7 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
         new=local.new,
         drift=None if local.alarm is None else local.alarm.finding,
         skipped=data.skipped,
+        columns=columns,
     )
 
 
@@ -44,4 +56,9 @@ def fits(names: tuple[str, ...]) -> bool:
     """Whether these names fit a birth message."""
     if len(names) > MAX_CLASS_NAMES or not all(0 < len(name) <= LONGEST_NAME for name in names):
         return False
-    return len(json.dumps(names, ensure_ascii=False).encode()) <= MOST_BYTES
+    return _bytes(names) <= MOST_BYTES
+
+
+def _bytes(value: Any) -> int:
+    """The length of a value as JSON."""
+    return len(json.dumps(value, ensure_ascii=False).encode())

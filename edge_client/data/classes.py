@@ -51,8 +51,8 @@ def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
     missing = [name for name in names if name not in own]
     if missing or data.labels.shape[1] != len(names):
         raise ConfigError(
-            f"examples with {data.labels.shape[1]} numbers each, {_listed(data.class_names)}: the federation "
-            f"learns {_listed(names)}"
+            f"examples with {data.labels.shape[1]} numbers each, {listed(data.class_names)}: the federation "
+            f"learns {listed(names)}"
         )
     order = [own.index(name) for name in names]
     about, update = data.preprocessing, dict[str, tuple[float, ...]]()
@@ -71,8 +71,8 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
     if not unknown:
         return ""
     return (
-        f"unknown class {shortened(unknown, 90)}: the federation knows {_listed(names)}, "
-        f"this data has {_listed(own)}; rename it, or add it to [data] classes"
+        f"unknown class {shortened(unknown, 90)}: the federation knows {listed(names)}, "
+        f"this data has {listed(own)}; rename it, or add it to [data] classes"
     )
 
 
@@ -81,7 +81,7 @@ def beyond(count: int, names: Sequence[str]) -> str:
     if count <= len(names):
         return ""
     return (
-        f"labels up to {count - 1}, but the federation knows {_listed(names)}: labels without names "
+        f"labels up to {count - 1}, but the federation knows {listed(names)}: labels without names "
         f"are 0 to {len(names) - 1}"
     )
 
@@ -122,5 +122,6 @@ def shortened(names: Sequence[str], most: int = MOST_SHOWN) -> str:
     return ", ".join(shown) or "none"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The names with commas, and how many they are."""
     return f"{shortened(names)} ({len(names)})"

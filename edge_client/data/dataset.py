@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing, SkippedFiles
+from schemas.values import Feature, Preprocessing, SkippedFiles
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
@@ -24,9 +24,8 @@ class LabelledData:
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
-    numbers. `resizable` images come from picture files. `task` is the name of the learning task, `columns`
-    are the names of the features, where they have some. `skipped` are files of the source that could not be
-    read.
+    numbers. `resizable` images come from picture files. `task` is the name of the learning task. `skipped`
+    are files of the source that could not be read.
     """
 
     images: Pixels
@@ -36,7 +35,6 @@ class LabelledData:
     named: bool = True
     resizable: bool = False
     task: str = CLASSIFICATION.name
-    columns: tuple[str, ...] = ()
     skipped: SkippedFiles | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +66,11 @@ class LabelledData:
     def num_classes(self) -> int:
         """Number of classes, including those without examples, or of numbers per example."""
         return len(self.class_names)
+
+    @property
+    def columns(self) -> tuple[Feature, ...]:
+        """What the features [N, columns, ...] are, where they have names."""
+        return self.preprocessing.columns
 
     @property
     def learning_task(self) -> LearningTask:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from edge_client.data.classes import misfit
+from edge_client.data.columns import column_misfit
 from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -44,9 +45,10 @@ class LocalData:
         return replace(self, train=_for_task(self.train, task), held_out=_for_task(self.held_out, task))
 
     def check(self, task: Task) -> None:
-        """Raise `PeerError` if these examples do not fit the model's shape or classes."""
+        """Raise `PeerError` if these examples do not fit the model's columns, shape or classes."""
         for data in (self.train, self.held_out):
-            misfit = shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
+            misfit = column_misfit(data.columns, task.preprocessing.columns)
+            misfit = misfit or shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
             if why := misfit or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
 
@@ -88,10 +90,10 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
 
 
 def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
-    """Inputs of the model's shape, labels as indices into the task's list of classes, if it has one."""
+    """Inputs of the model's shape and columns, labels as indices into the task's classes, if it has some."""
     from edge_client.data.tasks.conversion import in_task
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
-    taken = fit(data, task.model.input_shape)
+    taken = fit(data, task.model.input_shape, task.preprocessing.columns)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

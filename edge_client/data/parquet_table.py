@@ -1,8 +1,8 @@
 """Tables in Parquet files, read as `tables` reads CSV files; needs pyarrow (the extra `parquet`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ class ParquetTable:
     """A Parquet file whose columns are numbers, truth values, times or texts."""
 
     path: Path
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:

@@ -6,11 +6,14 @@ else is refused with both shapes.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from edge_client.data.columns import in_columns
 from schemas.errors import ConfigError
+from schemas.values import Feature
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,8 +27,12 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's mode by number of channels."""
 
 
-def fit(data: "LabelledData", shape: Shape) -> "LabelledData":
-    """The same examples as [N, *shape]; `ConfigError` with both shapes if that is impossible."""
+def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":
+    """The same examples as [N, *shape], with their columns in this order.
+
+    Raises `ConfigError` with both shapes, or both lists of columns, if that is impossible.
+    """
+    data = in_columns(data, columns)
     if data.input_shape == shape or not len(data):
         return data
     if why := shape_misfit(data, shape):
@@ -39,17 +46,18 @@ def shape_misfit(data: "LabelledData", shape: Shape) -> str:
     """Why the examples cannot be converted to this shape; empty if they can."""
     own = data.input_shape
     picture = data.resizable and len(shape) == 3 and shape[0] in MODES
-    if not len(data) or picture or _alike(own, shape):
+    if not len(data) or picture or alike(own, shape):
         return ""
     return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
 
 
 def fitted(images: "Pixels", shape: Shape) -> "Pixels | None":
     """Images [N, ...] as [N, *shape] if only a channel axis of 1 differs, else None."""
-    return images.reshape(len(images), *shape) if _alike(images.shape[1:], shape) else None
+    return images.reshape(len(images), *shape) if alike(images.shape[1:], shape) else None
 
 
-def _alike(own: Shape, shape: Shape) -> bool:
+def alike(own: Shape, shape: Shape) -> bool:
+    """Whether two shapes are equal but for a first axis of 1."""
     return own == shape or (1, *own) == shape or own == (1, *shape)
 
 

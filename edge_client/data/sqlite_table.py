@@ -1,9 +1,9 @@
 """Tables of an SQLite file, read as `tables` reads CSV files."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_client.data.tables import Row
@@ -19,6 +19,7 @@ class SqliteTable:
 
     path: Path
     name: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:

@@ -3,19 +3,21 @@
 `table_options` lists the options.
 """
 
+import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.columns import features_of
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
 from edge_client.data.source_options import options_of
 from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
 from edge_client.data.tables import (
+    MISSING,
     CsvTable,
     Table,
     TablePlan,
@@ -26,7 +28,9 @@ from edge_client.data.tables import (
 from edge_client.data.validation import checked_labels
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing
+from schemas.values import Feature, Preprocessing
+
+log = logging.getLogger(__name__)
 
 Column = NDArray[Any]
 
@@ -70,12 +74,11 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     ends = _labelled(_ends(len(rows), columns, choice), columns, choice)
     images = rows[ends] if not choice.window else _windows(rows, ends, choice.window)
     labels, names = _labels(columns, ends, choice)
-    about = _normalised(rows)
+    about = _normalised(rows).model_copy(update={"columns": _features(table, rows, choice)})
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
-    data = labelled(images, labels, class_names=names, preprocessing=about)
-    return replace(data, columns=choice.inputs)
+    return labelled(images, labels, class_names=names, preprocessing=about)
 
 
 def _plan(table: Table, choice: TableChoice) -> TablePlan:
@@ -163,6 +166,26 @@ def _windows(rows: Column, ends: NDArray[np.int64], window: int) -> Column:
 def _normalised(rows: Column) -> Preprocessing:
     mean, std = _statistics(rows)
     return Preprocessing(scale=1.0, mean=mean, std=std)
+
+
+def _features(table: Table, rows: Column, choice: TableChoice) -> tuple[Feature, ...]:
+    """The inputs with their units, and with their kinds as far as these rows [N, columns] tell them."""
+    first = first_row(table)[1]
+    is_binary = ((rows == 0) | (rows == 1)).all(axis=0)
+    kinds = [
+        _kind(first.get(name, ""), binary) for name, binary in zip(choice.inputs, is_binary, strict=True)
+    ]
+    features = features_of(choice.inputs, table.units)
+    if not features:
+        log.info("%s: the columns are taken in their order: they are many, or one has no name", choice.source)
+    return tuple(f.model_copy(update={"kind": kind}) for f, kind in zip(features, kinds, strict=False))
+
+
+def _kind(first: str, is_binary: bool) -> str:
+    """The kind of a column whose first value is this text: zeros and ones may be either."""
+    if not is_binary:
+        return "number"
+    return "truth" if first.strip().isalpha() and first.strip().lower() not in MISSING else ""
 
 
 def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -8,7 +8,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,6 +39,10 @@ class Table(Protocol):
     def path(self) -> Path:
         """The file."""
 
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The units of columns by name, where something else than the header knows them."""
+
     def opened(self) -> AbstractContextManager[Iterator[Row]]:
         """The header as the first row, then all others, until the block ends."""
 
@@ -51,6 +55,7 @@ class CsvTable:
     """A CSV file in UTF-8; its first line names the columns."""
 
     path: Path
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:

@@ -12,10 +12,11 @@ import numpy as np
 import onnxruntime
 from pydantic import ValidationError
 
-from edge_client.data.dataset import Inputs, Labels, Pixels, in_units, preprocess
-from edge_client.data.shapes import fitted, in_words
+from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
+from edge_client.data.shapes import fit, fitted, in_words
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
+from edge_client.inference.export.metadata import APART
 from edge_client.security.trusted_key import TrustedKey, check_model
 from edge_client.system.process_memory import trim_heap
 from schemas.errors import ConfigError
@@ -64,6 +65,10 @@ class LoadedModel:
                 f"got {in_words(images.shape[1:])}"
             )
         return preprocess(taken, self.preprocessing)
+
+    def fit(self, data: LabelledData) -> LabelledData:
+        """The examples in the shape and with the columns that the model takes; `ConfigError` for others."""
+        return fit(data, self.input_shape, self.preprocessing.columns)
 
     def run(self, inputs: Inputs) -> Inputs:
         """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""
@@ -204,7 +209,7 @@ def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
             raise ValueError(f"input shape {list(input_shape)} is not fixed")
         preprocessing = Preprocessing.model_validate(
             json.loads(metadata.get("preprocessing", "{}"))
-            | {"class_names": json.loads(metadata.get("class_names", "[]"))}
+            | {name: json.loads(metadata.get(name, "[]")) for name in APART}
         )
     except (ValueError, TypeError, IndexError, ValidationError) as error:
         raise ConfigError(f"{path} does not say how to use it: {reason_of(error)}") from error

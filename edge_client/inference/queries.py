@@ -14,7 +14,6 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
-from edge_client.data.shapes import fit
 from edge_client.data.table_readers import TABLES
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.wav_source import read_recordings
@@ -39,7 +38,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
         digits = read_digits("test")
-        return _numbered(given, fit(digits, model.input_shape).images, digits.labels)
+        return _numbered(given, model.fit(digits).images, digits.labels)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
@@ -102,9 +101,9 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
 def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
     """The examples of a source; without `known` labels nothing is measured."""
     if not known:
-        return _numbered(given, fit(data, model.input_shape).images)
+        return _numbered(given, model.fit(data).images)
     fitting = in_task(data, model.task.name, model.preprocessing.class_names)
-    return _numbered(given, fit(fitting, model.input_shape).images, fitting.labels)
+    return _numbered(given, model.fit(fitting).images, fitting.labels)
 
 
 def _recordings(folder: Path, options: str) -> LabelledData:

@@ -4,10 +4,12 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from edge_client.data.columns import arranged, column_misfit, features_of
 from schemas.base import Settings
 from schemas.errors import ConfigError
-from schemas.values import ModelSpec, Preprocessing
+from schemas.values import MAX_NAME, ModelSpec, Preprocessing
 
+ColumnName = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Deviation = Annotated[float, Field(gt=0)]
 
 
@@ -18,6 +20,8 @@ class Scaling(Settings):
     """Mean of each channel."""
     std: Annotated[tuple[Deviation, ...], Field(min_length=1)]
     """Standard deviation of each channel."""
+    columns: tuple[ColumnName, ...] = ()
+    """The columns that these figures are of, in their order; that of `[data] columns` if unset."""
     target_mean: tuple[float, ...] = ()
     """Mean of each number that is learned; such numbers stay as they are if unset."""
     target_std: tuple[Deviation, ...] = ()
@@ -31,7 +35,10 @@ class Scaling(Settings):
 
 
 def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: ModelSpec) -> Preprocessing:
-    """The preprocessing with these figures, if any; `ConfigError` unless they fit the network's inputs."""
+    """The preprocessing with these figures, if any, in the order of its columns.
+
+    Raises `ConfigError` unless they fit the network's inputs.
+    """
     if scaling is None:
         return preprocessing
     channels, targets = spec.input_shape[0], len(scaling.target_mean)
@@ -40,8 +47,8 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
             f"[data.statistics] has {len(scaling.mean)} means and {targets} of targets, and the network has "
             f"{channels} channels and {spec.num_classes} outputs: state one for each"
         )
-    scale = preprocessing.scale
-    return preprocessing.model_copy(
+    scale, columns = preprocessing.scale, features_of(scaling.columns)
+    about = preprocessing.model_copy(
         update={
             "mean": tuple(mean / scale for mean in scaling.mean),
             "std": tuple(std / scale for std in scaling.std),
@@ -49,6 +56,11 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
             "target_std": scaling.target_std,
         }
     )
+    if not columns or not preprocessing.columns:
+        return about
+    if why := column_misfit(columns, preprocessing.columns):
+        raise ConfigError(f"[data.statistics] columns: {why}")
+    return arranged(about.model_copy(update={"columns": columns}), preprocessing.columns)
 
 
 def scaling_in(preprocessing: Preprocessing) -> Scaling:
@@ -57,6 +69,7 @@ def scaling_in(preprocessing: Preprocessing) -> Scaling:
     return Scaling(
         mean=tuple(mean * scale for mean in preprocessing.mean),
         std=tuple(std * scale for std in preprocessing.std),
+        columns=tuple(column.in_words() for column in preprocessing.columns),
         target_mean=preprocessing.target_mean,
         target_std=preprocessing.target_std,
     )

@@ -13,14 +13,14 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.config.board_profiles import profile
 from edge_server.config.errors import UNNAMED
-from edge_server.config.scaling import Scaling
+from edge_server.config.scaling import ColumnName, Scaling
 from edge_server.strategy.weighting.claims import Claims
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, MAX_SITES, ClassName, TrainerName
+from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -213,11 +213,16 @@ class ModelSettings(Settings):
 
 
 class DataSettings(Settings):
-    """The server's test data, the classes, and how simulated devices share the data."""
+    """The server's test data, the classes and columns, and how simulated devices share the data."""
 
     classes: Annotated[tuple[ClassName, ...], Field(min_length=1, max_length=10_000)] | None = None
     """Names of all classes in the order of the model's outputs. If unset they are those of `source`, or
     else those that devices state before the first round.
+    """
+    columns: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
+    """Names of all inputs in the order in which the model takes them, with units where they have some:
+    `["temperature [°C]", "co2"]`. If unset they are those of `source`, or else those of most devices before
+    the first round. Every device's table is put into this order.
     """
     source: str | None = None
     """Data that the server tests on, and that simulated devices share."""
@@ -256,6 +261,12 @@ class DataSettings(Settings):
     def _classes_differ(self) -> "DataSettings":
         if twice := [name for name, count in Counter(self.classes or ()).items() if count > 1]:
             raise ValueError(f"classes: '{twice[0]}' is named more than once: name each class once")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> "DataSettings":
+        if twice := [name for name, count in Counter(self.columns or ()).items() if count > 1]:
+            raise ValueError(f"columns: '{twice[0]}' is named more than once: name each column once")
         return self
 
     @model_validator(mode="after")

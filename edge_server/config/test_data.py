@@ -4,8 +4,9 @@ import logging
 from dataclasses import replace
 
 from edge_client.data.classes import completed, shortened
+from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
-from edge_client.data.shapes import fit, shape_misfit, with_side
+from edge_client.data.shapes import fit, in_words, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
 from edge_client.data.tasks.conversion import in_task
@@ -15,7 +16,7 @@ from edge_client.models.registry import entry
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
 from schemas.errors import ConfigError
-from schemas.values import ModelSpec
+from schemas.values import Feature, ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def load_test_data(config: Config) -> LabelledData | None:
         return None
     data = read_source(config, config.data.source, split="test")
     spec = model_spec(config, data)
-    data = fit(data, spec.input_shape)
+    data = fit(_arranged(data, stated_columns(config, data, spec)), spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
@@ -99,8 +100,36 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
     return completed(names, count) if names else ()
 
 
-def as_the_federation(data: LabelledData, model: ModelSpec, classes: tuple[str, ...]) -> LabelledData:
-    """The server's examples in the federation's classes; `ConfigError` if they do not fit."""
+def stated_columns(config: Config, data: LabelledData | None, spec: ModelSpec) -> tuple[Feature, ...]:
+    """The network's inputs by the file, else by the data, else by the figures that the file scales them with.
+
+    Empty if none names them. Raises `ConfigError` for more or fewer than the network has.
+    """
+    own, scaling = () if data is None else data.columns, config.data.statistics
+    names = config.data.columns or (scaling.columns if scaling is not None and not own else ())
+    if not names:
+        return own
+    if len(names) not in spec.input_shape[:2]:
+        raise ConfigError(
+            f"[data] columns: {len(names)} are named, and '{spec.name}' takes {in_words(spec.input_shape)}: "
+            "name as many as it has inputs"
+        )
+    return completed_by(features_of(names), [own])
+
+
+def _arranged(data: LabelledData, columns: tuple[Feature, ...]) -> LabelledData:
+    """The server's examples with the federation's columns; `ConfigError` if they do not fit."""
+    try:
+        return in_columns(data, columns)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
+
+
+def as_the_federation(
+    data: LabelledData, model: ModelSpec, classes: tuple[str, ...], columns: tuple[Feature, ...] = ()
+) -> LabelledData:
+    """The server's examples in the federation's columns and classes; `ConfigError` if they do not fit."""
+    data = _arranged(data, columns)
     try:
         return in_task(data, model.task, classes)
     except ConfigError as error:

@@ -229,7 +229,7 @@ class Aggregator:
             look=look,
             task=learning_task(self._context.spec.task),
             outputs=self._context.testing.classes,
-            columns=self._context.testing.columns,
+            columns=[column.in_words() for column in self._context.testing.columns],
             tiers=None if self._context.strategy.trains else self._tiers(),
         )
         change: dict[str, Any] = {"diverged": test.unfit or diverged(state.params, test.found or {})}

@@ -51,7 +51,9 @@ def assemble(
     the model that a new run starts from. Raises `ConfigError` for a configuration that cannot be run.
     """
     signer = signer or ManifestSigner(config.federation.name, run)
-    testing = testing or Testing(config, classes=resume.classes if resume else ())
+    testing = testing or Testing(
+        config, classes=resume.classes if resume else (), columns=resume.columns if resume else ()
+    )
     resumable = resumable or config.federation.roll_back
     context, module = make_context(config, run, testing, resumable=resumable, durable=durable)
     archive_bytes = config.federation.replay_mb * 10**6 if durable else 0
@@ -71,6 +73,9 @@ def assemble(
     model.save_checkpoint(durable=durable)
     if resume is not None and resume.untested is not None:
         coordinator.recorder.resume(resume.untested, testing.classes)
+    if first is not None and resume is None:
+        # A run that is restarted before its first round does not ask the model again.
+        storage.journal.agreed(testing.classes, testing.columns)
     if durable:
         storage.journal.begun(run, config.federation.name)
     return coordinator
@@ -131,7 +136,9 @@ def _connect(
         model=model,
         signer=signer,
         tiering=tiering,
-        planner=Planner(model, storage, assigning, publisher, tiering, early, journaled=resume.classes),
+        planner=Planner(
+            model, storage, assigning, publisher, tiering, early, journaled=(resume.classes, resume.columns)
+        ),
         checker=checker,
         sums=sums,
         aggregator=Aggregator(model, storage, checker, sums, tiering, tests, recorder, aggregators),

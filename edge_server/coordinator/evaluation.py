@@ -4,19 +4,26 @@ import logging
 from collections.abc import Callable, Mapping
 
 from edge_client.data.classes import numbers, shortened
+from edge_client.data.columns import arranged, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
-from edge_server.config.test_data import as_the_federation, load_test_data, model_spec, stated_classes
+from edge_server.config.test_data import (
+    as_the_federation,
+    load_test_data,
+    model_spec,
+    stated_classes,
+    stated_columns,
+)
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
-from schemas.values import Preprocessing
+from schemas.values import Feature, Preprocessing
 
 log = logging.getLogger(__name__)
 
@@ -46,46 +53,52 @@ def by_tier(tiers: Mapping[int, SubModelSpec], found: Mapping[int, Evaluation]) 
 class Testing:
     """The server's own test data, if any, and tests on it.
 
-    `classes` is the federation's list; empty until it is known. The configured data is loaded unless `data`
-    is given.
+    `classes` and `columns` are the federation's lists; empty until they are known. The configured data is
+    loaded unless `data` is given.
     """
 
     def __init__(
-        self, config: Config, data: LabelledData | None = None, *, classes: tuple[str, ...] = ()
+        self,
+        config: Config,
+        data: LabelledData | None = None,
+        *,
+        classes: tuple[str, ...] = (),
+        columns: tuple[Feature, ...] = (),
     ) -> None:
         self._config = config
         data = load_test_data(config) if data is None else data
         self.model_spec = model_spec(config, data)
-        self._unseen = scaled_by(Preprocessing(), config.data.statistics, self.model_spec)
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
+        self.columns = columns or stated_columns(config, data, self.model_spec)
+        about = Preprocessing(columns=self.columns)
+        self._unseen = scaled_by(about, config.data.statistics, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
-        self._data = as_the_federation(data, self.model_spec, listed) if data is not None else None
+        self._data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)
         self._inputs: Inputs | None = None
         named = self._data if self._data is not None and self._data.learning_task.exclusive else None
         name = named.only_class if named is not None else None
         if name is not None:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 
-    def agree(self, classes: tuple[str, ...]) -> None:
-        """Take the list of classes that devices have agreed on."""
-        if self._data is not None and classes != self._data.class_names:
+    def agree(self, classes: tuple[str, ...], columns: tuple[Feature, ...] = ()) -> None:
+        """Take the lists that devices have agreed on."""
+        if self._data is not None and classes not in (self.classes, self._data.class_names):
             log.warning(
                 "the labels of [data] source have no names and are taken as places in the list %s; "
                 "[data] classes states another one",
                 shortened(classes),
             )
         self.classes = classes
+        if columns:
+            self._unseen = arranged(self._unseen, columns) if self.columns else self._unseen
+            self._data = None if self._data is None else in_columns(self._data, columns)
+            self.columns = columns
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How pixels become inputs, with the names of the classes once they are known."""
+        """How pixels become inputs, with the names of columns and classes once they are known."""
         own = self._data.preprocessing if self._data else self._unseen
-        return own.model_copy(update={"class_names": self.classes})
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the features, where the server's data has some."""
-        return self._data.columns if self._data else ()
+        return own.model_copy(update={"class_names": self.classes, "columns": self.columns})
 
     @property
     def tested_on(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from edge_client.data.classes import numbers, shortened
+from edge_client.data.columns import column_misfit
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.releases.registry.registry import FILE, Registry
@@ -23,7 +24,7 @@ from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Arrays, FileGroups
-from schemas.values import ModelSpec
+from schemas.values import Feature, ModelSpec
 
 NOTE = "start.json"
 KEY = "[model] from"
@@ -73,6 +74,21 @@ class InitialModel:
                 f"{shortened(names)}: it would take one for another"
             )
 
+    @property
+    def columns(self) -> tuple[Feature, ...]:
+        """Its inputs in their order; empty if they have no names."""
+        preprocessing = self.manifest.get("preprocessing")
+        columns = preprocessing.get("columns") if isinstance(preprocessing, dict) else None
+        try:
+            return tuple(map(Feature.model_validate, columns or ()))
+        except (TypeError, ValidationError):
+            return ()
+
+    def check_columns(self, columns: Sequence[Feature]) -> None:
+        """Raise `ConfigError` where the run has other `columns`, in whatever order."""
+        if why := column_misfit(columns, self.columns):
+            raise ConfigError(f"{KEY}: {self.stated} is a model of other data than this run's: {why}")
+
     def _noted(self, digest: str) -> StartedFrom:
         run, number = self.manifest.get("run"), self.manifest.get("round")
         return StartedFrom(
@@ -117,8 +133,9 @@ def find_initial_model(
         return None
     note = noted_start(folder) if folder is not None else None
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
-        manifest = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
-        return InitialModel(folder.model(0), stated, note.version, manifest)
+        made = _manifest(folder.model(0).with_name("manifest.json"))
+        origin = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
+        return InitialModel(folder.model(0), stated, note.version, {**made, **origin})
     path, version = _located(stated, [registry for registry in registries if (registry / FILE).is_file()])
     return InitialModel(path, stated, version, _manifest(path.with_name("manifest.json")))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from edge_client.data.columns import completed_by
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.coordinator.global_model import GlobalModel
@@ -154,8 +155,9 @@ def _started(
     """The parameters of the model to start from, in the network's order; noted in the run folder."""
     testing = context.testing
     first.check_classes(testing.classes)
-    if first.classes and not testing.classes:
-        testing.agree(first.classes)
+    first.check_columns(testing.columns)
+    # Its weights are in the order of its own columns.
+    testing.agree(testing.classes or first.classes, completed_by(first.columns, [testing.columns]))
     params, about = first.read(context.spec, context.channel_map)
     note_start(folder, about)
     return {name: params[name] for name in own}, about

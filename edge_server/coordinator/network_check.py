@@ -17,7 +17,7 @@ from edge_client.pruning.channel_graph.stops import Stop
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
-from edge_server.config.test_data import model_spec, stated_classes
+from edge_server.config.test_data import model_spec, stated_classes, stated_columns
 from edge_server.coordinator.initial_model import InitialModel
 from edge_server.strategy.planning import measures_statistics
 from edge_server.strategy.selection.policies import STEADY
@@ -43,6 +43,7 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
     check_outputs(module, spec)
     if first is not None:
         first.check_classes(stated_classes(config, data, spec.num_classes))
+        first.check_columns(stated_columns(config, data, spec))
         first.read(spec, channel_map)
 
 

@@ -27,6 +27,7 @@ from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
 from schemas.tensors.blobs import CHUNK_BYTES
+from schemas.values import Feature
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,10 @@ class Chosen:
 
 
 class Planner:
-    """Chooses the devices of a planning and makes their tasks; `journaled` are the classes in the journal."""
+    """Chooses the devices of a planning and makes their tasks.
+
+    `journaled` are the classes and columns in the journal.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class Planner:
         tiering: TierAssigner,
         early: EarlyGraphs,
         *,
-        journaled: tuple[str, ...],
+        journaled: tuple[tuple[str, ...], tuple[Feature, ...]],
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
@@ -73,7 +77,7 @@ class Planner:
 
         The tasks are in the journal when this returns.
         """
-        self._name_classes(command.classes)
+        self._name_data(command)
         command = self._with_believed_births(command)
         described = self._assigning.store_channel_map(chunk_bytes)
         self._storage.forget_blobs(command.keep | {described.digest} | self._publisher.digests)
@@ -132,14 +136,16 @@ class Planner:
         graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
         return Chosen(jobs, graphs, None if needed is None else min(needed, len(jobs)), choices)
 
-    def _name_classes(self, names: tuple[str, ...]) -> None:
-        """Write the classes that devices have agreed on to disk before any device trains by them."""
-        if names and names != self._journaled:
-            self._storage.journal.agreed(names)
-            self._journaled = names
-        if names and names != self._context.testing.classes:
-            self._context.testing.agree(names)
-            self._assigning.set_preprocessing(self._context.testing.preprocessing)
+    def _name_data(self, command: PlanRound) -> None:
+        """Write what devices have agreed on to disk before any of them trains by it."""
+        testing = self._context.testing
+        agreed = (command.classes or testing.classes, command.columns or testing.columns)
+        if (command.classes or command.columns) and agreed != self._journaled:
+            self._storage.journal.agreed(*agreed)
+            self._journaled = agreed
+        if agreed != (testing.classes, testing.columns):
+            testing.agree(*agreed)
+            self._assigning.set_preprocessing(testing.preprocessing)
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims capped."""

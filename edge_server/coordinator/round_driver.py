@@ -93,9 +93,9 @@ class RoundDriver:
 
     def take_over(self, recovered: Recovered) -> None:
         """Continue the run that an earlier process left."""
-        own = {"classes": self.federation.classes, "sites": self.federation.sites}
+        own = {name: getattr(self.federation, name) for name in ("classes", "columns", "sites")}
         membership = self.federation.fleet.membership
-        recovered_state = replace(recovered.federation, **own)  # type: ignore[arg-type]
+        recovered_state = replace(recovered.federation, **own)
         fleet = recovered_state.fleet.with_membership(membership)
         self.federation = _doubting(replace(recovered_state, fleet=fleet))
         self._reporter.counters.restore(recovered.traffic, recovered.history)
@@ -324,6 +324,7 @@ def new_federation(coordinator: Coordinator) -> Federation:
             context.run,
             make_rules(config),
             fleet=Fleet(membership=make_membership(config)),
+            columns=context.columns,
             classes=context.classes,
             sites=Sites(config.federation.sites),
         )

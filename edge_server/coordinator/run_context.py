@@ -23,6 +23,7 @@ from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.column_list import ColumnList
 from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
@@ -67,6 +68,11 @@ class RunContext:
         """The model's classes, with their names as far as they are known."""
         named = learning_task(self.spec.task).named
         return ClassList(self.spec.num_classes if named else 0, self.testing.classes)
+
+    @property
+    def columns(self) -> ColumnList:
+        """The model's inputs, with their columns as far as they are known."""
+        return ColumnList(self.spec.input_shape, self.testing.columns)
 
     @property
     def own_layers(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ def scaling_of(found: DataStatistics) -> Scaling:
     return Scaling(
         mean=found.features.mean,
         std=_deviations(found.features),
+        columns=found.columns,
         target_mean=() if targets is None else targets.mean,
         target_std=() if targets is None else _deviations(targets),
     )
@@ -56,7 +57,7 @@ def write_results(folder: Path, found: DataStatistics) -> Path:
     """Write all figures as JSON, and the section `[data.statistics]` as TOML, whose path is returned."""
     write_synced(folder / "statistics.json", (json.dumps(as_json(found), indent=2) + "\n").encode())
     figures = scaling_of(found).model_dump(by_alias=True)
-    lines = [f"{key} = {list(values)}" for key, values in figures.items() if values]
+    lines = [f"{key} = {json.dumps(values, ensure_ascii=False)}" for key, values in figures.items() if values]
     path = folder / SNIPPET
     write_synced(path, "\n".join(["[data.statistics]", *lines, ""]).encode())
     return path

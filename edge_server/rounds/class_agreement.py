@@ -1,13 +1,14 @@
-"""Before the first planning: agree on the classes, and exclude devices whose data does not fit them."""
+"""Before the first planning: agree on columns and classes, and exclude devices whose data does not fit."""
 
 from dataclasses import replace
 
 from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks
+from edge_server.rounds.column_list import column_objection, column_remarks, common_columns
 from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
-from edge_server.rounds.state import Federation, Step, end
+from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.errors import ConfigError
 from schemas.messages import Refusal
 from schemas.values import Reason
@@ -16,8 +17,40 @@ MOST_KEPT = 1000
 """With more known devices, misfits are not recorded in the journal: their names may be made up."""
 
 
-def agree_classes(federation: Federation) -> Step:
-    """Agree on the classes of the available devices if they are open; the run fails if that is impossible."""
+def agree_on_data(federation: Federation) -> Step:
+    """Agree on the columns of the available devices before the first planning, and on classes that are open.
+
+    A device with other columns has no say in the classes. The run fails if there can be no list of them.
+    """
+    commands: list[Command] = []
+    for agree in (_agree_columns, _agree_classes):
+        agreed, notes = agree(federation)
+        commands += notes
+        if agreed.phase is Phase.ENDED:
+            return agreed, commands
+        if agreed is not federation:
+            for name, device in agreed.fleet.devices.items():
+                agreed, misfits = check_data(agreed, name, before=device)
+                commands += misfits
+        federation = agreed
+    return federation, commands
+
+
+def _agree_columns(federation: Federation) -> Step:
+    """Columns are agreed on once: a run that goes on keeps what its model was trained with."""
+    known = federation.columns
+    if federation.attempt:
+        return federation, []
+    cards = {device.name: device.data for device in trusted_devices(federation)}
+    columns = common_columns(cards, known)
+    words = column_remarks(cards, known, columns)
+    commands: list[Command] = [Note("columns:", detail=words)] if words else []
+    if columns == known.columns:
+        return federation, commands
+    return replace(federation, columns=replace(known, columns=columns)), commands
+
+
+def _agree_classes(federation: Federation) -> Step:
     if not federation.classes.open:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
@@ -25,16 +58,12 @@ def agree_classes(federation: Federation) -> Step:
         classes = ClassList(federation.classes.count, common_classes(cards, federation.classes.count))
     except ConfigError as error:
         return end(federation, "failed", str(error))
-    known = replace(federation, classes=classes)
     words = remarks(cards, classes)
     commands: list[Command] = [Note("classes:", detail=words)] if words else []
-    for name in federation.fleet.devices:
-        known, notes = check_classes(known, name)
-        commands += notes
-    return known, commands
+    return replace(federation, classes=classes), commands
 
 
-def check_classes(federation: Federation, name: str, *, before: Device | None = None) -> Step:
+def check_data(federation: Federation, name: str, *, before: Device | None = None) -> Step:
     """Exclude a device whose birth shows that its data does not fit.
 
     It is logged once, and the device is informed in every session; `before` is the device as last known.
@@ -42,7 +71,8 @@ def check_classes(federation: Federation, name: str, *, before: Device | None = 
     device = federation.fleet.devices[name]
     if device.outside:
         return federation, []
-    why = class_objection(device.data, federation.classes)
+    why = column_objection(device.data, federation.columns)
+    why = why or class_objection(device.data, federation.classes)
     if not why:
         return federation, []
     commands: list[Command] = []
@@ -61,7 +91,7 @@ def relabel(federation: Federation, labels: OwnLabels) -> Step:
     commands: list[Command] = []
     for name, device in before.devices.items():
         if device.outside and not after.fleet.devices[name].outside:
-            after, notes = check_classes(after, name)
+            after, notes = check_data(after, name)
             commands += notes
     return after, commands
 

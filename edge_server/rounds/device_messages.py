@@ -10,7 +10,7 @@ from edge_client.security.identity.validity import format_utc
 from edge_server.rounds import admission, name_conflicts, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
-from edge_server.rounds.class_agreement import check_classes, mark_misfit
+from edge_server.rounds.class_agreement import check_data, mark_misfit
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     Command,
@@ -97,7 +97,7 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
         *_renewed(known, birth),
         *_eligibility_note(known, born.fleet.devices[birth.device]),
     ]
-    born, misfits = check_classes(born, birth.device, before=known)
+    born, misfits = check_data(born, birth.device, before=known)
     notes += misfits
     participant = federation.participants.get(birth.device)
     again = known is None or birth.session > known.session or not known.alive
@@ -167,15 +167,18 @@ def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
     if reply.reason is Reason.NO_MEMORY and replied[1]:
         # No strike against the device, but recorded: its next task must be smaller.
         short = [RecordStrike(reply.device, federation.round, Reason.NO_MEMORY)]
-    federation = _mark_unknown_classes(federation, reply)
+    federation = _mark_unknown_names(federation, reply)
     federation, ends = handlers.handle_reply(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
-def _mark_unknown_classes(federation: Federation, reply: TaskReply) -> Federation:
-    """A device whose class names did not fit into its birth finds out from its task that they are unknown."""
+def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
+    """A device whose names did not fit into its birth finds out from its task that they are unknown."""
     card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
-    if reply.reason is not Reason.INCOMPATIBLE or card is None or not card.named or card.class_names:
+    if reply.reason is not Reason.INCOMPATIBLE or card is None:
+        return federation
+    is_silent = (card.named and not card.class_names) or (card.columns and not card.states_columns)
+    if not is_silent:
         return federation
     return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
 

@@ -12,7 +12,7 @@ from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
-from schemas.values import Reason
+from schemas.values import Feature, Reason
 
 RunOutcome = Literal["finished", "failed", "interrupted"]
 
@@ -343,7 +343,7 @@ class PlanRound:
     the factor of devices chosen beyond those needed; `wanted` overrides the number if others are at work.
     `keep` are the digests of blobs in use. Chosen devices take the `places` of devices that gave their tasks
     back. For explanations: `left_out` are devices that cannot be chosen, `known` counts all devices.
-    `classes` are the names of the model's classes.
+    `classes` are the names of the model's classes, `columns` are its inputs.
     """
 
     round: int
@@ -358,6 +358,7 @@ class PlanRound:
     left_out: tuple[ExcludedDevice, ...] = ()
     known: int = 0
     classes: tuple[str, ...] = ()
+    columns: tuple[Feature, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ class Device:
     """A device as its last birth described it; `lost_at` is when its last will came, in seconds.
 
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
-    why its data does not fit the federation's classes. By its own statement its certificate is valid until
-    `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
+    why its data does not fit the federation's columns or classes. By its own statement its certificate is
+    valid until `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
     (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
     prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`.
     """
@@ -93,7 +93,7 @@ class Fleet:
         return tuple(device for _, device in sorted(self.devices.items()) if device.alive)
 
     def fitting(self) -> tuple[Device, ...]:
-        """The connected devices that the run is for and whose data fits its classes, sorted by name."""
+        """The connected devices that the run is for and whose data fits it, sorted by name."""
         return tuple(device for device in self.alive() if not device.misfit and not device.outside)
 
     def able(self) -> tuple[Device, ...]:

@@ -213,8 +213,15 @@ def _conclude(federation: Federation) -> Step:
 def _deliver(federation: Federation) -> Step:
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
-    devices, names = federation.fleet.fitting(), federation.classes.names
-    return delivering, [PlanRound(federation.round, attempt, devices, deliver=True, classes=names)]
+    plan = PlanRound(
+        federation.round,
+        attempt,
+        federation.fleet.fitting(),
+        deliver=True,
+        classes=federation.classes.names,
+        columns=federation.columns.columns,
+    )
+    return delivering, [plan]
 
 
 def _delivered(federation: Federation, now: float) -> Step:

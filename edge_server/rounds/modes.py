@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edge_server.rounds import replacement, secure_aggregation
-from edge_server.rounds.class_agreement import agree_classes
+from edge_server.rounds.class_agreement import agree_on_data
 from edge_server.rounds.closing import RETRY_S, abandon, close, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
@@ -48,8 +48,8 @@ def mark_missed(participant: Participant) -> Participant:
 
 
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
-    """Request a plan of the round, once the classes are known."""
-    agreed, notes = agree_classes(federation)
+    """Request a plan of the round, once columns and classes are known."""
+    agreed, notes = agree_on_data(federation)
     if agreed.phase is Phase.ENDED:
         return agreed, notes
     why = shortage_reason(agreed)

@@ -60,6 +60,7 @@ def request_plan(
         left_out=excluded_devices(federation, devices) if first else (),
         known=len(federation.fleet.devices),
         classes=federation.classes.names,
+        columns=federation.columns.columns,
     )
     return planning, [plan]
 

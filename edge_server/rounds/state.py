@@ -7,6 +7,7 @@ from typing import Literal
 
 from edge_server.rounds.broadcast.pacing import Broadcast
 from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.column_list import ColumnList
 from edge_server.rounds.events import Announce, Command, EndRun, RunOutcome
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.name_sightings import Sightings
@@ -104,9 +105,10 @@ class Federation:
     says why the run ends early. `masking` is the agreement of a masked round, `broadcast` what is published
     for several devices at once. `untrained` counts this round's abandoned attempts in which training itself
     failed. `diverged`: the model of the last closed round yields no finite numbers. `undone` are the rounds
-    that were undone, in order. `classes` are named before anything is trained. `sightings` are the processes
-    that used a device's name. `announced_end` is the end that an earlier process of the server has sent
-    to the devices. `sites` are the gateways that were heard; a round that waits for their sums is `summing`.
+    that were undone, in order. `columns` and `classes` are named before anything is trained. `sightings` are
+    the processes that used a device's name. `announced_end` is the end that an earlier process of the server
+    has sent to the devices. `sites` are the gateways that were heard; a round that waits for their sums is
+    `summing`.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Federation:
     untrained: int = 0
     diverged: bool = False
     undone: tuple[Undone, ...] = ()
+    columns: ColumnList = field(default_factory=ColumnList)
     classes: ClassList = field(default_factory=ClassList)
     sightings: Sightings = field(default_factory=dict)
     announced_end: EndRun | None = None

@@ -19,6 +19,7 @@ from edge_server.storage.records import RoundRecord
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
+from schemas.values import Feature
 
 MAY_DIFFER = (
     "federation.rounds",
@@ -63,6 +64,7 @@ class ResumedRun:
     strikes: tuple[tuple[str, int, str], ...]
     undone_rounds: tuple[UndoneRound, ...]
     classes: tuple[str, ...]
+    columns: tuple[Feature, ...] = ()
     untested: RoundRecord | None = None
 
     @property
@@ -71,7 +73,12 @@ class ResumedRun:
         closed = self.boundary.round
         pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
         return Resumption(
-            closed, examined=self.examined, undone=pending, classes=self.classes, untested=self.untested
+            closed,
+            examined=self.examined,
+            undone=pending,
+            classes=self.classes,
+            columns=self.columns,
+            untested=self.untested,
         )
 
     @cached_property
@@ -101,6 +108,7 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
             tuple((strike.device, strike.round, strike.reason) for strike in reader.strikes()),
             tuple(row for row in reader.undone() if row.round <= closed),
             reader.classes(),
+            reader.columns(),
             untested,
         )
 

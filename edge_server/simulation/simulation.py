@@ -111,6 +111,7 @@ class Simulation:
             fleet=fleet,
             reputations=resumed.reputations if resumed else {},
             undone=resumed.undone if resumed else (),
+            columns=coordinator.context.columns,
             classes=coordinator.context.classes,
         )
         self._latency_s = max(device.latency_s for device in devices.values())
@@ -410,6 +411,7 @@ class Simulation:
                 self._federation.name,
                 boundary.run,
                 self._federation.rules,
+                columns=self._federation.columns,
                 classes=self._federation.classes,
             ),
             phase=Phase.CLOSING,

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from edge_client.data.columns import in_columns
 from edge_server.config.config import Config
 from edge_server.config.differences import as_begun
 from edge_server.config.test_data import as_the_federation
@@ -69,6 +70,7 @@ def _simulate(
     resumed = restore(folder, tally) if resume else None
     coordinator = assemble_simulated(config, folder, resumed, first, resume=resume)
     notify(coordinator.model.notices)
+    data = in_columns(data, coordinator.context.columns.columns)
     if names := coordinator.context.classes.names:
         data = as_the_federation(data, coordinator.context.spec, names)
     with _scratch(out) as scratch:

@@ -76,6 +76,7 @@ def make_edges(
             examples=examples,
             input_shape=data.input_shape,
             num_classes=data.num_classes,
+            columns=data.columns,
         )
 
     def growing(device: VirtualDevice) -> GrowingData | None:

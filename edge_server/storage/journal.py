@@ -22,7 +22,7 @@ from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update
-from schemas.values import Reason
+from schemas.values import Feature, Reason
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (
     run TEXT NOT NULL, federation TEXT NOT NULL, began_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS classes (names TEXT NOT NULL, agreed_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS columns (said TEXT NOT NULL, agreed_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS devices (
     device TEXT PRIMARY KEY, session INTEGER NOT NULL, profile TEXT NOT NULL, data TEXT NOT NULL,
     seen_at REAL NOT NULL);
@@ -168,11 +169,13 @@ class Journal:
             written.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, "restored from a backup", at))
             written.execute("INSERT INTO restored VALUES (?, ?, ?)", (attempt, epoch, at))
 
-    def agreed(self, classes: Iterable[str]) -> None:
-        """Write the federation's list of classes."""
+    def agreed(self, classes: Iterable[str], columns: Iterable[Feature] = ()) -> None:
+        """Write the federation's lists of classes and columns."""
+        said = [column.model_dump() for column in columns]
         with self._written() as written:
-            written.execute("DELETE FROM classes")
-            written.execute("INSERT INTO classes VALUES (?, ?)", (json.dumps(list(classes)), time.time()))
+            for table, values in (("classes", list(classes)), ("columns", said)):
+                written.execute(f"DELETE FROM {table}")
+                written.execute(f"INSERT INTO {table} VALUES (?, ?)", (json.dumps(values), time.time()))
 
     def planned(
         self,

@@ -15,7 +15,7 @@ from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update, decode_task
-from schemas.values import CapabilityProfile, DataCard, Reason
+from schemas.values import CapabilityProfile, DataCard, Feature, Reason
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,17 @@ class JournalReader:
             return ()
         rows = self._asked("SELECT 'names', names FROM classes")
         return next(iter(self._made("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
+
+    def columns(self) -> tuple[Feature, ...]:
+        """The federation's list of columns; empty before it is known, and without names."""
+        if not self._has("columns"):
+            return ()
+
+        def listed(_: str, said: str) -> tuple[Feature, ...]:
+            return tuple(map(Feature.model_validate, json.loads(said)))
+
+        rows = self._asked("SELECT 'said', said FROM columns")
+        return next(iter(self._made("columns", rows, listed)), ())
 
     def last_planning(self) -> RecordedPlanning | None:
         """The newest planning."""

@@ -30,7 +30,7 @@ from edge_server.storage.journal_reader import (
 from edge_server.storage.records import RoundRecord
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update, decode_task
-from schemas.values import CapabilityProfile, DataCard, Reason
+from schemas.values import CapabilityProfile, DataCard, Feature, Reason
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Resumption:
     undecided: frozenset[str] = frozenset()
     undone: UndoneRound | None = None
     classes: tuple[str, ...] = ()
+    columns: tuple[Feature, ...] = ()
     untested: RoundRecord | None = None
 
 
@@ -173,6 +174,7 @@ def _resumption(
         undecided=frozenset(name for name, device in fleet.devices.items() if device.profile.tier is None),
         undone=seen.undone,
         classes=reader.classes(),
+        columns=reader.columns(),
     )
 
 

@@ -67,6 +67,7 @@ from schemas.values import (
     DeliveryMetrics,
     DeliveryVerdict,
     Eligibility,
+    Feature,
     MeasuredSpeed,
     ModelSpec,
     Preprocessing,
@@ -158,6 +159,10 @@ DELIVER_TASK = DeliverTask(
     provenance={"git": "c405d1a"},
     manifest=SIGNED,
 )
+COLUMNS = (Feature(name="temperature", unit="°C", kind="number"), Feature(name="door", kind="truth"))
+TABLE_CARD = DataCard(source="csv:a.csv", examples=9, input_shape=(2,), num_classes=2, columns=COLUMNS)
+OF_A_TABLE = Preprocessing(scale=1.0, mean=(20.0, 0.5), std=(2.0, 0.5), columns=COLUMNS)
+
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
         federation=FEDERATION,

@@ -19,9 +19,11 @@ from tests.schemas.examples import (
     DELIVER_TASK,
     GROUPS,
     MESSAGES_BY_KIND,
+    OF_A_TABLE,
     SIGNED,
     SPEC,
     STRATEGY,
+    TABLE_CARD,
     TRAIN_TASK,
     UPDATE_AT_A_SITE,
 )
@@ -56,6 +58,8 @@ VALUES: dict[str, Frozen] = {
     "sub-model-spec": SPEC,
     "channel-map": CHANNEL_MAP,
     "signed-manifest": SIGNED,
+    "data-card-of-a-table": TABLE_CARD,
+    "preprocessing-of-a-table": OF_A_TABLE,
 }
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from edge_client.agent.rollout.examples import read_examples
 from edge_client.data.dataset import LabelledData, Labels, Pixels
-from edge_client.data.shapes import fit
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.inference.benchmark import medians_ms
@@ -60,8 +59,7 @@ def _better(
         unlabelled = np.zeros((len(calibration), *known.labels.shape[1:]), known.labels.dtype)
         unknown = replace(known, images=calibration, labels=unlabelled)
         held_out, seen = (
-            replace(fit(part, model.input_shape), preprocessing=model.preprocessing)
-            for part in (known, unknown)
+            replace(model.fit(part), preprocessing=model.preprocessing) for part in (known, unknown)
         )
         variants = VariantSettings(tuple(job["variants"]), job["max_loss"])
         tried = keep_best(made, variants, calibration=seen, held_out=held_out)
@@ -77,7 +75,7 @@ def _running(path: str | None, examples: LabelledData) -> LoadedModel | None:
         return None
     try:
         model = load_model(Path(path), threads=1)
-        model.predict(fit(examples.subset([0]), model.input_shape).images)
+        model.predict(model.fit(examples.subset([0])).images)
     except ConfigError:
         return None
     return model
@@ -90,7 +88,7 @@ def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> d
         return {"objection": [Cause.DAMAGED, str(error)]}
     try:
         labels = known_to(candidate, examples).labels
-        images = fit(examples, candidate.input_shape).images
+        images = candidate.fit(examples).images
         new = candidate.answers(images, labels)
     except ConfigError as error:
         return {"objection": [Cause.INCOMPATIBLE, str(error)]}
@@ -100,7 +98,7 @@ def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> d
     if running is None or running.task is not task:
         (ms,) = in_turns([candidate], [images])
         return {"candidate": _measured(task, new, ms)}
-    same = fit(examples, running.input_shape).images
+    same = running.fit(examples).images
     old = running.answers(same, labels_in_use(running, examples))
     old_ms, new_ms = in_turns([running, candidate], [same, images])
     before, after = task.errors(old), task.errors(new)

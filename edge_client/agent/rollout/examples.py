@@ -8,6 +8,7 @@ import numpy as np
 from edge_client.data.dataset import LabelledData, Pixels, labelled, sample
 from edge_client.data.local import LocalData
 from edge_client.storage.atomic_files import written_aside
+from schemas.values import Preprocessing
 
 CALIBRATION = 100
 MOST_BYTES = 32_000_000
@@ -33,6 +34,7 @@ def write_examples(path: Path, data: LocalData, most: int) -> int:
             labels=chosen.labels,
             class_names=np.array(chosen.class_names if chosen.named else (), np.str_),
             resizable=chosen.resizable,
+            preprocessing=chosen.preprocessing.model_dump_json(),
             calibration=calibration.images,
         )
     return len(chosen)
@@ -42,7 +44,8 @@ def read_examples(path: Path) -> tuple[LabelledData, Pixels]:
     """The examples, with this device's own classes, and the images for calibration."""
     with np.load(path, allow_pickle=False) as file:
         names = [str(name) for name in file["class_names"]]
-        examples = labelled(file["images"], file["labels"], class_names=names)
+        about = Preprocessing.model_validate_json(str(file["preprocessing"]))
+        examples = labelled(file["images"], file["labels"], class_names=names, preprocessing=about)
         return replace(examples, resizable=bool(file["resizable"])), file["calibration"]
 
 

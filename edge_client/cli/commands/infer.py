@@ -29,10 +29,13 @@ inputs:
     reported, too
   .npy holds raw examples: [N, C, H, W], [N, H, W, C], one image [C, H, W], or another shape of the model
   .npz holds images; if it also holds labels, accuracy is reported, too
+  csv:PATH?label=COLUMN and other tables are read as in training, their columns by name; with a label the
+    figures of the task are reported, too
   digits means the test part of the shipped handwritten digits
   - reads JSON lines from standard input and writes one line for each (with --format json a JSON object):
-    {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"file": "photo.png"}, each with an optional
-    "id" and "top"; any other line is reported as an error and leads to exit code 1
+    {"image": "<base64 of an image file>"}, {"pixels": [...]}, {"values": {"temperature": 21.4, "co2": 480}},
+    {"file": "photo.png"}, each with an optional "id" and "top"; any other line is reported as an error and
+    leads to exit code 1
 
 examples:
   edge-client infer tier-1.onnx photo.png

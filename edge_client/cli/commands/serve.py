@@ -35,8 +35,8 @@ what is served:
   --state-dir DIR   the device's last delivered or rolled-out model (DIR/serving)
 
 requests:
-  POST /predict     an image file, .npy, .npz, or JSON: {"image": "<base64>"} or {"pixels": [...]};
-                    ?top=K for more classes
+  POST /predict     an image file, .npy, .npz, or JSON: {"image": "<base64>"}, {"pixels": [...]}
+                    or {"values": {"temperature": 21.4, "co2": 480}} of a table; ?top=K for more classes
   GET /healthz      200 with a model, 503 without
   GET /metrics      for Prometheus
   With --broker the same requests arrive on fed/v1/FEDERATION/devices/DEVICE/predict/request

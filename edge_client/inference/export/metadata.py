@@ -9,6 +9,8 @@ from schemas.values import Preprocessing
 
 IR_VERSION = 8
 """The file format of opset 18, which onnxruntime 1.17 can read."""
+APART = ("class_names", "columns")
+"""Parts of the preprocessing with keys of their own: earlier versions ignore other keys, not other parts."""
 
 
 def describe(
@@ -33,7 +35,9 @@ def describe(
     if task != CLASSIFICATION.name:
         metadata["task"] = task
     metadata["input.shape"] = json.dumps(list(input_shape))
-    metadata["preprocessing"] = preprocessing.model_dump_json(exclude={"class_names"})
+    metadata["preprocessing"] = preprocessing.model_dump_json(exclude={*APART})
     metadata["class_names"] = json.dumps(list(preprocessing.class_names))
+    if preprocessing.columns:
+        metadata["columns"] = json.dumps([column.model_dump() for column in preprocessing.columns])
     for key, value in sorted(metadata.items()):
         model.metadata_props.add(key=key, value=value)

@@ -2,7 +2,10 @@
 
     {"image": "<base64 of an image file>", "top": 3, "id": "any text"}
     {"pixels": [[...], ...], "top": 3}           raw pixels: [H, W], [C, H, W] or [N, C, H, W]
+    {"values": {"temperature": 21.4, "co2": 480}}
 
+`values` are a row of a table by the names of its columns, in any order; of a window each is a list, the
+oldest value first. Several examples are a list of such objects.
 Requests are untrusted: sizes are limited, and an invalid request raises a `ConfigError` of one line.
 """
 
@@ -10,24 +13,27 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edge_client.data.arrays import as_batch
+from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
 from edge_client.inference.image_files import decode_image
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.recordings import read_recording
 from schemas.errors import ConfigError
+from schemas.values import Feature
 
 MAX_IMAGES = 256
 MAX_UNPACKED = 32 * 1024 * 1024
 """Largest sum of an archive's unpacked arrays in bytes."""
-_FIELDS = frozenset({"image", "pixels", "top", "id"})
+_INPUTS = ("image", "pixels", "values")
+_FIELDS = frozenset({*_INPUTS, "top", "id"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +66,15 @@ def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Predict
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
         raise ConfigError(f"unknown field '{str(unknown[0])[:40]}' (known: {', '.join(sorted(_FIELDS))})")
-    if ("image" in fields) == ("pixels" in fields):
-        raise ConfigError("expected either 'image' or 'pixels'")
+    given = [name for name in _INPUTS if name in fields]
+    if len(given) != 1:
+        raise ConfigError("expected either 'image', 'pixels' or 'values'")
     if "image" in fields:
         return _of_image(_decoded(fields["image"]), model, blank)
-    return _checked(PredictionRequest(_pixels(fields["pixels"], model), blank.top, blank.id), model)
+    value = fields[given[0]]
+    images = _numbers(value, "pixels") if "pixels" in fields else _named(value, model.preprocessing.columns)
+    batch = as_batch(images, model.input_shape)
+    return _checked(PredictionRequest(batch, blank.top, blank.id), model)
 
 
 def fields_of(body: bytes | str) -> dict[str, Any]:
@@ -105,12 +115,33 @@ def _decoded(text: Any) -> bytes:
         raise ConfigError(f"'image' is not valid base64: {error}") from error
 
 
-def _pixels(value: Any, model: LoadedModel) -> Pixels:
+def _named(value: Any, columns: Sequence[Feature]) -> Pixels:
+    """Examples [N, columns] or [N, columns, window] from their values by name, in any order."""
+    examples = value if isinstance(value, list) else [value]
+    if not columns:
+        raise ConfigError("the model does not name its columns: send 'pixels', in the order of its table")
+    if not examples or not all(isinstance(example, dict) for example in examples):
+        raise ConfigError(f"'values' are given by name, such as {{\"{columns[0].name}\": 21.4, ...}}")
+    return _numbers([_in_order(example, columns) for example in examples], "values")
+
+
+def _in_order(example: dict[str, Any], columns: Sequence[Feature]) -> list[Any]:
+    own = features_of(example)
+    if not own:
+        raise ConfigError(
+            f"'values' has no name that can be compared; the model takes {columns[0].name}, ..."
+        )
+    if why := column_misfit(own, columns):
+        raise ConfigError(why)
+    values = dict(zip((feature.name for feature in own), example.values(), strict=True))
+    return [values[column.name] for column in columns]
+
+
+def _numbers(value: Any, name: str) -> Pixels:
     try:
-        array = np.asarray(value, dtype=np.float32)
+        return np.asarray(value, dtype=np.float32)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError("'pixels' are not numbers in rows of equal length") from error
-    return as_batch(array, model.input_shape)
+        raise ConfigError(f"'{name}' are not numbers in rows of equal length") from error
 
 
 def _array(body: bytes) -> Pixels:
@@ -148,7 +179,7 @@ def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionReques
     if not 1 <= len(images) <= MAX_IMAGES:
         raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():
-        raise ConfigError("pixels are not all finite numbers")
+        raise ConfigError("the values are not all finite numbers")
     return request
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
@@ -51,6 +51,11 @@ class TaskTemplate:
     model: ModelSpec
     preprocessing: Preprocessing
     uplink: tuple[Component, ...] = ()
+
+    @property
+    def without_columns(self) -> "TaskTemplate":
+        """The same for a device of an earlier version, which knows none."""
+        return replace(self, preprocessing=self.preprocessing.model_copy(update={"columns": ()}))
 
 
 def plan_training_tasks(

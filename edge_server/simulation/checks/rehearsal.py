@@ -132,6 +132,7 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
         examples=len(examples),
         input_shape=examples.input_shape,
         num_classes=examples.num_classes,
+        columns=examples.columns,
     )
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):

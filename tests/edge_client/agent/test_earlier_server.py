@@ -1,5 +1,6 @@
 """A server of the version before refuses births with later fields; the device repeats them without."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import LinkUp
 from schemas.messages import Birth, Refusal
 from schemas.topics import Channel
-from schemas.values import CapabilityProfile, Reason
+from schemas.values import CapabilityProfile, Reason, SkippedFiles
 
 LATER = Refusal(
     federation="home",
@@ -38,7 +39,8 @@ class Births:
         data = LocalData(load_source("digits"), load_source("digits"))
         monitor = EligibilityMonitor.of_board(settings.eligibility, cores=1, root=state)
         self.made: list[Birth] = []
-        self.announcer = Announcer(settings, Presence(settings, data), cast(Messenger, self), monitor)
+        self.presence = Presence(settings, data)
+        self.announcer = Announcer(settings, self.presence, cast(Messenger, self), monitor)
 
     def publish(self, channel: Channel, message: Any, *, retain: bool = False) -> None:
         assert (channel, retain) == (Channel.BIRTH, True)
@@ -81,3 +83,16 @@ def test_a_server_that_asks_who_is_there_may_be_a_later_one(births: Births) -> N
     births.announcer.refused(UNKNOWN)
     births.announcer.announce()
     assert births.made[-1].labels == {"site": "barn"}
+
+
+@pytest.mark.parametrize(("refused", "left"), [("columns", {"skipped"}), ("skipped", set())])
+def test_what_a_server_does_not_know_of_the_data_is_left_out(
+    births: Births, refused: str, left: set[str]
+) -> None:
+    data = replace(load_source("digits"), skipped=SkippedFiles(files=1, of=9, first="a.png is broken"))
+    births.presence.describe(LocalData(data, data))
+    refusal = f"malformed birth: birth.data.{refused}: Extra inputs are not permitted"
+    births.announcer.refused(LATER.model_copy(update={"detail": refusal}))
+    made = births.made[-1]
+    assert {"skipped", "columns"} & made.model_dump()["data"].keys() == left
+    assert (made.labels, made.trains_sharply) == ({"site": "barn"}, True)

@@ -86,7 +86,7 @@ def test_a_birth_contains_class_names_but_no_counts_per_class() -> None:
     card = card_of(local([0, 0, 0, 1], ("wasp", "ant")), source="folder:photos")
     assert (card.named, card.class_names, card.num_classes, card.examples) == (True, ("wasp", "ant"), 2, 4)
     assert set(card.model_dump()) == {
-        *("source", "examples", "input_shape", "num_classes", "named", "class_names")
+        *("source", "examples", "input_shape", "num_classes", "named", "class_names", "columns")
     }
     unnamed = card_of(local([0, 4]), source="digits")
     assert (unnamed.named, unnamed.class_names, unnamed.num_classes) == (False, (), 5)
