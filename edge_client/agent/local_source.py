@@ -142,6 +142,9 @@ class LocalSource:
         if is_function(self._choice.source):
             self._mark = mark_of_examples(data)
             self._next_call = self._clock() + FUNCTION_SHARE * (self._clock() - began)
+        elif data.unsettled:
+            # Read again at the next look, whether or not the file has grown by then.
+            self._mark = None
         return data
 
     def _mine(self, data: LabelledData) -> LabelledData:
@@ -158,6 +161,7 @@ class LocalSource:
             fraction=self._choice.hold_out,
             seed=self._choice.seed,
             before=self._record.sides(marks[first]),
+            origins=None if mine.origins is None else mine.origins[first],
         )
         aside = among(marks[held], marks)
         train, held_out = (mine.subset(np.flatnonzero(chosen)) for chosen in (~aside, aside))

@@ -3,23 +3,20 @@
 Columns are matched by name. Units and kinds must agree where both sides know them.
 """
 
-import logging
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edge_client.data.classes import listed, shortened
+from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
 from schemas.values import MAX_COLUMNS, MAX_NAME, MAX_UNIT, Feature, Preprocessing
 
 if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData
-
-log = logging.getLogger(__name__)
 
 _WITH_UNIT = re.compile(r"(?P<name>.*\S)\s*(?:\[(?P<square>[^\[\]]{1,40})\]|\((?P<round>[^()]{1,40})\))")
 _KINDS = {"number": "numbers", "truth": "truth values"}
@@ -57,7 +54,7 @@ def in_columns(data: "LabelledData", columns: Sequence[Feature]) -> "LabelledDat
     if not columns or data.columns == columns:
         return data
     if not data.columns:
-        _say_once(f"the data does not name its columns: they are taken as {listed(_words(columns))}")
+        say_once(f"the data does not name its columns: they are taken as {listed(_words(columns))}")
         return data
     if why := column_misfit(data.columns, columns):
         raise ConfigError(why)
@@ -145,8 +142,3 @@ def _order(own: Sequence[Feature], columns: Sequence[Feature]) -> list[int]:
 
 def _words(columns: Iterable[Feature]) -> list[str]:
     return [feature.in_words() for feature in columns]
-
-
-@lru_cache(maxsize=64)
-def _say_once(text: str) -> None:
-    log.info(text)

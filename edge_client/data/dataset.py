@@ -25,7 +25,9 @@ class LabelledData:
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
     numbers. `resizable` images come from picture files. `task` is the name of the learning task. `skipped`
-    are files of the source that could not be read.
+    are files of the source that could not be read; `unsettled` data has a file that was being written.
+    Examples of one of the `origins` [N], such as recordings, stay together when data is shared out or held
+    out; None: each is its own.
     """
 
     images: Pixels
@@ -36,6 +38,8 @@ class LabelledData:
     resizable: bool = False
     task: str = CLASSIFICATION.name
     skipped: SkippedFiles | None = None
+    unsettled: bool = False
+    origins: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
@@ -107,7 +111,8 @@ class LabelledData:
     def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> "LabelledData":
         """The examples at `indices` [M], in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+        origins = None if self.origins is None else self.origins[chosen]
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen], origins=origins)
 
     def inputs(self) -> Inputs:
         """The network's input: float32 of the images' shape."""

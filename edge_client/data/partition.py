@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Labels
+from edge_client.data.origins import units_of
 from schemas.errors import ConfigError, nearest
 
 Indices = NDArray[np.int64]
@@ -117,13 +118,24 @@ def _positive(text: str, number: str) -> float:
     return value
 
 
-def partition_indices(labels: Labels, partition: Partition, *, count: int, seed: int) -> list[Indices]:
+def partition_indices(
+    labels: Labels, partition: Partition, *, count: int, seed: int, origins: Indices | None = None
+) -> list[Indices]:
     """`count` sorted index arrays that together contain each of the N indices exactly once.
 
-    A share may be empty. Raises `ConfigError` if the partition is impossible.
+    Examples of one origin go to one client. A share may be empty. Raises `ConfigError` if the partition is
+    impossible.
     """
     if count < 1:
         raise ConfigError(f"cannot share data among {count} clients")
+    if origins is not None:
+        units = units_of(labels, origins)
+        if count > len(units):
+            raise ConfigError(
+                f"{count} clients are more than {len(units)} recordings: one goes to one client"
+            )
+        shares = partition_indices(units.labels, partition, count=count, seed=seed)
+        return [units.examples(share) for share in shares]
     deal, _ = PARTITIONS[partition.name]
     return deal(labels, count, partition.value, np.random.default_rng(seed))
 
@@ -132,7 +144,8 @@ def share(data: LabelledData, partition: Partition, *, index: int, count: int, s
     """The share of client `index` of `count`; `ConfigError` if there is no such client."""
     if not 0 <= index < count:
         raise ConfigError(f"client {index} of {count}: the index must be 0 to {count - 1}")
-    return data.subset(partition_indices(data.strata, partition, count=count, seed=seed)[index])
+    shares = partition_indices(data.strata, partition, count=count, seed=seed, origins=data.origins)
+    return data.subset(shares[index])
 
 
 HELD, NEW, TRAINED = 0, 1, 2
@@ -141,19 +154,27 @@ HELD, NEW, TRAINED = 0, 1, 2
 
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:
     """Split into (train, held out) as `split_indices` does."""
-    train, held = split_indices(np.arange(len(data)), data.strata, fraction=fraction, seed=seed)
+    every, origins = np.arange(len(data)), data.origins
+    train, held = split_indices(every, data.strata, fraction=fraction, seed=seed, origins=origins)
     return data.subset(train), data.subset(held)
 
 
 def split_indices(
-    indices: Indices, labels: Labels, *, fraction: float, seed: int, before: Indices | None = None
+    indices: Indices,
+    labels: Labels,
+    *,
+    fraction: float,
+    seed: int,
+    before: Indices | None = None,
+    origins: Indices | None = None,
 ) -> tuple[Indices, Indices]:
     """Split [N] with labels [N] into (train, held out), with the fraction held out of every class.
 
     A class with at least two examples, and any data with at least two, has one on each side, even if that
     exceeds the fraction. `before` [N], by default all `NEW`, is the earlier side of each example: `HELD`
-    stays held out, `TRAINED` stays in training and comes first. Raises `ConfigError` unless 0 <= fraction <
-    1; at 0 nothing is held out.
+    stays held out, `TRAINED` stays in training and comes first. With `origins` [N] these are the examples of
+    the rule, and all of one are on the side of most of them. Raises `ConfigError` unless 0 <= fraction < 1;
+    at 0 nothing is held out.
     """
     if not 0 <= fraction < 1:
         raise ConfigError(f"hold-out fraction {fraction} is not within 0 to 1")
@@ -161,6 +182,12 @@ def split_indices(
     if count < 2 or fraction == 0:
         return indices[:], indices[:0]
     before = np.full(count, NEW) if before is None else before
+    if origins is not None:
+        units = units_of(labels, origins)
+        sides = units.sides(before - NEW) + NEW
+        parts = split_indices(np.arange(len(units)), units.labels, fraction=fraction, seed=seed, before=sides)
+        train, held = (indices[units.examples(part)] for part in parts)
+        return train, held
     order = np.random.default_rng(seed).permutation(count)
     order = order[np.lexsort((before[order], labels[order]))]
     counts = np.bincount(labels)

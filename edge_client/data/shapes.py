@@ -5,13 +5,13 @@ W]. Pictures from files are resized and converted to grey or colour, as `infer` 
 else is refused with both shapes.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edge_client.data.columns import in_columns
+from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
 from schemas.values import Feature
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from edge_client.data.dataset import LabelledData, Pixels
-
-log = logging.getLogger(__name__)
 
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -38,7 +36,7 @@ def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> 
     if why := shape_misfit(data, shape):
         raise ConfigError(why)
     images = fitted(data.images, shape)
-    _say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
+    say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
     return replace(data, images=_resized(data, shape) if images is None else images)
 
 
@@ -102,8 +100,3 @@ def _redrawn(data: "LabelledData", shape: Shape) -> "Pixels":
         picture = np.asarray(resize(given.convert(MODES[channels]), width, height))
         made[place] = picture.reshape(height, width, channels).transpose(2, 0, 1)
     return made
-
-
-@lru_cache(maxsize=64)
-def _say_once(words: str) -> None:
-    log.info(words)

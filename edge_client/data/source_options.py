@@ -34,3 +34,16 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     if not text.isdecimal() or int(text) < least:
         raise ConfigError(f"{source}: {key}={text} is no whole number of at least {least}")
     return int(text)
+
+
+def number(
+    options: Mapping[str, str], key: str, default: float, *, least: float, most: float, source: str
+) -> float:
+    """A number between the bounds; `ConfigError` for anything else."""
+    try:
+        value = float(options.get(key, default))
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise ConfigError(f"{source}: {key}={options.get(key)} is no number from {least:g} to {most:g}")
+    return value

@@ -11,12 +11,12 @@ import numpy as np
 from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
+from edge_client.data.recordings import read_recordings
 from edge_client.data.source_options import options_of
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.table_options import SQLITE_OPTIONS
 from edge_client.data.table_readers import TABLES
 from edge_client.data.validation import checked_images, checked_labels
-from edge_client.data.wav_source import read_recordings
 from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from edge_client.data.dataset import LabelledData
+from edge_client.data.partition import holdout
 
 Split = Literal["train", "test"]
 
@@ -37,8 +38,12 @@ def part_of(source: str, split: Split) -> str:
 def split_off(data: LabelledData, split: Split) -> LabelledData:
     """The train (80%) or test (20%) part of data without an official split, always the same.
 
-    Every fifth example in the order of its stratum is for testing, so both parts contain each class.
+    Every fifth example in the order of its stratum is for testing, so both parts contain each class. Origins
+    stay whole.
     """
+    if data.origins is not None:
+        train, test = holdout(data, fraction=0.2, seed=0)
+        return test if split == "test" else train
     order = np.random.default_rng(0).permutation(len(data))
     order = order[np.argsort(data.strata[order], kind="stable")]
     for_test = np.arange(len(order)) % 5 == 4

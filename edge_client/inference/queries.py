@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -10,16 +10,19 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
+from edge_client.data.broken_files import read_each
+from edge_client.data.class_folders import files_below, parts_of
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
+from edge_client.data.recordings import read_recordings
+from edge_client.data.sound_files import ENDINGS
 from edge_client.data.table_readers import TABLES
 from edge_client.data.tasks.conversion import in_task
-from edge_client.data.wav_source import read_recordings
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
-from edge_client.inference.recordings import read_recording
+from edge_client.inference.recordings import read_recording, takes_recordings
 from schemas.errors import ConfigError
 
 
@@ -43,15 +46,18 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
         )
-    if kind in READERS:
-        place, _, options = argument.partition("?")
-        data = READERS[kind](Path(place).expanduser(), options)
-        return _labelled(given, data, model, known=kind == "wav" or "label" in dict(parse_qsl(options)))
+    if kind in (*TABLES, "wav"):
+        text, _, options = argument.partition("?")
+        place = Path(text).expanduser()
+        if kind == "wav":
+            return _labelled(given, _recordings(place, options, model), model, known=True)
+        data = TABLES[kind](place, options)
+        return _labelled(given, data, model, known="label" in dict(parse_qsl(options)))
     path = Path(argument) if kind in ("folder", "npz") else given
     if path.is_dir():
-        return _of_folder(path, model)
-    if path.suffix == ".wav":
-        return _numbered(path, read_recording(path, model))
+        return (_of_sounds if takes_recordings(model) else _of_folder)(path, model)
+    if path.suffix.lower() in ENDINGS:
+        return _of_recordings([path], model)
     if path.suffix == ".npy":
         return _numbered(path, as_batch(read_npy(path), model.input_shape))
     return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
@@ -106,12 +112,43 @@ def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: boo
     return _numbered(given, model.fit(fitting).images, fitting.labels)
 
 
-def _recordings(folder: Path, options: str) -> LabelledData:
-    return read_recordings(folder, options, split="test")[0]
+def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:
+    """The test part of the source `wav:`, at the model's rate and of its length unless the options differ."""
+    rate, stated = model.preprocessing.rate, dict(parse_qsl(options))
+    if rate is not None and takes_recordings(model):
+        own = {"rate": f"{rate:g}", "seconds": str(model.input_shape[1] / rate)}
+        options = "&".join(filter(None, [options, *(f"{k}={v}" for k, v in own.items() if k not in stated)]))
+    data, _ = read_recordings(folder, options, split="test")
+    if rate not in (None, data.preprocessing.rate):
+        raise ConfigError(f"wav:{folder}?{options}: {model.path.name} takes recordings of {rate:g} Hz")
+    return data
 
 
-READERS: Mapping[str, Callable[[Path, str], LabelledData]] = {**TABLES, "wav": _recordings}
-"""Sources with options, by the word before the colon; their readers need no torch."""
+def _of_sounds(root: Path, model: LoadedModel) -> NamedExamples:
+    """The recordings of a folder, with labels if its sub-folders are classes of the model."""
+    part, known = parts_of(root, "test").chosen, model.preprocessing.class_names
+    paths = files_below(part, ENDINGS).paths
+    if not paths:
+        raise ConfigError(f"there are no recordings in {part}: expected files such as .wav")
+    folders = [path.relative_to(part).parts[0] for path in paths]
+    is_labelled = set(folders) <= set(known)
+    return _of_recordings(paths, model, [known.index(name) for name in folders] if is_labelled else None)
+
+
+def _of_recordings(
+    paths: Sequence[Path], model: LoadedModel, labels: Sequence[int] | None = None
+) -> NamedExamples:
+    """The examples of each recording, and the label of each; a few broken ones are left out."""
+    source = os.path.commonpath(paths) or "."
+    read = read_each(paths, lambda path: read_recording(path, model), source=source)
+    counts = [len(images) for images in read.values]
+    names = [
+        f"{paths[place]}[{n}]" for place, count in zip(read.places, counts, strict=True) for n in range(count)
+    ]
+    of_files = None if labels is None else np.asarray(labels)[read.places]
+    return NamedExamples(
+        tuple(names), np.concatenate(read.values), None if of_files is None else np.repeat(of_files, counts)
+    )
 
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:

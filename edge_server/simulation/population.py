@@ -33,19 +33,22 @@ class VirtualDevice:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_population(config: Config, labels: Labels) -> tuple[VirtualDevice, ...]:
+def make_population(
+    config: Config, labels: Labels, origins: Indices | None = None
+) -> tuple[VirtualDevice, ...]:
     """The devices of a federation; `ConfigError` if the data cannot be partitioned as configured.
 
     Tiers alternate (ATTENDING, section 4.1: uniformly over the tiers), trainers within a tier.
     """
     count, tiers = config.clients.num_clients, len(config.tiers.ratios)
     arrives_s = _arrives_s(config, labels)
-    shares, trainers = _shares(config, labels), config.simulation.trainers
+    shares, trainers = _shares(config, labels, origins), config.simulation.trainers
     devices = []
     for index, share in enumerate(shares):
         tier = index % tiers + 1
         fraction, seed = config.simulation.hold_out, config.federation.seed
-        train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed)
+        own = None if origins is None else origins[share]
+        train, held_out = split_indices(share, labels[share], fraction=fraction, seed=seed, origins=own)
         board = _board(index, tier, 1 if config.simulation.memory else tiers, config.simulation.clock)
         trainer = trainers[index // tiers % len(trainers)]
         name, arrivals = device_name(index, count), ()
@@ -87,7 +90,7 @@ def _board(index: int, tier: int, tiers: int, names: Sequence[str]) -> str | Non
     return names[index % len(names)] if tiers == 1 else for_tier(tier, tiers, names)
 
 
-def _shares(config: Config, labels: Labels) -> list[Indices]:
+def _shares(config: Config, labels: Labels, origins: Indices | None) -> list[Indices]:
     count, most = config.clients.num_clients, config.data.samples_per_client
     if count > len(labels):
         raise ConfigError(f"[clients] num-clients: {count} devices are more than {len(labels)} examples")
@@ -97,8 +100,9 @@ def _shares(config: Config, labels: Labels) -> list[Indices]:
             f"the data has {len(labels)}"
         )
     partition = parse_partition(config.data.partition_spec)
-    shares = partition_indices(labels, partition, count=count, seed=config.federation.seed)
+    seed = config.federation.seed
+    shares = partition_indices(labels, partition, count=count, seed=seed, origins=origins)
     if most is None:
         return shares
-    rng = np.random.default_rng([config.federation.seed, most])
+    rng = np.random.default_rng([seed, most])
     return [np.sort(rng.permutation(share)[:most]) for share in shares]

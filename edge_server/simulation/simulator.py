@@ -63,7 +63,7 @@ def _simulate(
     begin_engine = prepare_engine(config.simulation)
     data = training_data(config)
     first = checked_initial_model(config, data, out, resume=resume)
-    population = make_population(config, data.strata)
+    population = make_population(config, data.strata, data.origins)
     folder = open_folder(out, config, resume=resume)
     timeline: Timeline[TimelineEvent] = Timeline()
     tally = RunCounters(lambda: timeline.now, most=max(MAX_DEVICES, config.clients.num_clients))

@@ -22,6 +22,7 @@ from edge_client.compression.delta_frames import added_up, changes
 from edge_client.compression.layered_model import Holding, assemble
 from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.zstd import unpack
+from edge_client.data.sound_files import read_sound
 from edge_client.pruning.slicing import extract
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
@@ -34,7 +35,7 @@ from edge_server.transport.broker.decoding import decode, frame_length
 from edge_server.transport.broker.encoding import encode
 from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will
 from edge_server.transport.broker.packets import Filter as TopicFilter
-from schemas.errors import PeerError
+from schemas.errors import ConfigError, PeerError
 from schemas.messages import Refusal, decode_message, encode_message
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -42,6 +43,7 @@ from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json,
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.edge_client.agent.client_update.wheels import make_release, make_wheel
+from tests.edge_client.data.sounds import pcm, tone, wav_bytes
 from tests.edge_server.coordinator.validation.test_firewall import (
     ASKED,
     CHOSEN,
@@ -258,6 +260,14 @@ def _of_a_sum() -> bytes:
     return encode_groups(planes_of({COARSE: arrays, FINE: arrays}))
 
 
+def _sound(data: bytes) -> None:
+    """A recording of a request to a service."""
+    try:
+        assert len(read_sound(io.BytesIO(data), rate=8000, most=10**5).samples) <= 10**5
+    except ConfigError as error:
+        raise PeerError(str(error)) from error
+
+
 TARGETS: Mapping[str, Target] = {
     "message": Target(_message, tuple(encode_message(kind) for kind in MESSAGES_BY_KIND.values())),
     "parts": Target(_parts, tuple(_in_parts(encode_message(kind)) for kind in MESSAGES_BY_KIND.values())),
@@ -273,6 +283,14 @@ TARGETS: Mapping[str, Target] = {
     "channel-map": Target(lambda data: decode_json(ChannelMap, data), (encode_json(CHANNEL_MAP),)),
     "sub-model-spec": Target(lambda data: decode_json(SubModelSpec, data), (encode_json(SPEC),)),
     "client-release": Target(_release, (_whole_release(),)),
+    "sound": Target(
+        _sound,
+        (
+            wav_bytes(pcm(tone(300, 0.02), 16)),
+            wav_bytes(pcm(tone(300, 0.02), 24), bits=24, inner=1, rate=44_100, long=b"RF64"),
+            wav_bytes(bytes(range(100)), bits=8, inner=7, rate=16_000),
+        ),
+    ),
     "topic": Target(
         _topic,
         (str(DeviceTopic("home", "pi", Channel.UP)).encode(), str(StateTopic("home")).encode()),

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 inputs:
   image files (PNG, JPEG...) are converted to grey or colour and resized for the model
-  a folder means the image files in it; if its sub-folders are named like the model's classes, accuracy is
-    reported, too
+  recordings (WAV; with the extra `audio` FLAC, OGG, MP3...) are resampled for the model; each piece of its
+    length has an answer
+  a folder means the image files or recordings in it; if its sub-folders are named like the model's classes,
+    accuracy is reported, too
   .npy holds raw examples: [N, C, H, W], [N, H, W, C], one image [C, H, W], or another shape of the model
   .npz holds images; if it also holds labels, accuracy is reported, too
   csv:PATH?label=COLUMN and other tables are read as in training, their columns by name; with a label the
@@ -56,7 +58,7 @@ def register(subparsers: Subparsers) -> None:
         type=Path,
         nargs="+",
         metavar="INPUT",
-        help="images, folders, .npy or .npz files, digits, or - for JSON lines",
+        help="images, recordings, folders, .npy or .npz files, digits, or - for JSON lines",
     )
     parser.add_argument(
         "--top", type=positive_int, default=1, metavar="K", help="classes per image (default: 1)"

@@ -1,4 +1,4 @@
-"""Prediction requests over HTTP, MQTT or JSON lines: the bytes of an image, `.wav`, `.npy`, `.npz`, or JSON:
+"""Prediction requests over HTTP, MQTT or JSON lines: an image file, a recording, `.npy`, `.npz`, or JSON:
 
     {"image": "<base64 of an image file>", "top": 3, "id": "any text"}
     {"pixels": [[...], ...], "top": 3}           raw pixels: [H, W], [C, H, W] or [N, C, H, W]
@@ -23,6 +23,7 @@ from edge_client.data.arrays import as_batch
 from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
+from edge_client.data.sound_files import is_sound
 from edge_client.inference.image_files import decode_image
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.recordings import read_recording
@@ -52,8 +53,9 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
         return _checked(PredictionRequest(as_batch(_array(body), model.input_shape), top), model)
-    if body[:4] == b"RIFF":
-        return _checked(PredictionRequest(read_recording(io.BytesIO(body), model), top), model)
+    if is_sound(body[:20]):
+        images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
+        return _checked(PredictionRequest(images, top), model)
     if body.lstrip()[:1] in (b"{", b"["):
         return read_line(body, model, top=top)
     return _of_image(body, model, PredictionRequest(np.empty(0), top))

@@ -38,9 +38,9 @@ def _keyed(error: ConfigError) -> str:
 
 
 def _check_partition(config: Config) -> None:
-    labels = read_source(config, part_of(str(config.data.source), "train")).strata
+    data = read_source(config, part_of(str(config.data.source), "train"))
     try:
-        make_population(config, labels)
+        make_population(config, data.strata, data.origins)
     except ConfigError as error:
         where = "" if str(error).startswith("[") else "[data] partition: "
         raise ConfigError(f"{where}{error}") from error

@@ -43,8 +43,8 @@ def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
     if not versions or _has_own_normalisation(config, versions[-1]):
         return {}
     config = as_simulated(config)
-    labels, test = _labels(_data_key(config)), _test_data(_data_key(config))
-    devices = make_population(config, labels)
+    (labels, origins), test = _labels(_data_key(config)), _test_data(_data_key(config))
+    devices = make_population(config, labels, origins)
     by_tier = {
         tier: class_accuracies(logits(tier_model(config, test, versions[-1], tier), test.inputs()), test)
         for tier in {device.tier for device in devices}
@@ -87,8 +87,10 @@ def _data_key(config: Config) -> str:
 
 
 @lru_cache(maxsize=4)
-def _labels(key: str) -> NDArray[np.int64]:
-    return training_data(_config(key)).labels
+def _labels(key: str) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """The labels and origins of the training data."""
+    data = training_data(_config(key))
+    return data.labels, data.origins
 
 
 @lru_cache(maxsize=4)

@@ -122,7 +122,9 @@ def _held(share: LabelledData) -> frozenset[int]:
 
 def _shares(config: Config, data: LabelledData) -> list[LabelledData]:
     partition, count = parse_partition(config.data.partition_spec), config.clients.num_clients
-    indices = partition_indices(data.labels, partition, count=count, seed=config.federation.seed)
+    indices = partition_indices(
+        data.labels, partition, count=count, seed=config.federation.seed, origins=data.origins
+    )
     rng = np.random.default_rng(config.federation.seed)
     return [data.subset(rng.permutation(part)[: config.data.samples_per_client]) for part in indices]
 

@@ -6,7 +6,6 @@ WAV files of 8 kHz, one channel and 16 bits, named `digit_speaker_index.wav`. Th
 section 5.4): mel(f) = 2595 log10(1 + f / 700).
 """
 
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.sound_files import read_sound
 from schemas.errors import ConfigError
 
 Floats = NDArray[np.floating[Any]]
@@ -59,11 +59,11 @@ def _named(path: Path) -> tuple[str, int, int, Path]:
 
 
 def read_wave(path: Path) -> Floats:
-    """The samples of a WAV file, -1 to 1; `ConfigError` unless it has 8 kHz, one channel and 16 bits."""
-    with wave.open(str(path)) as file:
-        if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (RATE, 1, 2):
-            raise ConfigError(f"{path} is not of 8 kHz, one channel and 16 bits")
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 2.0**15
+    """The samples of a WAV file, -1 to 1; `ConfigError` unless it has 8 kHz and one channel."""
+    sound = read_sound(path)
+    if (sound.rate, sound.channels) != (RATE, 1):
+        raise ConfigError(f"{path} is not of 8 kHz and one channel")
+    return sound.samples
 
 
 def log_mel(samples: Floats) -> NDArray[np.float32]:

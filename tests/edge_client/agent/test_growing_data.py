@@ -15,6 +15,7 @@ from edge_client.agent.session.events import WorkDone
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.changes import marks_of_images
+from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftResult
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
@@ -26,6 +27,7 @@ from edge_client.transport.link_events import Inbox
 from schemas.messages import Task
 from schemas.values import DriftFinding
 from tests.edge_client.agent.session.by_hand import task, update
+from tests.edge_client.data.sounds import pcm, wav_bytes, write_wav
 
 DIGITS = load_source("digits")
 
@@ -152,6 +154,43 @@ def test_no_example_changes_sides_in_a_small_case() -> None:
     before = np.array([TRAINED] * 8 + [HELD, NEW])
     train, held = split_indices(np.arange(10), np.zeros(10, np.int64), fraction=0.2, seed=0, before=before)
     assert (train.tolist(), held.tolist()) == (list(range(8)), [8, 9])
+
+
+def test_a_recording_keeps_its_side_and_one_that_is_being_made_is_used_at_a_later_look(
+    tmp_path: Path,
+) -> None:
+    random = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        for number in range(5):
+            write_wav(tmp_path / name / f"{number}.wav", random.uniform(-0.5, 0.5, 3000), rate=1000)
+    source = LocalSource(DataChoice(f"wav:{tmp_path}"))
+    first = source.read()
+    assert origins(first.train).isdisjoint(origins(first.held_out))
+    assert (len(first.train), len(first.held_out)) == (24, 6)
+    path = tmp_path / "dog" / "9.wav"
+    path.write_bytes(wav_bytes(pcm(random.uniform(-0.5, 0.5, 3000), 16), rate=1000, size=0, whole=0))
+    for _ in range(2):
+        # The file does not change, but it may: it is looked at again.
+        waiting = source.reload_if_changed()
+        assert waiting is not None
+        assert (len(waiting.train), len(waiting.held_out)) == (24, 6)
+    os.utime(path, (0, 0))
+    last = source.reload_if_changed()
+    assert last is not None
+    assert len(last.train) + len(last.held_out) == 33
+    assert origins(last.train).isdisjoint(origins(last.held_out))
+    assert sounds(first.held_out) <= sounds(last.held_out)
+    assert sounds(first.train) <= sounds(last.train)
+    assert source.reload_if_changed() is None
+
+
+def origins(data: LabelledData) -> set[int]:
+    assert data.origins is not None
+    return set(data.origins.tolist())
+
+
+def sounds(data: LabelledData) -> set[bytes]:
+    return {image.tobytes() for image in data.images}
 
 
 class Given:

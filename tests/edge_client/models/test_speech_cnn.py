@@ -18,7 +18,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.experiments.spoken_digits import mel_filters
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
-from tests.edge_client.data.test_wav_source import tone, write_wav
+from tests.edge_client.data.sounds import tone, write_wav
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 from tests.once import made_once
@@ -109,8 +109,10 @@ def test_a_file_of_another_rate_is_resampled_and_a_service_takes_its_bytes(
     write_wav(path, tone(300, 0.4, 16_000), rate=16_000)
     model = run / "run" / "onnx" / "tier-1.onnx"
     assert main(["infer", str(model), str(path), "--format", "json"]) == 0
-    (result,) = json.loads(capsys.readouterr().out)["results"]
-    assert result["top"][0]["name"] == "low"
+    # A whole example of 0.256 s, and one with the other 0.144 s.
+    first, second = json.loads(capsys.readouterr().out)["results"]
+    assert (first["input"], second["input"]) == (f"{path}[0]", f"{path}[1]")
+    assert first["top"][0]["name"] == "low"
     loaded = load_model(model, threads=1)
     request = read_request(path.read_bytes(), loaded)
     assert loaded.classify(request.images)[0][0].name == "low"

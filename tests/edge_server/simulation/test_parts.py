@@ -122,6 +122,15 @@ def test_the_hold_out_of_a_virtual_device_has_all_its_classes() -> None:
         assert set(labels[device.held_out]) == set(labels[device.train]) == set(range(10))
 
 
+def test_the_examples_of_a_recording_are_on_one_side_of_one_device() -> None:
+    origins = np.repeat(np.arange(40), 3)
+    config = load_config("fedavg", ["num-clients=4", "hold-out=0.2"])
+    devices = make_population(config, origins % 2, origins)
+    sides = [set(origins[part]) for device in devices for part in (device.train, device.held_out)]
+    assert sum(map(len, sides)) == 40
+    assert all(len(device.held_out) for device in devices)
+
+
 # --- checkpoints ---
 def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
     tally = RunCounters()

@@ -112,7 +112,7 @@ def test_missing_recordings_and_others_are_refused_with_a_remedy(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"^no spoken digits in .*recordings: clone"):
         load_source(SOURCE, data_root=tmp_path)
     write_wave(tmp_path / "fast.wav", tone(400), rate=16000)
-    with pytest.raises(ConfigError, match="is not of 8 kHz"):
+    with pytest.raises(ConfigError, match="is not of 8 kHz and one channel"):
         read_wave(tmp_path / "fast.wav")
 
 
