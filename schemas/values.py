@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -175,6 +175,10 @@ class SkippedFiles(Frozen):
     of: int = Field(ge=1, le=10**12)
     first: Text
 
+    def in_words(self) -> str:
+        """Both, as a text for people."""
+        return f"{self.files} of {self.of} files are broken and left out; the first: {self.first}"
+
 
 MAX_COLUMNS = 1000
 """Columns that are compared by name; a table with more is taken as it is."""
@@ -247,12 +251,20 @@ class ModelSpec(Frozen):
     )
 
 
+MIN_MAX: Final = "min-max"
+PictureScale = Annotated[float, Field(gt=0, le=1e12)] | Literal["min-max"]
+"""What becomes full brightness of a picture file, if not its type's largest number: the value that times this
+factor is 1; or each picture's own brightest pixel, while its darkest becomes black.
+"""
+
+
 class Preprocessing(Frozen):
     """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel.
 
     Labels that are numbers become targets likewise: `(label - target_mean) / target_std`, each by its own.
-    `rate` is the sampling rate of recordings in Hz. A score above `threshold` is unusual. `columns` are what
-    the channels are, where they have names.
+    Pixels of picture files are 255 at full brightness, which `picture_scale` may state otherwise. `rate` is
+    the sampling rate of recordings in Hz. A score above `threshold` is unusual. `columns` are what the
+    channels are, where they have names.
     """
 
     scale: float = Field(default=255.0, gt=0)
@@ -260,6 +272,7 @@ class Preprocessing(Frozen):
     std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
     class_names: tuple[Text, ...] = ()
     rate: float | None = Field(default=None, gt=0, exclude_if=lambda rate: rate is None)
+    picture_scale: PictureScale | None = Field(default=None, exclude_if=lambda scale: scale is None)
     threshold: float | None = Field(default=None, exclude_if=lambda found: found is None)
     target_mean: tuple[float, ...] = Field(default=(), exclude_if=lambda found: not found)
     target_std: tuple[Annotated[float, Field(gt=0)], ...] = Field(

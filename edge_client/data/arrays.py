@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Labels, Pixels
+from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fitted
 from edge_client.data.validation import checked_images, checked_labels
 from schemas.errors import ConfigError, nearest
@@ -16,16 +17,28 @@ _WHOLE_NAMES = ("images", "labels")
 
 
 def channels_first(images: Pixels) -> Pixels:
-    """Images as [N, C, H, W]; accepts 8-bit [N, H, W] (grey), [N, H, W, C] and [N, C, H, W].
+    """Images as [N, C, H, W]; accepts [N, H, W] (grey), [N, H, W, C] and [N, C, H, W].
 
-    Channels are last if only the last axis has 1, 3 or 4 entries. Other arrays are returned unchanged: floats
-    [N, C, T] may be signals, and the network decides (`fitted`).
+    Channels are last if only the last axis has 1, 3 or 4 entries. [N, H, W] are pictures if they are 8-bit or
+    square; others may be signals [N, channels, samples] and are returned unchanged, for the network decides
+    (`fitted`).
     """
-    if images.ndim == 3 and images.dtype == np.uint8:
+    if images.ndim == 3 and (images.dtype == np.uint8 or images.shape[1] == images.shape[2] > 1):
         return images[:, None]
     if images.ndim == 4 and images.shape[-1] in _CHANNELS and images.shape[1] not in _CHANNELS:
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     return images
+
+
+def with_channels(images: Pixels, source: str) -> Pixels:
+    """As `channels_first`; says once what examples [N, A, B] are taken for that are no bytes."""
+    if images.ndim == 3 and images.dtype != np.uint8:
+        _, rows, columns = images.shape
+        what = f"signals of {rows} channels; pictures are saved as [N, 1, {rows}, {columns}], or as uint8"
+        if rows == columns:
+            what = f"grey pictures; for signals state [model] input-shape = [{rows}, {columns}]"
+        say_once(f"{source}: examples of {rows}x{columns} are taken for {what}")
+    return channels_first(images)
 
 
 def as_batch(images: Pixels, shape: tuple[int, ...]) -> Pixels:
@@ -72,7 +85,7 @@ def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[
             f"{source} has no array '{missing}'{nearest(missing, arrays)}: "
             "expected images and labels, or x_train, y_train, x_test and y_test"
         )
-    pixels = channels_first(checked_images(arrays[images], f"{source}: array '{images}'"))
+    pixels = with_channels(checked_images(arrays[images], f"{source}: array '{images}'"), source)
     names, where = class_names_of(arrays), f"{source}: array '{labels}'"
     return pixels, checked_labels(arrays[labels], where, images=len(pixels), class_names=names), official
 

@@ -113,7 +113,7 @@ def files_of_classes(
         if not files.paths:
             raise ConfigError(
                 f"{root / name}: class '{name}' has no file that can be read: "
-                f"{_counts(files.others, remedies or {}) or 'the folder is empty'}; "
+                f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}; "
                 f"expected files such as {', '.join(sorted(endings)[:4])}, or no folder"
             )
     say_left_out(root, sum((Counter(files.others) for files in found.values()), Counter[str]()), remedies)
@@ -125,7 +125,7 @@ def files_of_classes(
 def say_left_out(root: Path, others: Mapping[str, int], remedies: Mapping[str, str] | None = None) -> None:
     """Tell how many files below a root have other endings, and what would read them."""
     if others:
-        say_once(f"{root}: files of another kind are left out: {_counts(others, remedies or {})}")
+        say_once(f"{root}: files of another kind are left out: {counts_in_words(others, remedies or {})}")
 
 
 def _say_skipped(root: Path, below: Iterable[str]) -> None:
@@ -136,8 +136,8 @@ def _say_skipped(root: Path, below: Iterable[str]) -> None:
         say_once(f"{root}: skipped, hidden or no data: {', '.join(names[:MAX_NAMED])}{more}")
 
 
-def _counts(others: Mapping[str, int], remedies: Mapping[str, str]) -> str:
-    """How many files have which ending, the most frequent first."""
+def counts_in_words(others: Mapping[str, int], remedies: Mapping[str, str]) -> str:
+    """How many files have which ending, the most frequent first, and what would read them."""
     order = sorted(others.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(
         f"{count} {ending}" + (f" ({remedies[ending]})" if ending in remedies else "")

@@ -1,97 +1,113 @@
-"""Folders of image files, read with Pillow only."""
+"""The source `folder:PATH?...`: folders of picture files, one for each class.
+
+| option | meaning |
+| --- | --- |
+| `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`picture_depth`) |
+| `broken` | the largest share of files that may be broken (default 0.1) |
+"""
 
 import logging
-import os
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
-from edge_client.data.classes import in_classes, in_order
+from edge_client.data.broken_files import MAX_BROKEN, read_each
+from edge_client.data.class_folders import files_of_classes, parts_of
+from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, labelled
-from edge_client.data.shapes import resize
+from edge_client.data.picture_scale import parsed_scale
+from edge_client.data.pictures import Picture, endings_read, read_picture
+from edge_client.data.said_once import say_once
+from edge_client.data.shapes import redrawn
+from edge_client.data.source_options import number, options_of
 from schemas.errors import ConfigError
+from schemas.values import PictureScale, Preprocessing
 
 log = logging.getLogger(__name__)
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Endings of image files, in lower case."""
+OPTIONS = ("scale", "broken")
+MIN_SPREAD = 1 / 8
+"""Deep pictures that use less of their range are probably to be scaled otherwise."""
 
 
-def read_folder(root: Path, *, split: str) -> tuple[LabelledData, bool]:
-    """Read a folder with one sub-folder of images per class; returns whether it has its own test part.
+@dataclass(frozen=True)
+class PictureOptions:
+    """How pictures become pixels, and the largest share of files that may be broken."""
 
-    `root/train` and `root/test`, if both exist, are the parts. Images stay grey if all are grey; images of an
-    uncommon size are resized. Raises `ConfigError` without classes or images.
+    scale: PictureScale | None
+    broken: float
+
+
+def picture_options(text: str, *, source: str, scale: PictureScale | None = None) -> PictureOptions:
+    """The options of a folder; without one the given scale. `ConfigError` for others."""
+    options = options_of(text, OPTIONS, source=source)
+    return PictureOptions(
+        parsed_scale(options["scale"], source=source) if "scale" in options else scale,
+        number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+    )
+
+
+def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
+    """Read a folder with one sub-folder of pictures per class; returns whether it has its own test part.
+
+    Pictures stay grey if all are grey; those of an uncommon size are resized. Raises `ConfigError` without
+    classes, for a class without pictures, and if too many files are broken.
     """
-    official = has_parts(root)
-    found = pictures_of_classes(root / split if official else root)
-    if not any(found.values()):
+    source = f"folder:{root}"
+    options = picture_options(text, source=source)
+    parts = parts_of(root, split)
+    endings, remedies = endings_read()
+    classes = files_of_classes(parts.chosen, endings, remedies=remedies)
+    if not classes:
         raise ConfigError(f"no image folder at {root}: expected one sub-folder of images per class")
-    empty = [name for name, paths in found.items() if not paths]
-    if empty:
-        raise ConfigError(
-            f"no images in {root / empty[0]}: expected files such as .png or .jpg, or no folder"
-        )
-    labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found.values()])
-    pixels = _read_all([path for paths in found.values() for path in paths], root)
-    data = replace(labelled(pixels, labels, class_names=tuple(found)), resizable=True)
-    return in_classes(data, _classes_below(root, official=official)), official
+    paths = [path for below in classes.values() for path in below]
+    read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
+    labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
+    for place, (name, files) in enumerate(classes.items()):
+        if place not in labels:
+            raise ConfigError(
+                f"{source}: all {len(files)} files of class '{name}' are broken, the first is {files[0]}: "
+                "repair them, or move the folder away"
+            )
+    _say_of(read.values, root, options.scale)
+    data = labelled(
+        _alike(read.values, root),
+        labels,
+        class_names=tuple(classes),
+        preprocessing=Preprocessing(picture_scale=options.scale),
+    )
+    return in_classes(replace(data, resizable=True, skipped=read.skipped), parts.class_names), parts.official
 
 
-def has_parts(root: Path) -> bool:
-    """Whether a folder has its own train and test part."""
-    return (root / "train").is_dir() and (root / "test").is_dir()
-
-
-def pictures_of_classes(root: Path) -> dict[str, list[Path]]:
-    """The image files below each sub-folder, in a fixed order; empty without sub-folders."""
-    if not root.is_dir():
-        return {}
-    folders = sorted(path for path in root.iterdir() if path.is_dir())
-    return {folder.name: pictures_below(folder) for folder in folders}
-
-
-def pictures_below(folder: Path) -> list[Path]:
-    """All image files of a folder and its sub-folders, by folder and name."""
-    return [
-        Path(place) / name
-        for place, _, names in sorted(os.walk(folder, followlinks=True))
-        for name in sorted(names)
-        if name.lower().endswith(ENDINGS)
-    ]
-
-
-def _classes_below(root: Path, *, official: bool) -> tuple[str, ...]:
-    """The names of the sub-folders; either part may lack classes."""
-    parts = [root / "train", root / "test"] if official else [root]
-    return in_order(path.name for part in parts for path in part.iterdir() if path.is_dir())
-
-
-def _read_all(paths: list[Path], root: Path) -> Pixels:
-    pictures = [_read(path) for path in paths]
-    mode = "L" if all(picture.mode in ("1", "L") for picture in pictures) else "RGB"
-    (size, most), *others = Counter(picture.size for picture in pictures).most_common()
+def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
+    """Pixels [N, C, H, W] of the most common size, grey if all are grey, else in three colours."""
+    channels = 1 if all(len(picture.pixels) == 1 for picture in pictures) else 3
+    (size, most), *others = Counter(picture.pixels.shape[1:] for picture in pictures).most_common()
     if others:
-        width, height = size
+        height, width = size
         log.info(
             "%s: %d of %d pictures are not %dx%d like most: they are resized to it",
             *(root, len(pictures) - most, len(pictures), width, height),
         )
-    pixels = np.stack([np.asarray(_of_size(picture.convert(mode), size)) for picture in pictures])
-    return pixels[:, None] if mode == "L" else np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    return np.stack([redrawn(picture.pixels, (channels, *size)) for picture in pictures])
 
 
-def _of_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return picture if picture.size == size else resize(picture, *size)
-
-
-def _read(path: Path) -> Image.Image:
-    """The picture, rotated as its camera recorded."""
-    try:
-        with Image.open(path) as picture:
-            return ImageOps.exif_transpose(picture)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise ConfigError(f"cannot read image {path}: {error}") from error
+def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
+    """What a user may not expect of these pictures."""
+    for note, count in Counter(note for picture in pictures for note in picture.notes).items():
+        say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
+    deep = [picture.pixels for picture in pictures if picture.pixels.dtype != np.uint8]
+    if not deep or scale is not None:
+        return
+    low, high = min(pixels.min() for pixels in deep) / 255, max(pixels.max() for pixels in deep) / 255
+    is_odd = low < -1 or high > 1 or high - low < MIN_SPREAD
+    say_once(
+        f"{root}: {len(deep)} of {len(pictures)} pictures have more than 8 bits; their pixels are "
+        f"{low:.2g} to {high:.2g} of the full range, which for floats is 1"
+        + (": scale=min-max or scale=FACTOR would spread them" if is_odd else ""),
+        logging.WARNING if is_odd else logging.INFO,
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edge_client.data.classes import misfit
 from edge_client.data.columns import column_misfit
+from edge_client.data.picture_scale import scale_misfit
 from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
@@ -49,7 +50,7 @@ class LocalData:
         for data in (self.train, self.held_out):
             misfit = column_misfit(data.columns, task.preprocessing.columns)
             misfit = misfit or shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
-            if why := misfit or _unknown_classes(data, task):
+            if why := misfit or _other_pictures(data, task) or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
 
 
@@ -71,6 +72,11 @@ def _other_rate(data: "LabelledData", task: Task) -> str:
     if own is None or known in (None, own):
         return ""
     return f"the model takes recordings of {known:g} Hz, the data has {own:g}: add rate={known:g} to --data"
+
+
+def _other_pictures(data: "LabelledData", task: Task) -> str:
+    own, common = data.preprocessing.picture_scale, task.preprocessing.picture_scale
+    return scale_misfit(own, common) if data.resizable else ""
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:

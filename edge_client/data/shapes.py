@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's mode by number of channels."""
+LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
 
 
 def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":
@@ -66,16 +68,47 @@ def resize(picture: "Image.Image", width: int, height: int) -> "Image.Image":
     return picture.resize((width, height), Image.Resampling.BILINEAR)
 
 
-def with_side(data: "LabelledData", side: int) -> "LabelledData":
-    """Pictures [N, C, H, W] of bytes as [N, C, side, side]; `ConfigError` for other data."""
+def redrawn(pixels: "Pixels", shape: Shape) -> "Pixels":
+    """A picture [C, H, W] in other colours and another size; floats keep their depth."""
+    import numpy as np
+    from PIL import Image
+
+    if pixels.shape == shape:
+        return pixels
+    channels, height, width = shape
+    if pixels.dtype == np.uint8:
+        given = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        picture = np.asarray(resize(given.convert(MODES[channels]), width, height))
+        return picture.reshape(height, width, channels).transpose(2, 0, 1)
+    planes = [Image.fromarray(plane) for plane in _in_colours(pixels, channels)]
+    return np.stack([np.asarray(resize(plane, width, height)) for plane in planes])
+
+
+def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
+    """Floats [1, 3 or 4, H, W] as a picture of so many channels, as Pillow converts bytes."""
     import numpy as np
 
-    if data.images.ndim != 4 or data.images.dtype != np.uint8 or data.input_shape[0] not in MODES:
+    colours, alpha = pixels[:3], pixels[3:]
+    if channels == 1:
+        return colours if len(colours) == 1 else np.tensordot(LUMA, colours, 1)[None].astype(np.float32)
+    if len(colours) == 1:
+        colours = np.repeat(colours, 3, axis=0)
+    if channels == 3:
+        return colours
+    return np.concatenate([colours, alpha if len(alpha) else np.full_like(colours[:1], 255)])
+
+
+def with_side(data: "LabelledData", side: int) -> "LabelledData":
+    """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side]; `ConfigError` for other data."""
+    import numpy as np
+
+    picture = data.resizable or data.images.dtype == np.uint8
+    if data.images.ndim != 4 or not picture or data.input_shape[0] not in MODES:
         kind = f"{in_words(data.input_shape)} of {data.images.dtype}"
         raise ConfigError(
             f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
         )
-    return replace(data, images=_redrawn(data, (data.input_shape[0], side, side)))
+    return replace(data, images=_all_redrawn(data, (data.input_shape[0], side, side)))
 
 
 def in_words(shape: Shape) -> str:
@@ -86,17 +119,13 @@ def in_words(shape: Shape) -> str:
 # A device fits what it trains on and what it holds out, again for every task.
 @lru_cache(maxsize=2)
 def _resized(data: "LabelledData", shape: Shape) -> "Pixels":
-    return _redrawn(data, shape)
+    return _all_redrawn(data, shape)
 
 
-def _redrawn(data: "LabelledData", shape: Shape) -> "Pixels":
+def _all_redrawn(data: "LabelledData", shape: Shape) -> "Pixels":
     import numpy as np
-    from PIL import Image
 
-    channels, height, width = shape
-    made = np.empty((len(data), *shape), np.uint8)
+    made = np.empty((len(data), *shape), data.images.dtype)
     for place, pixels in enumerate(data.images):
-        given = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-        picture = np.asarray(resize(given.convert(MODES[channels]), width, height))
-        made[place] = picture.reshape(height, width, channels).transpose(2, 0, 1)
+        made[place] = redrawn(pixels, shape)
     return made

@@ -1,6 +1,7 @@
 """Options of a source behind its path: `csv:room.csv?label=Occupancy&window=10`."""
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 from schemas.errors import ConfigError, nearest
@@ -47,3 +48,29 @@ def number(
     if not least <= value <= most:
         raise ConfigError(f"{source}: {key}={options.get(key)} is no number from {least:g} to {most:g}")
     return value
+
+
+def place_and_options(text: str, data_root: Path | None = None) -> tuple[Path, str]:
+    """The path, below the data root if there is one, and the options behind a question mark.
+
+    A question mark may belong to the name of what exists.
+    """
+    marks = [place for place, letter in enumerate(text) if letter == "?"]
+    for cut in (len(text), *reversed(marks)):
+        if _exists(path := _below(data_root, text[:cut])):
+            return path, text[cut + 1 :]
+    place, _, options = text.partition("?")
+    return _below(data_root, place), options
+
+
+def _below(root: Path | None, text: str) -> Path:
+    path = Path(text).expanduser()
+    return path if root is None else root / path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # Options can be longer than a name may be.
+        return False

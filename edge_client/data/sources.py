@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import channels_first, class_names_of, examples_of, read_npz
+from edge_client.data.arrays import class_names_of, examples_of, read_npz, with_channels
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.recordings import read_recordings
-from edge_client.data.source_options import options_of
+from edge_client.data.source_options import options_of, place_and_options
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.table_options import SQLITE_OPTIONS
 from edge_client.data.table_readers import TABLES
@@ -22,7 +22,7 @@ from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"wav", *TABLES})
+WITH_OPTIONS = frozenset({"folder", "wav", *TABLES})
 """Kinds of sources with options behind the path."""
 
 
@@ -42,14 +42,19 @@ class SourceRequest:
     @property
     def path(self) -> Path:
         """The argument as a path, without options; a relative one is below the data root, if there is one."""
-        text = self.argument.partition("?")[0] if self.kind in WITH_OPTIONS else self.argument
-        path = Path(text).expanduser()
-        return path if self.data_root is None else self.data_root / path
+        return self._place_and_options[0]
 
     @property
     def options(self) -> str:
         """The text behind the path and a question mark."""
-        return self.argument.partition("?")[2]
+        return self._place_and_options[1]
+
+    @property
+    def _place_and_options(self) -> tuple[Path, str]:
+        if self.kind in WITH_OPTIONS:
+            return place_and_options(self.argument, self.data_root)
+        path = Path(self.argument).expanduser()
+        return path if self.data_root is None else self.data_root / path, ""
 
     def of(self, data: LabelledData) -> LabelledData:
         """The requested part of data without official parts."""
@@ -105,7 +110,7 @@ def _examples(value: Any, source: str) -> LabelledData:
         raise ConfigError(
             f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
         ) from error
-    images = channels_first(checked_images(images, f"{source}: images"))
+    images = with_channels(checked_images(images, f"{source}: images"), source)
     return labelled(images, checked_labels(labels, f"{source}: labels", images=len(images)))
 
 
@@ -113,7 +118,7 @@ def _folder(request: SourceRequest) -> LabelledData:
     # Imported here because it needs Pillow, which other sources do without.
     from edge_client.data.image_folders import read_folder
 
-    data, official = read_folder(request.path, split=request.split)
+    data, official = read_folder(request.path, request.options, split=request.split)
     return data if official else request.of(data)
 
 

@@ -10,14 +10,17 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
-from edge_client.data.broken_files import read_each
-from edge_client.data.class_folders import files_below, parts_of
+from edge_client.data.broken_files import MAX_BROKEN, read_each
+from edge_client.data.class_folders import counts_in_words, files_below, parts_of
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.digits import read_digits
-from edge_client.data.image_folders import has_parts, pictures_below, pictures_of_classes
+from edge_client.data.image_folders import picture_options
+from edge_client.data.picture_scale import scale_in_words
+from edge_client.data.pictures import endings_read
 from edge_client.data.recordings import read_recordings
 from edge_client.data.sound_files import ENDINGS
+from edge_client.data.source_options import place_and_options
 from edge_client.data.table_readers import TABLES
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.image_files import read_image
@@ -47,15 +50,17 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
         )
     if kind in (*TABLES, "wav"):
-        text, _, options = argument.partition("?")
-        place = Path(text).expanduser()
+        place, options = place_and_options(argument)
         if kind == "wav":
             return _labelled(given, _recordings(place, options, model), model, known=True)
         data = TABLES[kind](place, options)
         return _labelled(given, data, model, known="label" in dict(parse_qsl(options)))
-    path = Path(argument) if kind in ("folder", "npz") else given
-    if path.is_dir():
-        return (_of_sounds if takes_recordings(model) else _of_folder)(path, model)
+    path, options = place_and_options(argument) if kind == "folder" else (given, "")
+    path = Path(argument) if kind == "npz" else path
+    if takes_recordings(model) and path.is_dir():
+        return _of_sounds(path, model)
+    if kind == "folder" or path.is_dir():
+        return _of_folder(path, options, model)
     if path.suffix.lower() in ENDINGS:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
@@ -63,34 +68,57 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
 
 
-def _of_files(paths: Sequence[Path], model: LoadedModel, labels: Labels | None = None) -> NamedExamples:
-    read = [read_image(path, model.input_shape, scale=model.preprocessing.scale) for path in paths]
-    notes = Counter(image.note for image in read if image.note)
-    # One note per size of a folder's images.
-    texts = (
-        note if len(read) == 1 else f"{count} of {len(read)} pictures {note}" for note, count in notes.items()
-    )
+def _of_files(
+    paths: Sequence[Path],
+    model: LoadedModel,
+    labels: Labels | None = None,
+    *,
+    notes: tuple[str, ...] = (),
+    most: float = MAX_BROKEN,
+) -> NamedExamples:
     place = os.path.commonpath(paths) or "."
-    names = tuple(str(path) for path in paths)
+    read = read_each(
+        paths,
+        lambda path: read_image(path, model.input_shape, model.preprocessing),
+        source=place,
+        most=most,
+    )
+    count = len(read.values)
+    # One note of each kind for all of a folder's images.
+    texts = (
+        note if count == 1 else f"{number} of {count} pictures {note}"
+        for note, number in Counter(note for image in read.values for note in image.notes).items()
+    )
     return NamedExamples(
-        names, np.stack([image.pixels for image in read]), labels, tuple(f"{place}: {note}" for note in texts)
+        tuple(str(paths[index]) for index in read.places),
+        np.stack([image.pixels for image in read.values]),
+        None if labels is None else labels[read.places],
+        (*notes, *(f"{place}: {text}" for text in texts)),
     )
 
 
-def _of_folder(root: Path, model: LoadedModel) -> NamedExamples:
+def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
     """The images of a folder, with labels if its subfolders are the model's classes."""
-    below = root / "test" if has_parts(root) else root
-    classes = {name: paths for name, paths in pictures_of_classes(below).items() if paths}
-    known = model.preprocessing.class_names
-    if classes and set(classes) <= set(known):
-        labels = np.repeat(
-            [known.index(name) for name in classes], [len(paths) for paths in classes.values()]
+    options = picture_options(text, source=f"folder:{root}", scale=model.preprocessing.picture_scale)
+    if options.scale != model.preprocessing.picture_scale:
+        raise ConfigError(
+            f"folder:{root}: {model.path.name} takes pictures of "
+            f"scale={scale_in_words(model.preprocessing.picture_scale)}: leave the scale out"
         )
-        return _of_files([path for paths in classes.values() for path in paths], model, labels)
-    paths = pictures_below(below)
-    if not paths:
-        raise ConfigError(f"there are no images in {below}: expected files such as .png or .jpg")
-    return _of_files(paths, model)
+    below, (endings, remedies) = parts_of(root, "test").chosen, endings_read()
+    files = files_below(below, endings)
+    others = counts_in_words(files.others, remedies)
+    if not files.paths:
+        raise ConfigError(
+            f"there are no images in {below} ({others or 'it is empty'}): expected .png or .jpg"
+        )
+    notes = (f"{below}: files of another kind are left out: {others}",) if others else ()
+    inside = [path for path in files.paths if path.parent != below]
+    names, known = [path.relative_to(below).parts[0] for path in inside], model.preprocessing.class_names
+    if names and set(names) <= set(known):
+        labels = np.array([known.index(name) for name in names])
+        return _of_files(inside, model, labels, notes=notes, most=options.broken)
+    return _of_files(files.paths, model, notes=notes, most=options.broken)
 
 
 def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
+from edge_client.data.picture_scale import FULL, parsed_scale
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio
@@ -20,7 +21,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, TrainerName
+from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, PictureScale, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -232,6 +233,11 @@ class DataSettings(Settings):
     """Height and width in pixels to which the pictures of `source` are resized, for the server and for
     simulated devices; as they are if unset. Real devices' arrays must have the network's size already.
     """
+    picture_scale: str | None = Field(default=None, exclude_if=lambda text: text is None)
+    """What becomes full brightness of devices' picture files, as they state it in `folder:PATH?scale=`:
+    "min-max", or a factor such as "1/4095". If unset it is what `source` states, or the range of the files'
+    type.
+    """
     partition: str = "iid"
     """How simulated devices share the data: "iid", "dirichlet", "shards", "paired" (every two devices
     have the same classes) or "blocks" (contiguous parts in the order of the source).
@@ -252,6 +258,11 @@ class DataSettings(Settings):
     """Means and standard deviations, whatever the scaling; a run writes here what it has asked for."""
 
     @property
+    def common_scale(self) -> PictureScale | None:
+        """The scale of picture files that is stated; None for the range of their type."""
+        return parsed_scale(self.picture_scale or FULL, source="picture-scale")
+
+    @property
     def partition_spec(self) -> str:
         """The partition with its number, as `edge-client --partition` takes it."""
         number = {"dirichlet": self.alpha, "shards": self.shards}.get(self.partition)
@@ -270,9 +281,10 @@ class DataSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _partition_is_known(self) -> "DataSettings":
+    def _parts_are_known(self) -> "DataSettings":
         try:
             parse_partition(self.partition_spec)
+            _ = self.common_scale
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return self

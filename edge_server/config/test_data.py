@@ -6,6 +6,7 @@ from dataclasses import replace
 from edge_client.data.classes import completed, shortened
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
+from edge_client.data.picture_scale import scale_misfit
 from edge_client.data.shapes import fit, in_words, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
@@ -46,9 +47,20 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error
     try:
-        return data if config.data.resize is None else with_side(data, config.data.resize)
+        data = data if config.data.resize is None else with_side(data, config.data.resize)
     except ConfigError as error:
         raise ConfigError(f"[data] resize: {error}") from error
+    return _with_picture_scale(data, config)
+
+
+def _with_picture_scale(data: LabelledData, config: Config) -> LabelledData:
+    """The examples with the scale that the file states, if any; `ConfigError` for pictures of another."""
+    stated = config.data.common_scale
+    if stated is None:
+        return data
+    if data.resizable and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
+        raise ConfigError(f"[data] source: {why}")
+    return replace(data, preprocessing=data.preprocessing.model_copy(update={"picture_scale": stated}))
 
 
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:

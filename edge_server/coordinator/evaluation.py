@@ -70,7 +70,7 @@ class Testing:
         self.model_spec = model_spec(config, data)
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         self.columns = columns or stated_columns(config, data, self.model_spec)
-        about = Preprocessing(columns=self.columns)
+        about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
         self._unseen = scaled_by(about, config.data.statistics, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self._data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)

@@ -96,6 +96,7 @@ def _born(federation: Federation, birth: Birth, now: float) -> Step:
         *_joined(known, birth),
         *_renewed(known, birth),
         *_eligibility_note(known, born.fleet.devices[birth.device]),
+        *_broken_files(known, birth),
     ]
     born, misfits = check_data(born, birth.device, before=known)
     notes += misfits
@@ -139,6 +140,14 @@ def _eligibility_note(known: Device | None, device: Device) -> list[Command]:
     if device.eligibility is before:
         return []
     return [Note(f"is now to {device.eligibility}", device.name, detail=device.ineligible_because)]
+
+
+def _broken_files(known: Device | None, birth: Birth) -> list[Command]:
+    """A note on files that a device leaves out, unless it has left out the same before."""
+    skipped = birth.data.skipped
+    if skipped is None or (known and (birth.session < known.session or known.data.skipped == skipped)):
+        return []
+    return [Note("has broken files", birth.device, detail=skipped.in_words())]
 
 
 def _no_room(birth: Birth, most: int) -> Command:

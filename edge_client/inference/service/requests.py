@@ -24,7 +24,7 @@ from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
 from edge_client.data.sound_files import is_sound
-from edge_client.inference.image_files import decode_image
+from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.recordings import read_recording
 from schemas.errors import ConfigError
@@ -104,8 +104,8 @@ def request_id(body: bytes) -> str | None:
 
 
 def _of_image(data: bytes, model: LoadedModel, blank: PredictionRequest) -> PredictionRequest:
-    read = decode_image(data, model.input_shape, scale=model.preprocessing.scale)
-    return PredictionRequest(read.pixels[None], blank.top, blank.id, (read.note,) if read.note else ())
+    read = read_image(data, model.input_shape, model.preprocessing)
+    return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes)
 
 
 def _decoded(text: Any) -> bytes:

@@ -76,6 +76,18 @@ def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
     alive = sum(device.alive for device in devices)
     print(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
+    _print_broken_files([device for device in devices if device.skipped])
+
+
+def _print_broken_files(devices: "Sequence[ListedDevice]") -> None:
+    if not devices:
+        return
+    # Imported here, as the list of a fleet without any is to come at once.
+    from edge_server.config.units import clean
+    from schemas.values import SkippedFiles
+
+    for device in devices:
+        print(f"{device.device}: {clean(SkippedFiles.model_validate(device.skipped).in_words())}")
 
 
 def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ class FleetRow:
     examples: int | None = None
     new_examples: int | None = None
     drift: str = ""
+    broken_files: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -167,6 +168,7 @@ def _of_data(card: DataCard | None) -> dict[str, Any]:
         "examples": card.examples,
         "new_examples": card.new,
         "drift": f"{found.statistic} of {found.examples} examples, p = {found.p_value:.2g}" if found else "",
+        "broken_files": card.skipped.in_words() if card.skipped else "",
     }
 
 

@@ -29,6 +29,7 @@ class ListedDevice:
     model: str
     replaces: str
     removed_at: float | None
+    skipped: Mapping[str, Any] | None
 
 
 _PARSED = ("own_labels", "stated_labels", "site")
@@ -55,4 +56,5 @@ def _chosen(row: dict[str, Any], where: Where) -> ListedDevice | None:
     if not where.matches(selectable(labels, device=device, federation=federation, site=site)):
         return None
     row.update(labels=labels, alive=bool(row["alive"]), versions=json.loads(row["versions"]))
+    row["skipped"] = json.loads(row["skipped"] or "null")
     return ListedDevice(**row)

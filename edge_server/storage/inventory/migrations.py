@@ -11,4 +11,5 @@ CREATE TABLE devices (
     board TEXT, drift TEXT, replaces TEXT NOT NULL DEFAULT '', removed_at REAL,
     PRIMARY KEY (federation, device)) WITHOUT ROWID
 """,
+    "ALTER TABLE devices ADD COLUMN skipped TEXT",
 )

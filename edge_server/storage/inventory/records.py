@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.base import Frozen
 from schemas.labels import Labels, selectable
 from schemas.names import Name
-from schemas.values import BoardState, DriftFinding, UnixSeconds
+from schemas.values import BoardState, DriftFinding, SkippedFiles, UnixSeconds
 
 
 class InventoryDevice(Frozen):
@@ -36,6 +36,7 @@ class InventoryDevice(Frozen):
     disk_free_bytes: int | None = None
     board: BoardState | None = None
     drift: DriftFinding | None = None
+    skipped: SkippedFiles | None = None
     replaces: str = ""
     removed_at: UnixSeconds | None = None
 

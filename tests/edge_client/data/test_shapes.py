@@ -39,6 +39,8 @@ def signals() -> tuple[np.ndarray, np.ndarray]:
         (np.float32, (6, 2, 8), (2, 8)),
         (np.int16, (6, 2, 8), (2, 8)),
         (np.uint8, (6, 8, 8), (1, 8, 8)),
+        (np.float32, (6, 8, 8), (1, 8, 8)),
+        (np.uint16, (6, 8, 8), (1, 8, 8)),
         (np.float32, (6, 5), (5,)),
         (np.float32, (6, 8, 8, 3), (3, 8, 8)),
         (np.float32, (6, 1, 8, 8), (1, 8, 8)),
@@ -109,6 +111,33 @@ def test_photographs_are_converted_to_the_networks_size_and_colours_as_infer_doe
         read = [read_image(path, shape).pixels for path in sorted((tmp_path / "cat").iterdir())]
         assert (fit(data, shape).images == np.stack(read)).all()
     assert "the model takes 2x8x8, the data is 3x20x30" in shape_misfit(data, (2, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [
+        ((12, 12), "12x12 are taken for grey pictures; for signals state [model] input-shape = [12, 12]"),
+        (
+            (3, 40),
+            "3x40 are taken for signals of 3 channels; pictures are saved as [N, 1, 3, 40], or as uint8",
+        ),
+    ],
+)
+def test_what_floats_without_a_channel_axis_are_taken_for_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: tuple[int, int], wanted: str
+) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((6, *size)), labels=np.arange(6) % 2)
+    with caplog.at_level(logging.INFO, "edge_client"):
+        for _ in range(2):
+            load_source(f"npz:{tmp_path / 'a.npz'}")
+    assert caplog.messages == [f"{tmp_path / 'a.npz'}: examples of {wanted}"]
+
+
+def test_square_signals_fit_a_network_that_states_their_shape(tmp_path: Path) -> None:
+    signals = np.random.default_rng(0).random((6, 4, 4), np.float32)
+    np.savez(tmp_path / "a.npz", images=signals, labels=np.arange(6) % 2)
+    assert (fit(load_source(f"npz:{tmp_path / 'a.npz'}"), (4, 4)).images == signals).all()
+    assert (as_batch(signals, (4, 4)) == signals).all()
 
 
 def test_floats_without_a_channel_axis_are_grey_pictures_for_an_image_network(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from edge_client.inference.benchmark import bench, resident_bytes, thread_counts
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import load_model
 from schemas.errors import ConfigError
+from schemas.values import Preprocessing
 
 ROOT = Path(__file__).parents[3]
 
@@ -157,11 +158,11 @@ def test_missing_files_give_a_one_line_error(tmp_path: Path) -> None:
 def test_images_are_converted_for_the_model(tmp_path: Path) -> None:
     Image.new("RGBA", (4, 2), (255, 255, 255, 255)).save(tmp_path / "a.png")
     read = read_image(tmp_path / "a.png", (1, 2, 4))
-    assert (read.pixels.shape, read.pixels.dtype, read.note) == ((1, 2, 4), np.uint8, "")
+    assert (read.pixels.shape, read.pixels.dtype, read.notes) == ((1, 2, 4), np.uint8, ())
     assert (read.pixels == 255).all()
     Image.new("L", (8, 8), 51).save(tmp_path / "b.png")
-    read = read_image(tmp_path / "b.png", (3, 2, 4), scale=16.0)
-    assert (read.pixels.shape, read.note) == ((3, 2, 4), "resized from 8x8 to 4x2")
+    read = read_image(tmp_path / "b.png", (3, 2, 4), Preprocessing(scale=16.0))
+    assert (read.pixels.shape, read.notes) == ((3, 2, 4), ("resized from 8x8 to 4x2",))
     # 51 of 255 is a fifth, and so is 3.2 of 16.
     np.testing.assert_allclose(read.pixels, 3.2, rtol=1e-6)
 

@@ -14,7 +14,8 @@ from edge_server.storage.journal_reader import ExaminedUpdate, Strike, read_exam
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from schemas.messages import Update
+from schemas.messages import Birth, Update
+from schemas.values import DataCard, SkippedFiles
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 EXAMPLE = MESSAGES_BY_KIND["update"]
@@ -144,3 +145,17 @@ def test_a_board_has_the_history_of_the_one_whose_place_it_took(folder, capsys, 
         (2, "good", "counted"),
         (2, "bad", "dropped"),
     ]
+
+
+def test_the_inventory_names_the_broken_files_of_a_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = Inventory(tmp_path / "inventory.sqlite")
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a\n.jpg: it is no image")
+    card = DataCard(source="folder:a", examples=498, input_shape=(1, 8, 8), num_classes=2, skipped=skipped)
+    inventory.record_birth(Birth(federation="home", device="pi-1", session=1, data=card), 1.0)
+    inventory.close()
+    assert EDGE_SERVER.run(["devices", "--service", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "pi-1: 2 of 500 files are broken and left out; the first: cannot read image a .jpg: it is no image"
+    )

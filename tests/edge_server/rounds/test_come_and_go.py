@@ -3,10 +3,10 @@
 import pytest
 
 from edge_client.transport.chunk_transfer import PATIENCE_S
-from edge_server.rounds.events import CloseRound, PlanRound, RoundClosed, Send
+from edge_server.rounds.events import CloseRound, Note, PlanRound, RoundClosed, Send
 from edge_server.rounds.participant import Status
 from schemas.messages import Telemetry
-from schemas.values import Reason
+from schemas.values import Reason, SkippedFiles
 from tests.edge_server.rounds.by_hand import (
     chunks,
     of,
@@ -109,3 +109,17 @@ def test_a_device_whose_birth_was_lost_after_its_last_will_is_told_to_repeat_it(
     assert refusals(told) == [("b", Reason.TOO_MANY_REQUESTS)]
     assert offers(run.hear(birth("b", session=2))) == ["b"]
     assert run.hear(Telemetry(federation="home", device="b", session=2, phase="idle")) == []
+
+
+def test_broken_files_of_a_device_are_noted_once_until_they_change():
+    def with_broken(count, session=1):
+        born = birth("b", session=session)
+        skipped = SkippedFiles(files=count, of=20, first="a.jpg: empty") if count else None
+        return born.model_copy(update={"data": born.data.model_copy(update={"skipped": skipped})})
+
+    run = training("a")
+    births = [(1, 1), (1, 1), (1, 2), (3, 2), (1, 1), (0, 2)]
+    notes = [of(Note, run.hear(with_broken(count, session))) for count, session in births]
+    detail = "of 20 files are broken and left out; the first: a.jpg: empty"
+    first, again = (Note("has broken files", "b", detail=f"{count} {detail}") for count in (1, 3))
+    assert notes == [[first], [], [], [again], [], []]

@@ -59,6 +59,7 @@ const standing = (row) => [
   ["Labels", labelsText(row)],
   ["Data", dataText(row)],
   ["Drift", row.drift],
+  ["Broken files", row.broken_files],
   ["Attention", scoreText(row.attention)],
   ["Rounds counted", countText(row.rounds)],
   ["Refusals", row.refusals ? `${countText(row.refusals)}: ${refusedText(row.refused)}` : ""],

@@ -38,9 +38,9 @@ export function labelsText({ labels }) {
   return Object.entries(labels ?? {}).sort().map(([key, value]) => `${key}=${value}`).join(", ");
 }
 
-/** How many examples a device has, how many are new to it, and whether they drift. */
-export function dataText({ examples, new_examples: added, drift }) {
-  return [countText(examples), added ? `${countText(added)} new` : "", drift ? "drift" : ""].filter(Boolean).join(", ");
+/** How many examples a device has, how many are new to it, and whether they drift or files are broken. */
+export function dataText({ examples, new_examples: added, drift, broken_files: broken }) {
+  return [countText(examples), added ? `${countText(added)} new` : "", drift ? "drift" : "", broken ? "broken files" : ""].filter(Boolean).join(", ");
 }
 
 function fillDevice(cell, { device }) {

@@ -66,6 +66,7 @@ function factsOf(device) {
     ["Versions", Object.entries(device.versions).map(([name, version]) => `${name} ${version}`).join(", ") || UNKNOWN],
     ["Model", device.model || UNKNOWN],
     ["Data", device.drifts ? "drifts from what it was trained on" : UNKNOWN],
+    ...(device.broken_files ? [["Broken files", device.broken_files]] : []),
     ["Temperature", celsiusText(board.celsius)],
     ["Battery", ratioText(board.battery)],
     ["Free disk", bytesText(device.disk_free_bytes)],

@@ -110,7 +110,7 @@ def test_an_image_of_another_size_is_resized_with_a_note(model: LoadedModel) -> 
         (b'{"imag": ""}', "unknown field 'imag'"),
         (b'{"pixels": [[0, 1, 2], [3, 4, 5]], "top": 0}', "'top' is '0'"),
         (b'{"pixels": [[0, 1, 2], [3, 4, 5]], "top": true}', "'top' is 'True'"),
-        (npy(np.zeros((3, 2, 2))), "takes images of 1x2x3, got 2x2"),
+        (npy(np.zeros((3, 2, 2))), "takes images of 1x2x3, got 1x2x2"),
         (npy(np.zeros((1, 3, 2, 3))), "takes images of 1x2x3, got 3x2x3"),
         (npy(np.zeros((0, 1, 2, 3))), "0 images at once"),
         (npy(np.zeros((MAX_IMAGES + 1, 1, 2, 3), np.uint8)), "257 images at once, expected 1 to 256"),

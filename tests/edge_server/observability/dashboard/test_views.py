@@ -15,7 +15,7 @@ from edge_server.observability.workload import ServerParts, Workload
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.records import MeasuredDevice
 from schemas.errors import ConfigError
-from schemas.values import BoardState, DataCard, DriftFinding
+from schemas.values import BoardState, DataCard, DriftFinding, SkippedFiles
 from tests.edge_server.observability.dashboard.folders import (
     PROFILE,
     begun,
@@ -167,6 +167,17 @@ def test_a_row_shows_what_is_new_and_drifts():
     (row,) = fleet_rows(read_facts(NOWHERE), replace(MOMENT, devices=(replace(device, data=card),)))
     assert (row.examples, row.new_examples) == (460, 57)
     assert row.drift == "loss of 57 examples, p = 0.00014"
+    assert row.broken_files == ""
+
+
+def test_a_row_names_the_first_broken_file():
+    (device,) = MOMENT.devices
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is no image")
+    card = DataCard(source="folder", examples=498, input_shape=(1,), num_classes=2, skipped=skipped)
+    (row,) = fleet_rows(read_facts(NOWHERE), replace(MOMENT, devices=(replace(device, data=card),)))
+    assert row.broken_files == (
+        "2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is no image"
+    )
 
 
 def test_the_fleet_of_a_finished_run_is_offline(tmp_path):

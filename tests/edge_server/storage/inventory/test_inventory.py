@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.observability.fleet_page.device_rows import device_detail
 from edge_server.storage.inventory import inventory as inventory_module
 from edge_server.storage.inventory import rows as rows_module
 from edge_server.storage.inventory.fleet_file import FleetRow
 from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.listing import list_inventory
 from schemas.errors import ConfigError
 from schemas.labels import parse_where
 from schemas.messages import Birth, Death, Telemetry
-from schemas.values import BoardState, CapabilityProfile, DataCard
+from schemas.values import BoardState, CapabilityProfile, DataCard, SkippedFiles
 
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
 
@@ -46,6 +48,19 @@ def test_a_birth_is_kept_with_its_versions_and_labels(inventory: Inventory) -> N
     assert (device.alive, device.seen_at, device.certificate_until) == (True, 100.0, 9e8)
     assert (device.machine, device.versions["torch"], device.model) == ("Raspberry Pi 4", "2.13.0", "v1")
     assert device.labels == {"site": "barn"}
+
+
+def test_broken_files_are_kept_until_a_birth_has_none(inventory: Inventory, tmp_path: Path) -> None:
+    skipped = SkippedFiles(files=1, of=20, first="a.jpg: empty")
+    broken = CARD.model_copy(update={"skipped": skipped})
+    inventory.record_birth(born("pi-1").model_copy(update={"data": broken}), 1.0)
+    assert [device.skipped for device in inventory.devices()] == [skipped]
+    (listed,) = list_inventory(tmp_path / "inventory.sqlite", parse_where(""))
+    assert listed.skipped == skipped.model_dump()
+    (row,) = (device_detail(device) for device in inventory.devices())
+    assert row["broken_files"] == "1 of 20 files are broken and left out; the first: a.jpg: empty"
+    inventory.record_birth(born("pi-1", session=2), 2.0)
+    assert [device.skipped for device in inventory.devices()] == [None]
 
 
 def test_the_operators_label_wins_over_the_devices(inventory: Inventory) -> None:

@@ -1,0 +1,40 @@
+"""What becomes full brightness of picture files, as a source and a federation state it."""
+
+from schemas.errors import ConfigError
+from schemas.values import MIN_MAX, PictureScale
+
+FULL = "full"
+"""The default: the full range of each file's type."""
+
+
+def parsed_scale(text: str, *, source: str) -> PictureScale | None:
+    """The scale that an option states: `full` (None), `min-max`, or a factor such as `1/4095`."""
+    if text == FULL:
+        return None
+    if text == MIN_MAX:
+        return MIN_MAX
+    numerator, _, denominator = text.partition("/")
+    try:
+        factor = float(numerator) / float(denominator or 1)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        factor = 0.0
+    if not 1e-12 <= factor <= 1e12:
+        raise ConfigError(
+            f"{source}: scale={text} must be {FULL}, {MIN_MAX}, or a positive factor such as 1/4095"
+        )
+    return factor
+
+
+def scale_in_words(scale: PictureScale | None) -> str:
+    """As `parsed_scale` reads it."""
+    return FULL if scale is None else scale if isinstance(scale, str) else f"{scale:.12g}"
+
+
+def scale_misfit(own: PictureScale | None, common: PictureScale | None) -> str:
+    """Why pictures scaled so do not fit a federation; empty if they do."""
+    if own == common:
+        return ""
+    return (
+        f"the federation takes pictures with scale={scale_in_words(common)}, this data has "
+        f"scale={scale_in_words(own)}: state the same behind folder:PATH?, or as [data] picture-scale"
+    )
