@@ -213,10 +213,10 @@ _sqlite_shell("list of a query, bars", ".mode list")
 _sqlite_shell("list of a query, tabs", ".mode tabs")
 
 
-def _ssconvert(kind: str, *options: str, name: str = "log.txt", more: str = "", **row: Any) -> None:
+def _ssconvert(kind: str, *options: str, name: str = "log.txt", more: str = "") -> None:
     """A sheet as text by Gnumeric."""
 
-    @TABLES.row(kind, "ssconvert", f"csv:FOLDER/{name}?label=state{more}", truth=SENSORS, **row)
+    @TABLES.row(kind, "ssconvert", f"csv:FOLDER/{name}?label=state{more}", truth=SENSORS)
     def write(folder: Path) -> None:
         with (folder / "sheet").open("w", newline="") as file:
             csv.writer(file).writerows([tuple(COLUMNS), *ROWS])
@@ -226,7 +226,7 @@ def _ssconvert(kind: str, *options: str, name: str = "log.txt", more: str = "", 
 
 _ssconvert("sheet as CSV", name="log.csv")
 _ssconvert("sheet as text, semicolons", "-O", "separator=; quoting-mode=always")
-_ssconvert("sheet as text, UTF-16 without a mark", "-O", "charset=UTF-16LE", intended=refused("encoding="))
+_ssconvert("sheet as text, UTF-16 without a mark", "-O", "charset=UTF-16LE")
 _ssconvert(
     "sheet as text, UTF-16 without a mark, stated", "-O", "charset=UTF-16LE", more="&encoding=utf-16-le"
 )
