@@ -65,8 +65,8 @@ help:
 	@echo "make clean    remove .venv and caches"
 
 $(USABLE): pyproject.toml deploy/constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || \
+		{ echo "Python 3.11 to 3.14 is needed: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@echo "installing into $(VENV); with torch this takes a minute or more"
 	@# A venv made by another Python version is removed first.
 	@test "$$($(PYTHON) -V)" = "$$($(BIN)/python -V 2>&1)" || rm -rf $(VENV)

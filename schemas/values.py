@@ -151,8 +151,12 @@ class CapabilityProfile(Frozen):
 
     def speed_with(self, trainer: TrainerName) -> MeasuredSpeed | None:
         """The speed that was measured with this trainer, if any."""
-        measured = (*([self.speed] if self.speed else ()), *self.further_speeds)
-        return next((speed for speed in measured if speed.trainer == trainer), None)
+        return next((speed for speed in self.speeds if speed.trainer == trainer), None)
+
+    @property
+    def speeds(self) -> tuple[MeasuredSpeed, ...]:
+        """All measured speeds."""
+        return (*([self.speed] if self.speed else ()), *self.further_speeds)
 
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]
@@ -208,11 +212,12 @@ Features = Annotated[tuple[Feature, ...], Field(max_length=MAX_COLUMNS)]
 class DataCard(Frozen):
     """A device's description of its data, without the data or the distribution of its classes.
 
-    `named` data has its own `class_names`, sent unless they do not fit. All other labels are indices into the
-    federation's list. Of data that grows, `new` of the examples came since the device last trained, and
-    `drift` is an alarm about them. `skipped` are broken files that the examples do without. A device of an
-    earlier version states no `columns`, and cannot put them in another order. Of columns without names there
-    are none, and of more than fit only the first.
+    `named` data has its own `class_names`, sent unless they do not fit. All other labels are numbers below
+    `num_classes`: classes of a list of numbers, else places in the federation's list. Of data that grows,
+    `new` of the examples came since the device last trained, and `drift` is an alarm about them. `skipped`
+    are broken files that the examples do without. A device of an earlier version states no `columns`, and
+    cannot put them in another order. Of columns without names there are none, and of more than fit only the
+    first.
     """
 
     source: Text

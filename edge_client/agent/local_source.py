@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.changes import Mark, Marks, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data.classes import remark_on_numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
@@ -204,3 +205,5 @@ class LocalSource:
             "%s: %s%d examples, %d trained on, %d held out",
             *(self._choice.description, prefix, train + held, train, held),
         )
+        if not prefix and (remark := remark_on_numbers(self._data.train)):
+            log.info("%s: %s", self._choice.description, remark)

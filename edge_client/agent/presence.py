@@ -22,7 +22,10 @@ from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
-LATER_FIELDS = (*("labels", "model", "prunes_first", "trains_sharply"), "data.skipped", "data.columns")
+LATER_FIELDS = (
+    *("labels", "model", "prunes_first", "trains_sharply", "matches_numbers"),
+    *("data.skipped", "data.columns"),
+)
 """Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
 of them knows none of those after it."""
 
@@ -100,6 +103,7 @@ class Presence:
             "model": self._model(),
             "prunes_first": True,
             "trains_sharply": True,
+            "matches_numbers": True,
         }
         unknown = {name: None for name in ("skipped", "columns") if f"data.{name}" not in self._stated}
         return Birth(

@@ -12,7 +12,7 @@ from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
-from edge_client.training.choice import make_trainer
+from edge_client.training.choice import make_measured_trainer
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.statistics import MIN_EXAMPLES
 from schemas.values import CapabilityProfile
@@ -64,4 +64,5 @@ class AgentSettings:
         if self.trainer is not None:
             given = self.trainer
             return TaskTrainers(make=lambda _: given)
-        return TaskTrainers(self.profile.trainers, partial(make_trainer, threads=self.threads))
+        make = partial(make_measured_trainer, threads=self.threads, state=self.state)
+        return TaskTrainers(self.profile.trainers, make)

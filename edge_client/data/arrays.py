@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import Labels, Pixels
+from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fitted
 from edge_client.data.validation import checked_images, checked_labels
@@ -71,26 +71,33 @@ def read_npz(path: Path) -> dict[str, Pixels]:
         raise ConfigError(f"cannot read {path} as an .npz archive: {error}") from error
 
 
-def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[Pixels, Labels, bool]:
-    """Images [N, ...] and labels [N] of an archive, and whether it has its own test part.
+def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[LabelledData, bool]:
+    """The examples of an archive, and whether it has its own test part.
 
-    Raises `ConfigError` if neither `x_train y_train x_test y_test` nor `images labels` exist, and for arrays
-    that are no examples (`validation`).
+    Their classes are those of both parts. Raises `ConfigError` if neither `x_train y_train x_test y_test` nor
+    `images labels` exist, and for arrays that are no examples (`validation`).
     """
     official = all(name in arrays for names in _SPLIT_NAMES.values() for name in names)
-    images, labels = _SPLIT_NAMES[split] if official else _WHOLE_NAMES
-    missing = next((name for name in (images, labels) if name not in arrays), None)
+    parts = _SPLIT_NAMES if official else {split: _WHOLE_NAMES}
+    missing = next((name for name in parts[split] if name not in arrays), None)
     if missing is not None:
         raise ConfigError(
             f"{source} has no array '{missing}'{nearest(missing, arrays)}: "
             "expected images and labels, or x_train, y_train, x_test and y_test"
         )
+    images, _ = parts[split]
     pixels = with_channels(checked_images(arrays[images], f"{source}: array '{images}'"), source)
-    names, where = class_names_of(arrays), f"{source}: array '{labels}'"
-    return pixels, checked_labels(arrays[labels], where, images=len(pixels), class_names=names), official
+    labels = {name: _labels(arrays, *part, source=source) for name, part in parts.items()}
+    names = _class_names(arrays)
+    return labelled(pixels, labels[split], class_names=names, beside=tuple(labels.values())), official
 
 
-def class_names_of(arrays: dict[str, Pixels]) -> tuple[str, ...]:
+def _labels(arrays: dict[str, Pixels], images: str, labels: str, *, source: str) -> Labels:
+    where, count = f"{source}: array '{labels}'", len(arrays[images])
+    return checked_labels(arrays[labels], where, images=count, class_names=_class_names(arrays))
+
+
+def _class_names(arrays: dict[str, Pixels]) -> tuple[str, ...]:
     """The names of an archive's classes; empty if it has none."""
     found = next((arrays[key] for key in ("class_names", "label_names") if key in arrays), np.empty(0))
     return tuple(str(name) for name in found)

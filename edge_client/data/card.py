@@ -4,6 +4,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from edge_client.data.classes import BIPOLAR
 from schemas.values import MAX_CLASS_NAMES, DataCard
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
     Of columns that do not fit only the first is there.
     """
     data = local.train
-    names = data.class_names if data.named else ()
+    # -1 and 1 are no places in a list of names.
+    named = data.named or data.class_names == BIPOLAR
+    names = data.class_names if named else ()
     if not fits(names):
         log.warning(
             "the names of %d classes do not fit into what this device says of itself: the federation's file "
@@ -42,8 +45,8 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
         source=source,
         examples=len(data),
         input_shape=data.input_shape,
-        num_classes=data.num_classes,
-        named=data.named,
+        num_classes=data.num_classes if named or data.labels.ndim > 1 else int(data.class_names[-1]) + 1,
+        named=named,
         class_names=names,
         new=local.new,
         drift=None if local.alarm is None else local.alarm.finding,

@@ -1,7 +1,7 @@
 """The federation's list of classes, and the conversion of a source's labels into indices of it.
 
 A source with named classes is matched by name, whatever classes it has and however it numbers them. Labels of
-a source without names are indices already.
+a source without names are numbers: names in a list of numbers, and places, counted from 0, in any other list.
 """
 
 import re
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from edge_client.data.dataset import LabelledData
 
 Names = tuple[str, ...]
 
 MOST_SHOWN = 130
 """Largest number of characters of a class list in a message."""
+BIPOLAR = ("-1", "1")
+"""Two classes as support vector machines number them."""
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
@@ -30,19 +35,43 @@ def in_classes(data: "LabelledData", names: Sequence[str]) -> "LabelledData":
     names = tuple(names)
     if data.class_names == names and data.preprocessing.class_names == names:
         return replace(data, named=True)
-    if why := misfit(data.class_names, names, named=data.named):
+    if why := misfit(data.own_classes, names, named=data.named):
         raise ConfigError(why)
     if data.labels.ndim > 1:
         data = _in_order(data, names)
     labels = data.labels
-    if data.named and data.labels.ndim == 1:
+    if labels.ndim == 1:
         # Imported here: what a device imports at its start has no use for arrays.
         import numpy as np
 
-        index = {name: place for place, name in enumerate(names)}
-        labels = np.array([index[name] for name in data.class_names], np.int64)[labels]
+        # A number that does not occur may have no place.
+        places = _places(data.class_names, names, named=data.named)
+        labels = np.array([-1 if place is None else place for place in places], np.int64)[labels]
     preprocessing = data.preprocessing.model_copy(update={"class_names": names})
     return replace(data, labels=labels, class_names=names, named=True, preprocessing=preprocessing)
+
+
+def by_number(labels: "NDArray[np.int64]") -> "tuple[NDArray[np.int64], Names]":
+    """Indices [N] of classes without names, and the numbers that the classes are called by.
+
+    They run from 0, or from 1 where the least is 1; where there are only -1 and 1, these are two classes.
+    """
+    least, greatest = (int(labels.min()), int(labels.max())) if labels.size else (0, 0)
+    if least == -1 and bool((abs(labels) == 1).all()):
+        return (labels + 1) // 2, BIPOLAR
+    first = 1 if least == 1 else 0
+    return labels - first, numbers(greatest + 1)[first:]
+
+
+def remark_on_numbers(data: "LabelledData") -> str:
+    """What people should know of labels without names that do not run from 0; else empty."""
+    if data.named or data.labels.ndim > 1 or data.class_names == numbers(data.num_classes):
+        return ""
+    return (
+        f"labels without names are {data.class_names[0]} to {data.class_names[-1]}, so the classes are "
+        f"{listed(data.class_names)}; in a federation whose classes have names a label is the place in its "
+        "list, counted from 0"
+    )
 
 
 def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
@@ -64,32 +93,44 @@ def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
 
 def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
     """Why data with the classes `own` does not fit a federation with the classes `names`; else empty."""
-    if not named:
-        return beyond(len(own), names)
-    known = frozenset(names)
-    unknown = [name for name in own if name not in known]
+    places = _places(own, names, named=named)
+    unknown = [name for name, place in zip(own, places, strict=True) if place is None]
     if not unknown:
         return ""
+    if named:
+        return (
+            f"unknown class {shortened(unknown, 90)}: the federation knows {listed(names)}, "
+            f"this data has {listed(own)}; rename it, or add it to [data] classes"
+        )
+    if are_numbers(names):
+        rule, remedy = "such numbers", "or state in [model] num-classes how many there are"
+    else:
+        rule, remedy = f"0 to {len(names) - 1}", "or save the classes' names with the labels (class_names)"
+    what = f"labels up to {own[-1]}" if own[-1] in unknown else f"the label {unknown[0]}"
     return (
-        f"unknown class {shortened(unknown, 90)}: the federation knows {listed(names)}, "
-        f"this data has {listed(own)}; rename it, or add it to [data] classes"
+        f"{what}, but the federation knows {listed(names)}: labels without names are {rule}; "
+        f"add it to [data] classes, {remedy}"
     )
 
 
-def beyond(count: int, names: Sequence[str]) -> str:
-    """Why labels below `count`, without names, do not fit; empty if they do."""
-    if count <= len(names):
-        return ""
-    return (
-        f"labels up to {count - 1}, but the federation knows {listed(names)}: labels without names "
-        f"are 0 to {len(names) - 1}"
-    )
+def _places(own: Sequence[str], names: Sequence[str], *, named: bool) -> list[int | None]:
+    """The index in `names` of each class of some data; None for one that has no place there."""
+    if named or are_numbers(names):
+        index = {name: place for place, name in enumerate(names)}
+        return [index.get(name) for name in own]
+    values = [int(name) if _WHOLE_NUMBER.fullmatch(name) else -1 for name in own]
+    return [value if 0 <= value < len(names) else None for value in values]
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Whether all names are whole numbers."""
+    return all(map(_WHOLE_NUMBER.fullmatch, names))
 
 
 def in_order(names: Iterable[str]) -> Names:
     """The distinct names in a fixed order: by number if all are numbers, else sorted."""
     distinct = sorted(set(names))
-    if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
+    if are_numbers(distinct):
         distinct.sort(key=int)
     return tuple(distinct)
 

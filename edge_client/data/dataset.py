@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.classes import by_number, numbers
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
@@ -23,11 +24,11 @@ class LabelledData:
     """Examples before preprocessing.
 
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
-    names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names are the labels'
-    numbers. `resizable` images come from picture files. `task` is the name of the learning task. `skipped`
-    are files of the source that could not be read; `unsettled` data has a file that was being written.
-    Examples of one of the `origins` [N], such as recordings, stay together when data is shared out or held
-    out; None: each is its own.
+    names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names of classes are the
+    numbers that the source calls them by. `resizable` images come from picture files. `task` is the name of
+    the learning task. `skipped` are files of the source that could not be read; `unsettled` data has a file
+    that was being written. Examples of one of the `origins` [N], such as recordings, stay together when data
+    is shared out or held out; None: each is its own.
     """
 
     images: Pixels
@@ -60,6 +61,20 @@ class LabelledData:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def numbers(self) -> Labels:
+        """Labels [N] without names as the source has them; other labels as they are."""
+        if self.named or self.labels.ndim > 1:
+            return self.labels
+        return np.array([int(name) for name in self.class_names], np.int64)[self.labels]
+
+    @property
+    def own_classes(self) -> tuple[str, ...]:
+        """The classes of this data: all with names, but of numbers those that occur."""
+        if self.named or self.labels.ndim > 1:
+            return self.class_names
+        return tuple(self.class_names[place] for place in np.unique(self.labels))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -125,19 +140,22 @@ def labelled(
     *,
     class_names: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
+    beside: Sequence[Labels] = (),
 ) -> LabelledData:
-    """Make `LabelledData`; unnamed classes are called by their numbers, floats are not scaled.
+    """Make `LabelledData`; unnamed classes are called by their numbers (`by_number`), floats are not scaled.
 
-    images [N, ...], labels [N] of any integer type, or floats [N, L]. Raises `ConfigError` if two classes
-    have one name.
+    images [N, ...], labels [N] of any integer type, or floats [N, L]. The classes of the labels `beside`,
+    other parts of the same data, count too. Raises `ConfigError` if two classes have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
         raise ConfigError(f"two classes are called '{twice}': give each a name of its own")
-    labels = np.asarray(labels)
+    labels, names = np.asarray(labels), tuple(class_names)
     labels = labels.astype(np.int64 if labels.ndim == 1 else np.float32)
-    count = int(labels.max(initial=0)) + 1 if labels.ndim == 1 else labels.shape[1]
-    names = tuple(class_names) or tuple(str(number) for number in range(count))
+    if not names and labels.ndim == 1:
+        whole, names = by_number(np.concatenate([labels, *(part for part in beside if part.ndim == 1)]))
+        labels = whole[: len(labels)]
+    names = names or numbers(labels.shape[1])
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:

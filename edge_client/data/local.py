@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from edge_client.data.classes import misfit
+from edge_client.data.classes import misfit, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.picture_scale import scale_misfit
 from edge_client.data.shapes import fit, shape_misfit
@@ -89,10 +89,8 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     if len(names) > outputs:
         return f"the model has {outputs} classes, the federation names {len(names)}"
     if names or data.named:
-        return misfit(data.class_names, names, named=data.named)
-    return (
-        f"the model has {outputs} classes, the data {data.num_classes}" if data.num_classes > outputs else ""
-    )
+        return misfit(data.own_classes, names, named=data.named)
+    return misfit(data.own_classes, numbers(outputs), named=False)
 
 
 def _for_task(data: "LabelledData", task: Task) -> "LabelledData":

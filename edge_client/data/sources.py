@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.arrays import class_names_of, examples_of, read_npz, with_channels
+from edge_client.data.arrays import examples_of, read_npz, with_channels
+from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.recordings import read_recordings
@@ -66,9 +67,7 @@ def _digits(request: SourceRequest) -> LabelledData:
 
 
 def _npz(request: SourceRequest) -> LabelledData:
-    arrays = read_npz(request.path)
-    images, labels, official = examples_of(arrays, split=request.split, source=str(request.path))
-    data = labelled(images, labels, class_names=class_names_of(arrays))
+    data, official = examples_of(read_npz(request.path), split=request.split, source=str(request.path))
     return data if official else request.of(data)
 
 
@@ -103,7 +102,9 @@ def _examples(value: Any, source: str) -> LabelledData:
         images = checked_images(value.images, f"{source}: images")
         where = f"{source}: labels"
         labels = checked_labels(value.labels, where, images=len(images), class_names=value.class_names)
-        return replace(value, labels=labels)
+        # Words are names, whatever a function says of them.
+        named = value.named or (labels.ndim == 1 and not are_numbers(value.class_names))
+        return replace(value, labels=labels, named=named)
     try:
         images, labels = (np.asarray(part) for part in value)
     except (TypeError, ValueError) as error:

@@ -38,8 +38,8 @@ def checked_labels(
 ) -> Labels:
     """Labels of as many images.
 
-    Whole numbers from 0 [N], below the number of names if there are names, as int64 [N]; measured numbers
-    [N], or several numbers per image [N, L], as float32 [N, L].
+    Whole numbers from 0 [N], below the number of names if there are names, as int64 [N], and -1 and 1
+    without names; measured numbers [N], or several numbers per image [N, L], as float32 [N, L].
     """
     if labels.ndim > 1 and labels.size == images:
         labels = labels.reshape(-1)
@@ -55,6 +55,8 @@ def checked_labels(
             f"{where}[0] is {str(labels[0])[:40]!r}: labels are class numbers from 0; "
             "the classes' names go into class_names, in the order of the numbers"
         )
+    if not class_names and _are_bipolar(labels):
+        return labels.astype(np.int64)
     if labels.ndim == 2 or _are_measured(labels):
         return _numbers(labels, where, class_names)
     _refuse(
@@ -73,6 +75,11 @@ def checked_labels(
         )
     _refuse(labels >= MOST_CLASSES, labels, where, f"at most {MOST_CLASSES} classes: number them from 0")
     return labels.astype(np.int64)
+
+
+def _are_bipolar(labels: NDArray[Any]) -> bool:
+    """Whether labels [N] are -1 and 1: two classes."""
+    return labels.ndim == 1 and bool((labels == -1).any() and (np.abs(labels) == 1).all())
 
 
 def _are_measured(labels: NDArray[Any]) -> bool:

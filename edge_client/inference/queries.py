@@ -9,11 +9,10 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from edge_client.data.arrays import as_batch, class_names_of, examples_of, read_npy, read_npz
+from edge_client.data.arrays import as_batch, examples_of, read_npy, read_npz
 from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
-from edge_client.data.classes import in_classes
-from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
+from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.digits import read_digits
 from edge_client.data.image_folders import picture_options
 from edge_client.data.picture_scale import scale_in_words
@@ -43,8 +42,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        digits = read_digits("test")
-        return _numbered(given, model.fit(digits).images, digits.labels)
+        return _labelled(given, read_digits("test"), model, known=True)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
@@ -125,11 +123,8 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
     arrays = read_npz(path)
     if "images" in arrays and "labels" not in arrays:
         return _numbered(path, as_batch(arrays["images"], model.input_shape))
-    images, labels, _ = examples_of(arrays, split="test", source=str(path))
-    names, known = class_names_of(arrays), model.preprocessing.class_names
-    if names and known:
-        labels = in_classes(labelled(images, labels, class_names=names), known).labels
-    return _numbered(path, images, labels)
+    data, _ = examples_of(arrays, split="test", source=str(path))
+    return _labelled(path, data, model, known=True)
 
 
 def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:

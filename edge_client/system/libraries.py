@@ -1,12 +1,25 @@
 """Which Python packages can be imported here."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 
 def is_installed(package: str) -> bool:
     """Whether a top-level package can be found; it is not imported."""
+    return _place(package) is not None
+
+
+def has_file(package: str, name: str) -> bool:
+    """Whether a top-level package that can be found has this file; it is not imported."""
+    place = _place(package)
+    return place is not None and (Path(place).parent / name).is_file()
+
+
+def _place(package: str) -> str | None:
+    """The file that the package begins with, `.` if there is none; None if it cannot be found."""
     try:
-        return find_spec(package) is not None
+        found = find_spec(package)
     except (ImportError, ValueError):
         # An import hook may refuse the package, and a module may have no specification.
-        return False
+        return None
+    return None if found is None else found.origin or "."

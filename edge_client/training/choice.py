@@ -1,12 +1,15 @@
 """Which trainer a device uses: torch, or onnxruntime with graphs that the server draws."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from edge_client.system.hardware.versions import release
-from edge_client.system.libraries import is_installed
+from edge_client.system.libraries import has_file, is_installed
+from edge_client.system.process_memory import resident_bytes
 from schemas.errors import ConfigError
-from schemas.values import TrainerName
+from schemas.values import MeasuredSpeed, TrainerName
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
@@ -15,7 +18,14 @@ Wanted = Literal["auto", "torch", "onnx"]
 WANTED: tuple[str, ...] = get_args(Wanted)
 
 PROCESS_BYTES: Mapping[TrainerName, int] = {"torch": 330_000_000, "onnx": 90_000_000}
-"""Memory of a process with that trainer that is ready to train, without a model; the best trainer first."""
+"""Memory of a process with that trainer that is ready to train, without a model; the best trainer first.
+
+Until this device has imported its torch, and of a torch without CUDA.
+"""
+READY_BYTES = 110_000_000
+"""What a process with torch takes besides the import: Python, the client, and what a first step leaves."""
+CUDA_BYTES = 577_000_000 + READY_BYTES
+"""Memory of a process with a torch that has CUDA's libraries, as a plain `pip install torch` on x86 has."""
 MARGIN = 1.5
 """Free memory that torch should find, as a multiple of its own."""
 LEAST_RUNTIME = (1, 17)
@@ -48,15 +58,24 @@ def installed_trainers() -> tuple[TrainerName, ...]:
     return tuple(name for name in PROCESS_BYTES if not missing(name))
 
 
-def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerName, ...]:
+def process_bytes(measured: Iterable[MeasuredSpeed] = ()) -> dict[TrainerName, int]:
+    """`PROCESS_BYTES` on this device, as far as it has `measured` them."""
+    torch = CUDA_BYTES if has_file("torch", "lib/libtorch_cuda.so") else PROCESS_BYTES["torch"]
+    known = {speed.trainer: speed.resident_bytes for speed in measured if speed.resident_bytes is not None}
+    return {**PROCESS_BYTES, "torch": torch, **known}
+
+
+def choose_trainers(
+    wanted: str, *, free_memory: int | None, needed: Mapping[TrainerName, int] = PROCESS_BYTES
+) -> tuple[TrainerName, ...]:
     """The trainers that a device announces, the best first.
 
-    `auto` is torch where it is installed and fits into the free memory, and onnxruntime besides. Raises
-    `ConfigError` if the wanted trainer is not there.
+    `auto` is torch where it is installed and what it needs fits into the free memory, and onnxruntime
+    besides. Raises `ConfigError` if the wanted trainer is not there.
     """
     if wanted == "auto":
         here = installed_trainers()
-        fits = torch_fits(free_memory) or here == ("torch",)
+        fits = torch_fits(free_memory, needed) or here == ("torch",)
         chosen = tuple(name for name in here if name != "torch" or fits)
         if not chosen:
             raise ConfigError(
@@ -71,9 +90,9 @@ def choose_trainers(wanted: str, *, free_memory: int | None) -> tuple[TrainerNam
     raise ConfigError(f"--trainer {wanted!r}: expected {', '.join(WANTED)}")
 
 
-def torch_fits(free_memory: int | None) -> bool:
+def torch_fits(free_memory: int | None, needed: Mapping[TrainerName, int]) -> bool:
     """Whether a process with torch fits into so much free memory, with room for a network."""
-    return free_memory is None or free_memory >= MARGIN * PROCESS_BYTES["torch"]
+    return free_memory is None or free_memory >= MARGIN * needed["torch"]
 
 
 def make_trainer(name: TrainerName | None = None, *, threads: int | None = None) -> "Trainer":
@@ -87,6 +106,19 @@ def make_trainer(name: TrainerName | None = None, *, threads: int | None = None)
     from edge_client.training.torch_trainer import TorchTrainer
 
     return TorchTrainer(threads=threads)
+
+
+def make_measured_trainer(
+    name: TrainerName | None = None, *, threads: int | None = None, state: Path
+) -> "Trainer":
+    """The trainer; the state folder learns what importing torch takes, for the device's next start."""
+    before = None if "torch" in sys.modules else resident_bytes()
+    trainer = make_trainer(name, threads=threads)
+    if before is not None and "torch" in sys.modules:
+        from edge_client.system.hardware.speed_cache import note_process
+
+        note_process(state, "torch", READY_BYTES + max(0, resident_bytes() - before))
+    return trainer
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from edge_client.data.classes import completed, shortened
+from edge_client.data.classes import completed, remark_on_numbers, shortened
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.picture_scale import scale_misfit
@@ -106,10 +106,17 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
     """
     if not learning_task(config.model.task).named:
         return ()
-    names = config.data.classes or (data.class_names if data is not None and data.named else ())
+    names = config.data.classes or (_names(data) if data is not None else ())
     if names and len(names) < count:
         log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
     return completed(names, count) if names else ()
+
+
+def _names(data: LabelledData) -> tuple[str, ...]:
+    """The names of the data's classes; empty for numbers from 0, which may be places in the devices' list."""
+    if remark := remark_on_numbers(data):
+        log.warning("[data] source: %s", remark)
+    return data.class_names if data.named or remark else ()
 
 
 def stated_columns(config: Config, data: LabelledData | None, spec: ModelSpec) -> tuple[Feature, ...]:

@@ -77,8 +77,8 @@ def round_record(
         virtual_time_s=figures.virtual_time_s,
         train_loss=_mean([(u.metrics.train_loss, u.metrics.examples) for u in accepted]),
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
-        client_metrics=_pooled(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
-        own_metrics=_pooled(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
+        client_metrics=pooled_metrics(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
+        own_metrics=pooled_metrics(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
         measured={} if tiers is None else _measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
@@ -171,19 +171,21 @@ def _distribution(arrays: Mapping[str, Any]) -> Distribution:
     return Distribution.model_validate({name: array.tolist() for name, array in arrays.items()})
 
 
-def _pooled(task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+def pooled_metrics(
+    task: LearningTask, measured: Sequence[tuple[Mapping[str, float], int]]
+) -> dict[str, float]:
     """The figures of all clients' held-out data, weighted by examples; those of none are left out.
 
-    A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median, so that no
-    client alone decides what is shown.
+    A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median of those that
+    are not 0, so that no client alone decides what is shown.
     """
     pooled = {}
     for metric in task.metrics:
         known = [(found[metric.name], examples) for found, examples in measured if metric.name in found]
         if metric.share:
             known = [(value, examples) for value, examples in known if 0 <= value <= 1]
-        elif known:
-            most = MOST_TIMES * median(abs(value) for value, _ in known)
+        elif any(value for value, _ in known):
+            most = MOST_TIMES * median(abs(value) for value, _ in known if value)
             known = [(min(max(value, -most), most), examples) for value, examples in known]
         value = metric.pooled([value for value, _ in known], [examples for _, examples in known])
         if value is not None:

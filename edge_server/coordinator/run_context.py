@@ -67,7 +67,8 @@ class RunContext:
     def classes(self) -> ClassList:
         """The model's classes, with their names as far as they are known."""
         named = learning_task(self.spec.task).named
-        return ClassList(self.spec.num_classes if named else 0, self.testing.classes)
+        unnamed = self.testing.data is not None and not self.testing.classes
+        return ClassList(self.spec.num_classes if named else 0, self.testing.classes, from_zero=unnamed)
 
     @property
     def columns(self) -> ColumnList:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.rounds.class_list import ClassList, class_objection, common_classes, remarks
+from edge_server.rounds.class_list import class_objection, common_classes, remarks
 from edge_server.rounds.column_list import column_objection, column_remarks, common_columns
 from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
@@ -55,7 +55,7 @@ def _agree_classes(federation: Federation) -> Step:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
     try:
-        classes = ClassList(federation.classes.count, common_classes(cards, federation.classes.count))
+        classes = replace(federation.classes, names=common_classes(cards, federation.classes))
     except ConfigError as error:
         return end(federation, "failed", str(error))
     words = remarks(cards, classes)
@@ -72,7 +72,8 @@ def check_data(federation: Federation, name: str, *, before: Device | None = Non
     if device.outside:
         return federation, []
     why = column_objection(device.data, federation.columns)
-    why = why or class_objection(device.data, federation.classes)
+    numbered = device.matches_numbers
+    why = why or class_objection(device.data, federation.classes, matches_numbers=numbered)
     if not why:
         return federation, []
     commands: list[Command] = []

@@ -1,15 +1,18 @@
 """The federation's list of classes: one name per output of the model, the same for every device.
 
 If neither the federation file nor the server's own data names the classes, the devices available at the first
-planning do: the list has every name that one of them states. Without names, classes are numbered.
+planning do: the list has every name that one of them states. Without names, classes are numbered. A device
+that alone makes a list impossible, as by half a name at the end of its file, does not take part in it.
 """
 
+import contextlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
-from edge_client.data.classes import beyond, completed, in_order, misfit, numbers, shortened
+from edge_client.data.classes import are_numbers, completed, in_order, misfit, numbers, shortened
 from schemas.errors import ConfigError
 from schemas.values import DataCard
 
@@ -23,11 +26,13 @@ Cards = Mapping[str, DataCard]
 class ClassList:
     """`count` classes of a model, and their `names` in the order of its outputs (empty until known).
 
-    A count of 0 means that the model is unknown: devices need not agree on anything.
+    A count of 0 means that the model is unknown: devices need not agree on anything. With `from_zero` the
+    server's own data has labels without names, counted from 0.
     """
 
     count: int = 0
     names: tuple[str, ...] = ()
+    from_zero: bool = False
 
     @property
     def open(self) -> bool:
@@ -35,20 +40,65 @@ class ClassList:
         return bool(self.count) and not self.names
 
 
-def class_objection(card: DataCard, classes: ClassList) -> str:
-    """Why a device with this data card cannot take part; empty if it can, or if only the device knows."""
+def class_objection(card: DataCard, classes: ClassList, *, matches_numbers: bool) -> str:
+    """Why a device with this data card cannot take part; empty if it can, or if only the device knows.
+
+    One that does not match numbers by name takes them for places in every list.
+    """
     if not classes.names:
         return ""
     if card.class_names:
         return misfit(card.class_names, classes.names, named=True)
-    return "" if card.named else beyond(card.num_classes, classes.names)
+    if not card.named and not matches_numbers and _have_other_places(classes.names):
+        return (
+            "labels without names are places in a list for this version of edge-client, and the federation "
+            f"knows {shortened(classes.names)}: update it, or save the classes' names with the labels"
+        )
+    # Only the device knows which smaller numbers occur.
+    return "" if card.named else misfit((str(card.num_classes - 1),), classes.names, named=False)
 
 
-def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
-    """The list of `count` classes that devices with these data cards agree on.
+def _have_other_places(names: tuple[str, ...]) -> bool:
+    """Whether numbers have other places in the list than they say."""
+    return are_numbers(names) and names != numbers(len(names))
+
+
+def common_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:
+    """The list that devices with these data cards agree on for open classes, if need be without a few.
 
     Raises `ConfigError` if they name more, spell one differently, or have names too long for any birth.
     """
+    try:
+        return _listed(cards, classes)
+    except ConfigError:
+        for odd in _odd_devices(cards, classes.count):
+            others = {device: card for device, card in cards.items() if device not in odd}
+            if any(card.class_names for card in others.values()):
+                with contextlib.suppress(ConfigError):
+                    return _listed(others, classes)
+        raise
+
+
+def _odd_devices(cards: Cards, count: int) -> Iterator[frozenset[str]]:
+    """Sets of devices, each of which may be why no list is possible, the likeliest first.
+
+    Each has a name that no other device states: the first part of another name, or one too many.
+    """
+    owners = Counter(name for card in cards.values() for name in card.class_names)
+    alone = {
+        device: own
+        for device, card in cards.items()
+        if (own := [name for name in card.class_names if owners[name] == 1])
+    }
+    ordered = pairwise(sorted((_plain(name), name) for name in owners))
+    parts = {name for (part, name), (whole, _) in ordered if whole != part and whole.startswith(part)}
+    yield frozenset(device for device, own in alone.items() if not parts.isdisjoint(own))
+    if len(alone) == 1 or sum(stated > 1 for stated in owners.values()) == count:
+        yield frozenset(alone)
+
+
+def _listed(cards: Cards, classes: ClassList) -> tuple[str, ...]:
+    count = classes.count
     stated = {device: card.class_names for device, card in cards.items() if card.class_names}
     silent = [device for device, card in cards.items() if card.named and not card.class_names]
     if silent and not stated:
@@ -62,14 +112,22 @@ def common_classes(cards: Cards, count: int) -> tuple[str, ...]:
             f"devices have {len(names)} classes ({shortened(names, ALL_NAMES)}), but [model] num-classes is "
             f"{count}: set [data] classes to those that count"
         )
-    return completed(names, count)
+    return completed(names or (() if classes.from_zero else _from_one(cards, count)), count)
+
+
+def _from_one(cards: Cards, count: int) -> tuple[str, ...]:
+    """The names of classes that run from 1; empty unless half of the devices have the last number."""
+    last = sum(card.num_classes == count + 1 for card in cards.values())
+    return numbers(count + 1)[1:] if last and 2 * last >= len(cards) else ()
 
 
 def remarks(cards: Cards, classes: ClassList) -> str:
     """What people should know about an agreed list; empty for a list of numbers."""
     stated = {name for card in cards.values() for name in card.class_names}
-    if not stated or classes.names == numbers(classes.count):
+    if classes.names == numbers(classes.count):
         return ""
+    if not stated:
+        return f"labels are {classes.names[0]} to {classes.names[-1]}; [data] classes would fix them"
     listed = shortened(classes.names, ALL_NAMES)
     notes = [f"{listed}, as the available devices name them; [data] classes would fix them"]
     unnamed = [device for device, card in cards.items() if not card.named]

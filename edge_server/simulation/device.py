@@ -212,6 +212,7 @@ class DeviceEdge:
             labels=self.device.labels,
             prunes_first=True,
             trains_sharply=True,
+            matches_numbers=True,
         )
 
     def cut(self) -> None:

@@ -405,6 +405,7 @@ class Simulation:
                     stated_labels=edge.device.labels,
                     prunes_first=True,
                     trains_sharply=True,
+                    matches_numbers=True,
                 )
         self._federation = replace(
             Federation(

@@ -77,6 +77,7 @@ def make_edges(
             input_shape=data.input_shape,
             num_classes=data.num_classes,
             columns=data.columns,
+            named=data.named,
         )
 
     def growing(device: VirtualDevice) -> GrowingData | None:

@@ -31,7 +31,7 @@ def write_examples(path: Path, data: LocalData, most: int) -> int:
         np.savez(
             file,
             images=chosen.images,
-            labels=chosen.labels,
+            labels=chosen.numbers,
             class_names=np.array(chosen.class_names if chosen.named else (), np.str_),
             resizable=chosen.resizable,
             preprocessing=chosen.preprocessing.model_dump_json(),

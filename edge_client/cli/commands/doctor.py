@@ -66,12 +66,17 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor.libraries import libraries
     from edge_client.cli.doctor.trainers import first_trainer, trainers
     from edge_client.system.hardware.memory import memory
+    from edge_client.system.hardware.processor import processor
+    from edge_client.system.hardware.speed_cache import kept_at, recall
+    from edge_client.training.choice import process_bytes
 
     yield from libraries()
-    yield machine.disk(args.state_dir or default_state(args.federation, args.device_id))
-    free = memory()
-    yield machine.room(free, first_trainer(args.trainer, free_memory=free.free))
-    yield from trainers(args.trainer, free.free)
+    state = args.state_dir or default_state(args.federation, args.device_id)
+    yield machine.disk(state)
+    free, needed = memory(), process_bytes(recall(kept_at(state), processor()))
+    first = first_trainer(args.trainer, free.free, needed)
+    yield machine.room(free, first, {**machine.TO_TRAIN, "torch": needed["torch"]})
+    yield from trainers(args.trainer, free.free, needed)
     yield machine.clock(machine.kernel_synchronised)
     if not args.offline:
         yield from _online(args)

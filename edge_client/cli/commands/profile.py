@@ -104,12 +104,12 @@ def _speed_rows(profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
     if profile.speed is None:
         yield "speed", "not measured"
         return
-    for speed in (profile.speed, *profile.further_speeds):
+    for speed in profile.speeds:
         macs = speed.training_macs_per_s
-        if macs is None:
+        if macs is None and speed.resident_bytes is None:
             yield "training", "neither torch nor onnxruntime here"
             continue
-        yield f"training with {speed.trainer}", f"{macs / 1e9:.2f} GMAC/s"
+        yield f"training with {speed.trainer}", "not measured" if macs is None else f"{macs / 1e9:.2f} GMAC/s"
         yield f"a process with {speed.trainer}", _size(speed.resident_bytes)
     moved = profile.speed.memory_bytes_per_s
     yield "memory bandwidth", "unknown" if moved is None else f"{moved / 1e9:.1f} GB/s"

@@ -232,11 +232,12 @@ def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
 def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
     from edge_client.system.hardware.profile import profile
-    from edge_client.training.choice import choose_trainers, outdated_runtime
+    from edge_client.training.choice import choose_trainers, outdated_runtime, process_bytes
 
     found = profile(state, tier=args.tier)
+    needed = process_bytes(found.speeds)
     wanted = "torch" if args.flower is not None and args.trainer == "auto" else args.trainer
-    trainers = choose_trainers(wanted, free_memory=found.memory_free_bytes)
+    trainers = choose_trainers(wanted, free_memory=found.memory_free_bytes, needed=needed)
     if args.trainer == "auto" and (outdated := outdated_runtime()):
         log.warning("this device cannot train with onnxruntime: %s", outdated)
     log.info("trains with %s", " or ".join(trainers))

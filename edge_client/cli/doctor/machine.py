@@ -40,16 +40,20 @@ def disk(state: Path) -> Finding:
     return ok("disk", said)
 
 
-def room(memory: Memory, trainer: TrainerName = "torch") -> Finding:
+def room(
+    memory: Memory, trainer: TrainerName = "torch", needed: Mapping[TrainerName, float] = TO_TRAIN
+) -> Finding:
     """Memory for a process that infers, and for one that trains."""
     if memory.free is None:
         return warning("memory", "this system does not say how much is free", "on Linux, mount /proc")
-    limit = "" if memory.limit is None else f", the limit is {memory.limit / 1e6:.0f} MB"
-    said = f"{memory.free / 1e6:.0f} MB are free for a process{limit}"
-    remedy = "raise its limit (systemd: MemoryMax)" if limit else "close other programs"
+    said, remedy = f"{memory.free / 1e6:.0f} MB are free for a process", "close other programs"
+    if memory.limit is not None:
+        slow = " (memory.high: above it everything is a hundred times slower)" if memory.slows else ""
+        said += f", the limit is {memory.limit / 1e6:.0f} MB{slow}"
+        remedy = f"raise its limit (systemd: {'MemoryHigh' if memory.slows else 'MemoryMax'})"
     if memory.free < TO_INFER:
         return failure("memory", said, remedy)
-    if memory.free < TO_TRAIN[trainer]:
+    if memory.free < needed[trainer]:
         return warning("memory", said, f"enough to infer, hardly to train: {remedy}")
     return ok("memory", said)
 

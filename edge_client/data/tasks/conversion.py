@@ -16,8 +16,16 @@ def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData
     """
     task = learning_task(name)
     known = with_labels(data, task.labels)
-    if not task.named:
-        known = replace(known, class_names=numbers(max(known.num_classes, 2)), named=False)
-    elif names:
+    if task.named and names:
         known = in_classes(known, names)
+    elif not task.named or not known.named:
+        known = _by_value(known, least=1 if task.named else 2)
     return replace(known, task=name)
+
+
+def _by_value(data: LabelledData, *, least: int) -> LabelledData:
+    """The examples with labels that are what the source calls them, of at least so many classes."""
+    labels = data.numbers
+    greatest = int(labels.max(initial=0)) if labels.ndim == 1 else 0
+    names = numbers(max(greatest + 1, data.num_classes, least))
+    return replace(data, labels=labels, class_names=names, named=False)

@@ -51,7 +51,7 @@ def _numbers(data: LabelledData) -> LabelledData:
             'set [model] task = "classification", or save the numbers as floats'
         )
     preprocessing = data.preprocessing.model_copy(update={"class_names": ("target",)})
-    column = data.labels.astype(np.float32)[:, None]
+    column = data.numbers.astype(np.float32)[:, None]
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 

@@ -1,8 +1,9 @@
 """The control groups that limit this process's memory: its own and all above it, of versions 1 and 2.
 
-systemd's `MemoryMax` is such a limit. A group's folder is the path in `/proc/self/cgroup` below the mount
-point of the hierarchy. In a container that path may not exist; then the mount point itself is the process's
-group. Linux, Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
+systemd's `MemoryMax` is such a limit. So is `MemoryHigh`: a process above it is not killed, but slowed down a
+hundredfold. A group's folder is the path in `/proc/self/cgroup` below the mount point of the hierarchy. In a
+container that path may not exist; then the mount point itself is the process's group. Linux,
+Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
 """
 
 from dataclasses import dataclass
@@ -19,20 +20,28 @@ class Version:
     """The folder of a version of control groups, below `root`, and the names of its files."""
 
     mount: str
-    limit: str
+    limits: tuple[str, ...]
     usage: str
-    idle: str
+    files: tuple[str, str]
+    """Pages of files in `memory.stat`: those read once, and those read again or in use."""
 
 
-V2 = Version("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
-V1 = Version("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+HIGH = "memory.high"
+V2 = Version("sys/fs/cgroup", ("memory.max", HIGH), "memory.current", ("inactive_file", "active_file"))
+V1 = Version(
+    "sys/fs/cgroup/memory",
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file"),
+)
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group with a limit, in bytes; `used` excludes memory that the kernel can reclaim."""
+    """A group with a limit, in bytes, that a file states; `used` excludes what the kernel can reclaim."""
 
     folder: Path
+    file: str
     limit: int
     used: int
 
@@ -43,13 +52,14 @@ class Group:
 
 
 def bounded_groups(root: Path = ROOT) -> list[Group]:
-    """The groups with a limit that contain this process, its own first."""
+    """The limits of groups that contain this process, its own first."""
     found = []
     for version, path in _paths(root):
         for folder in _folders(root / version.mount, path):
-            limit = number(folder / version.limit)
-            if limit is not None and 0 <= limit < NO_LIMIT:
-                found.append(Group(folder, limit, _used(folder, version)))
+            for file in version.limits:
+                limit = number(folder / file)
+                if limit is not None and 0 <= limit < NO_LIMIT:
+                    found.append(Group(folder, file, limit, _used(folder, version)))
     return found
 
 
@@ -75,7 +85,7 @@ def _folders(mount: Path, path: str) -> list[Path]:
 
 
 def _used(folder: Path, version: Version) -> int:
-    """The used memory without reclaimable file pages."""
+    """The used memory without file pages, which the kernel can reclaim."""
     lines = (line.split() for line in text(folder / "memory.stat").splitlines())
-    idle = next((whole(line[1]) for line in lines if len(line) == 2 and line[0] == version.idle), None)
-    return max(0, (number(folder / version.usage) or 0) - (idle or 0))
+    pages = sum(whole(line[1]) or 0 for line in lines if len(line) == 2 and line[0] in version.files)
+    return max(0, (number(folder / version.usage) or 0) - pages)

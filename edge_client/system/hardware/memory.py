@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.cgroups import bounded_groups
+from edge_client.system.hardware.cgroups import HIGH, bounded_groups
 from edge_client.system.hardware.sysfs import ROOT, text, whole
 
 ADDRESS_SPACE = "Max address space"
@@ -13,14 +13,16 @@ ADDRESS_SPACE = "Max address space"
 class Memory:
     """In bytes; None if unknown.
 
-    `limit` is the lowest limit of a control group or `ulimit -v`, if any. `free` is what this process can
-    still allocate before it is refused or killed.
+    `limit` is the lowest limit of a control group or `ulimit -v`, if any; above one that `slows` the process
+    is slowed down (`memory.high`). `free` is what it can still allocate before it is slowed down, refused or
+    killed.
     """
 
     physical: int | None
     available: int | None
     limit: int | None
     free: int | None
+    slows: bool = False
 
     @property
     def usable(self) -> int | None:
@@ -33,15 +35,16 @@ def memory(root: Path = ROOT) -> Memory:
     """The memory of this machine and of this process."""
     machine = _table(root / "proc/meminfo")
     groups = bounded_groups(root)
-    limits, free = [group.limit for group in groups], [group.free for group in groups]
+    limits, free = [(group.limit, group.file == HIGH) for group in groups], [group.free for group in groups]
     space = _address_space(root)
     if space is not None:
-        limits.append(space)
+        limits.append((space, False))
         free.append(max(0, space - _table(root / "proc/self/status").get("VmSize", 0)))
     available = machine.get("MemAvailable")
     if available is not None:
         free.append(available)
-    return Memory(machine.get("MemTotal"), available, min(limits, default=None), min(free, default=None))
+    limit, slows = min(limits, default=(None, False))
+    return Memory(machine.get("MemTotal"), available, limit, min(free, default=None), slows)
 
 
 def resident(root: Path = ROOT) -> int | None:

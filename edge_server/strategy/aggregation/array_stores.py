@@ -7,10 +7,10 @@ new ones are in memory while a round is closed: both are read and written a few 
 import math
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,16 +47,22 @@ class FileArrays(LazyArrays):
     def reopened(cls, path: Path, kinds: Mapping[str, Kind]) -> "FileArrays":
         """The arrays of these kinds that were put into this file in this order."""
         found = cls(path.parent)
-        found.__dict__["_file"] = path.open("rb", buffering=0)
+        found.__dict__["_descriptor"] = found._owned(os.open(path, os.O_RDONLY))
         for name, kind in kinds.items():
             found._place(name, kind)
         return found
 
     @cached_property
-    def _file(self) -> Any:
+    def _descriptor(self) -> int:
         if self._path is not None:
-            return self._path.open("w+b", buffering=0)
-        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+            return self._owned(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
+        with tempfile.TemporaryFile(dir=self._folder, buffering=0) as file:
+            return self._owned(os.dup(file.fileno()))
+
+    def _owned(self, descriptor: int) -> int:
+        """The descriptor, which is closed with the last reference to these arrays."""
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
         """Write rows from `start` on of an array of this kind; raises `OSError` if the disk is full."""
@@ -65,7 +71,7 @@ class FileArrays(LazyArrays):
         data = np.ascontiguousarray(rows, kind[0]).reshape(-1).view(np.uint8).data
         offset = self._offset(name, start)
         while len(data):
-            written = os.pwrite(self._file.fileno(), data, offset)
+            written = os.pwrite(self._descriptor, data, offset)
             offset, data = offset + written, data[written:]
 
     def _place(self, name: str, kind: Kind) -> None:
@@ -81,7 +87,7 @@ class FileArrays(LazyArrays):
         dtype, shape = self._kinds[name]
         array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
         # Positional reads: several threads may read at once.
-        if fill(array, self._file.fileno(), self._offset(name, start)) < array.nbytes:
+        if fill(array, self._descriptor, self._offset(name, start)) < array.nbytes:
             raise OSError(f"the rows {start} to {stop} of '{name}' were never put here")
         return array
 

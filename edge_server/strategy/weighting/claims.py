@@ -23,11 +23,13 @@ SPREAD = 10.0
 """Standard deviations above the median that a number of examples may count as, or `factor` medians."""
 GROWTH = 2
 """A device may train on this many times the examples of its birth (data grows), or on the usual number."""
-SPREADS = {"train_loss": (9.0, 10.0, 1.0), "received_loss": (9.0, 10.0, 1.0), "accuracy": (1.0, 3.0, 0.0)}
-"""How far from the median a figure may count: medians, standard deviations by MAD, or its own unit (nats).
+ACCURACY = "accuracy"
+SPREADS = {"train_loss": (9.0, 10.0, 1.0), "received_loss": (9.0, 10.0, 1.0), ACCURACY: (1.0, 3.0, 0.5)}
+"""How far from the median a figure may count: medians, standard deviations by MAD, or at least so much.
 
-The unit is there for overfitted runs: their median loss is near 0, and a device of few examples has many
-times that.
+The last is there for medians and MADs of 0. In overfitted runs the median loss is near 0, and a device of
+few examples has many times that (1 nat). Accuracies of few examples are often equal: 0.5 are three standard
+errors of a half measured on nine.
 """
 
 
@@ -98,12 +100,16 @@ def _median(counts: Iterable[int], least: int = 0) -> int:
 
 def _range(updates: Sequence[ClientUpdate], name: str) -> tuple[float, float]:
     """The least and the most that a figure may count as; unbounded if too few devices report it."""
-    known = [update.metrics[name] for update in updates if name in update.metrics]
-    if len(known) < FEWEST:
+    reported = [update.metrics[name] for update in updates if name in update.metrics]
+    if len(reported) < FEWEST:
         return -math.inf, math.inf
-    usual = median(known)
+    above = [value for value in reported if value > 0]
+    if name == ACCURACY and len(above) >= FEWEST:
+        # Devices of classes that a model never answers have 0: this says nothing about the others.
+        reported = above
+    usual = median(reported)
     medians, deviations, least = SPREADS[name]
-    spread = SIGMA * median(abs(value - usual) for value in known)
+    spread = SIGMA * median(abs(value - usual) for value in reported)
     away = max(medians * abs(usual), deviations * spread, least)
     return (max(usual - away, 0.0) if usual >= 0 else usual - away), usual + away
 

@@ -82,10 +82,13 @@ def example_shares(sources: Sequence[ClientUpdate]) -> Floats:
 
 
 def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
-    """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 if the sum is 0 or unknown."""
+    """Equation 2: W[k] = acc_k^2 / sum_j (N_j / N) acc_j^2, [K]; all 1 if the sum is 0 or unknown.
+
+    All 1 as well where most accuracies are 0: the few others, true or claimed, would be the whole model.
+    """
     squares = metric_per_client(sources, "accuracy") ** 2
     mean = float(example_shares(sources) @ squares)
-    weights: Floats = squares / mean if mean > 0 else np.ones(len(squares))
+    weights: Floats = squares / mean if mean > 0 and np.median(squares) > 0 else np.ones(len(squares))
     return weights
 
 

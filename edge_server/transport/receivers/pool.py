@@ -4,6 +4,7 @@ Each has a thread that reads its messages into the server's inbox, and one that 
 receiver that hangs delays nothing else.
 """
 
+import contextlib
 import json
 import logging
 import queue
@@ -149,10 +150,11 @@ class _Process:
 
     def _read(self, pause_s: float) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            # A killed process may leave half a line.
-            if line.endswith(b"\n"):
-                self._inbox.put(FromReceiver(decode_line(line)))
+        with self._process.stdout as lines:
+            for line in lines:
+                # A killed process may leave half a line.
+                if line.endswith(b"\n"):
+                    self._inbox.put(FromReceiver(decode_line(line)))
         self._outgoing.put(None)
         # Pause, so that a process that cannot start is not restarted in a tight loop.
         if not self._ending.wait(pause_s):
@@ -161,15 +163,12 @@ class _Process:
 
     def _write(self) -> None:
         assert self._process.stdin is not None
-        try:
+        # If the process has ended, the reading thread reports that.
+        with contextlib.suppress(OSError), self._process.stdin as lines:
             while (line := self._outgoing.get()) is not None:
-                self._process.stdin.write(line)
+                lines.write(line)
                 if self._outgoing.empty():
-                    self._process.stdin.flush()
-            self._process.stdin.close()
-        except OSError:
-            # The process has ended; the reading thread reports that.
-            pass
+                    lines.flush()
 
 
 def _as_json(address: BrokerAddress) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_client.data.classes import completed, in_classes, in_order, misfit, shortened
+from edge_client.data.classes import completed, in_classes, in_order, misfit, remark_on_numbers, shortened
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
+from edge_client.data.tasks.conversion import in_task
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -80,6 +81,127 @@ def test_labels_without_names_are_indices_into_the_list() -> None:
     assert data.class_names == ("ant", "bee", "cow")
     with pytest.raises(ConfigError, match=r"labels up to 2, but the federation knows 'ant', 'bee' \(2\)"):
         in_classes(given([0, 2]), ("ant", "bee"))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names", "labels"),
+    [
+        # As EMNIST's letters, MATLAB and R number classes.
+        ([1, 3, 2], ("1", "2", "3"), [0, 2, 1]),
+        ([1, 1], ("1",), [0, 0]),
+        # As support vector machines do.
+        ([-1, 1, 1], ("-1", "1"), [0, 1, 1]),
+        ([0, 2], ("0", "1", "2"), [0, 2]),
+        # Nothing says that these do not run from 0.
+        ([3, 7], tuple("01234567"), [3, 7]),
+    ],
+)
+def test_classes_without_names_are_called_by_their_numbers(numbers, names, labels) -> None:
+    data = given(numbers)
+    assert (data.class_names, data.labels.tolist(), data.named) == (names, labels, False)
+    assert data.numbers.tolist() == numbers
+    assert data.own_classes == tuple(map(str, sorted(set(numbers))))
+
+
+@pytest.mark.parametrize("numbers", [[-1, 0, 1], [-2, 1], [-1, 2]])
+def test_other_numbers_below_0_are_refused(numbers: list[int]) -> None:
+    with pytest.raises(ConfigError, match="labels are -"):
+        given(numbers)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "listed", "labels"),
+    [
+        # All letters, or those of a device that has only some: the list decides, not the device.
+        ([1, 26], [*range(1, 27)], [0, 25]),
+        ([5, 9], [*range(1, 27)], [4, 8]),
+        ([1, 2], [*range(1, 27)], [0, 1]),
+        # A device that lacks class 0.
+        ([1, 2], [*range(10)], [1, 2]),
+        ([3, 9], [*range(10)], [3, 9]),
+        ([1], [0, 1], [1]),
+        ([3, 9], [9, 3], [1, 0]),
+        ([-1, 1], [-1, 1], [0, 1]),
+        ([1, 1], [-1, 1], [1, 1]),
+    ],
+)
+def test_numbers_are_names_in_a_list_of_numbers(numbers, listed, labels) -> None:
+    assert in_classes(given(numbers), [str(number) for number in listed]).labels.tolist() == labels
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [1, 2], [2]])
+def test_numbers_are_places_from_0_in_a_list_of_words(numbers) -> None:
+    assert in_classes(given(numbers), ("ant", "bee", "cow")).labels.tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    ("numbers", "names", "why"),
+    [
+        (
+            [0, 1, 2],
+            ("1", "2", "3"),
+            "the label 0, but the federation knows '1', '2', '3' .3.: labels without",
+        ),
+        (
+            [1, 4],
+            ("1", "2", "3"),
+            "labels up to 4, but the federation knows '1', '2', '3' .3.: labels without",
+        ),
+        ([1, 2, 3], ("ant", "bee", "cow"), "labels up to 3, .*labels without names are 0 to 2; add it to"),
+        ([-1, 1], ("ant", "bee"), "the label -1, but .*or save the classes' names with the labels"),
+    ],
+)
+def test_a_number_that_is_no_class_of_the_federation_is_refused_with_the_remedy(numbers, names, why) -> None:
+    with pytest.raises(ConfigError, match=why):
+        in_classes(given(numbers), names)
+
+
+def numbered_from_one(split: str = "train"):
+    return np.zeros((6, 1, 4, 4), np.uint8), np.array([1, 2, 3, 1, 2, 3])
+
+
+def numbered_source(kind: str, root: Path) -> str:
+    """A source of this kind with the labels 1, 2, 3, 1, 2, 3."""
+    images, labels = numbered_from_one()
+    if kind == "npz":
+        np.savez(root / "a.npz", images=images, labels=labels)
+    elif kind == "parts":
+        np.savez(root / "a.npz", x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2])
+    elif kind == "csv":
+        rows = "".join(f"{n},{label}\n" for n, label in enumerate(labels))
+        (root / "a.csv").write_text(f"x,label\n{rows}")
+    return {
+        "npz": f"npz:{root}/a.npz",
+        "parts": f"npz:{root}/a.npz",
+        "csv": f"csv:{root}/a.csv?label=label",
+        "python": f"python:{__name__}:numbered_from_one",
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["npz", "parts", "csv", "python"])
+def test_labels_from_1_are_as_many_classes_as_there_are(tmp_path: Path, kind: str) -> None:
+    source = numbered_source(kind, tmp_path)
+    for split in ("train", "test"):
+        data = load_source(source, split=split)
+        assert data.class_names == data.preprocessing.class_names == ("1", "2", "3")
+    assert load_source(source).labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert "labels without names are 1 to 3, so the classes are '1', '2', '3' (3)" in remark_on_numbers(data)
+
+
+def test_whole_numbers_from_1_that_are_regressed_keep_their_values() -> None:
+    assert in_task(given([1, 3]), "regression", ()).labels.tolist() == [[1.0], [3.0]]
+
+
+def test_labels_of_a_task_without_names_keep_their_values() -> None:
+    # Examples that are all unusual are not all usual.
+    assert in_task(given([1, 1]), "anomaly", ()).labels.tolist() == [1, 1]
+    assert in_task(given([1, 2]), "classification", ()).labels.tolist() == [1, 2]
+
+
+def test_a_part_that_lacks_the_last_classes_has_the_classes_of_both(tmp_path: Path) -> None:
+    images = np.zeros((4, 4, 4), np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=[0, 1, 2, 3], x_test=images, y_test=[0, 1, 1, 0])
+    assert load_source(f"npz:{tmp_path / 'a.npz'}", split="test").num_classes == 4
 
 
 def test_shipped_digits_have_numbers_and_no_names() -> None:

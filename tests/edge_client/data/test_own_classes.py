@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edge_client.agent.presence import Presence
+from edge_client.agent.rollout.examples import read_examples, write_examples
 from edge_client.agent.settings import AgentSettings
 from edge_client.cli.main import main
 from edge_client.data.card import card_of
@@ -62,6 +63,22 @@ def test_classes_unknown_to_the_task_are_declined(
     assert declined.value.reason is Reason.INCOMPATIBLE
 
 
+@pytest.mark.parametrize(
+    ("own", "names", "outputs", "labels"),
+    [
+        ([1, 2], TEN, 10, [1, 2]),
+        ([1, 2], TEN[1:], 9, [0, 1]),
+        ([2, 5], TEN[1:], 9, [1, 4]),
+        ([1, 2], (), 3, [1, 2]),
+    ],
+)
+def test_a_device_without_class_0_is_not_renumbered_but_takes_the_federations_numbers(
+    own, names, outputs, labels
+) -> None:
+    mapped = local(own).as_the_server_says(task(**of_classes(*names, outputs=outputs)))
+    assert mapped.train.labels.tolist() == labels
+
+
 def test_more_names_than_the_model_has_outputs_are_declined() -> None:
     with pytest.raises(PeerError, match="the model has 2 classes, the federation names 3"):
         LocalData(given([0]), given([0])).check(task(**of_classes("a", "b", "c", outputs=2)))
@@ -90,6 +107,20 @@ def test_a_birth_contains_class_names_but_no_counts_per_class() -> None:
     }
     unnamed = card_of(local([0, 4]), source="digits")
     assert (unnamed.named, unnamed.class_names, unnamed.num_classes) == (False, (), 5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "card"),
+    [
+        # Of numbers from 1 the birth says how far they reach, as of all numbers.
+        ([1, 26], (False, (), 27)),
+        ([1, 1], (False, (), 2)),
+        ([-1, 1], (True, ("-1", "1"), 2)),
+    ],
+)
+def test_a_birth_says_what_labels_without_names_are(labels, card) -> None:
+    made = card_of(local(labels), source="npz:a")
+    assert (made.named, made.class_names, made.num_classes) == card
 
 
 @pytest.mark.parametrize("names", [[f"c{n}" for n in range(201)], ["x" * 90] * 30, ["x" * 101], [""]])
@@ -129,3 +160,25 @@ def test_infer_measures_accuracy_by_the_class_names_of_an_archive(
     np.savez(tmp_path / "set.npz", images=images, labels=[0, 0, 0], class_names=np.array(["wasp"]))
     assert main(["infer", str(model), str(tmp_path / "set.npz")]) == 2
     assert "unknown class 'wasp'" in capsys.readouterr().err
+
+
+def test_infer_measures_numbers_from_1_by_the_models_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbered = {
+        "input.shape": "[1, 1, 3]",
+        "preprocessing": '{"scale": 1.0}',
+        "class_names": '["1", "2", "3"]',
+    }
+    model = write_model(tmp_path / "model.onnx", metadata=numbered)
+    images = np.eye(3, dtype=np.float32).reshape(3, 1, 1, 3)
+    for labels, right in (([1, 2, 3], 3), ([1, 2, 2], 2)):
+        np.savez(tmp_path / "set.npz", images=images, labels=labels)
+        assert main(["infer", str(model), str(tmp_path / "set.npz"), "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(right / 3)
+
+
+def test_examples_for_a_comparison_keep_the_numbers_of_their_classes(tmp_path: Path) -> None:
+    data = local([1, 2, 3, 3])
+    write_examples(tmp_path / "examples.npz", data, most=4)
+    assert read_examples(tmp_path / "examples.npz")[0].numbers.tolist() == [1, 2, 3, 3]

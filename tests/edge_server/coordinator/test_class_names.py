@@ -109,6 +109,29 @@ def test_data_without_names_leaves_the_names_to_the_devices(caplog: pytest.LogCa
     assert "the labels of [data] source have no names" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ((), "123"),
+        # Who states more classes knows which one is missing here.
+        (("num-classes=4",), "0123"),
+        (("num-classes=10",), TEN),
+        (('data.classes=["3","2","1"]',), "321"),
+    ],
+)
+def test_labels_of_the_server_that_run_from_1_are_the_list(tmp_path, caplog, words, names) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((3, 8, 8), np.uint8), labels=[1, 2, 3])
+    with caplog.at_level(logging.INFO):
+        testing = ServerData(config(f"data.source=npz:{tmp_path / 'a.npz'}", *words))
+    assert testing.classes == tuple(names)
+    assert testing.model_spec.num_classes == len(names)
+    assert testing.data is not None
+    assert [testing.classes[label] for label in testing.data.labels] == ["1", "2", "3"]
+    assert ("labels without names are 1 to 3" in caplog.text) == (
+        not any("classes=[" in word for word in words)
+    )
+
+
 def test_labels_of_the_server_beyond_the_outputs_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"num-classes: 4, but \[data\] source has 10 classes"):
         ServerData(config("data.source=digits", "num-classes=4"))
@@ -192,6 +215,23 @@ def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
     model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
     assert model.preprocessing.class_names == ("wasp", "bee", "ant")
     assert read_classes(tmp_path / "run" / "journal.sqlite") == ("wasp", "bee", "ant")
+
+
+@in_process()
+@pytest.mark.parametrize("stated", [(), ('data.classes=["3","1","2"]',)])
+def test_a_simulation_of_labels_from_1_has_no_class_0(tmp_path: Path, stated: tuple[str, ...]) -> None:
+    labels = np.arange(60) % 3 + 1
+    np.savez(
+        tmp_path / "a.npz", images=(labels * 60)[:, None, None] * np.ones((8, 8), np.uint8), labels=labels
+    )
+    wanted = config(
+        f"data.source=npz:{tmp_path / 'a.npz'}", "rounds=1", "num-clients=2", "workers=1", *stated
+    )
+    summary = simulate(wanted, out=tmp_path / "run", watcher=Unseen())
+    assert isinstance(summary, Summary)
+    assert summary.outcome == "finished", summary.detail
+    model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
+    assert model.preprocessing.class_names == (("3", "1", "2") if stated else ("1", "2", "3"))
 
 
 @in_process()

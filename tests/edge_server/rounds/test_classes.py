@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from edge_server.rounds import machine
 from edge_server.rounds.class_list import ClassList
 from edge_server.rounds.events import EndRun, Note, PlanRound, RecordStrike, RoundClosed, Send, Started
@@ -15,7 +17,12 @@ TEN = tuple("0123456789")
 
 
 def born(
-    device: str, *names: str, session: int = 1, classes: int | None = None, named: bool | None = None
+    device: str,
+    *names: str,
+    session: int = 1,
+    classes: int | None = None,
+    named: bool | None = None,
+    matches: bool = True,
 ) -> Birth:
     """The birth of a device whose data has these names, or `classes` numbers."""
     card = DataCard(
@@ -26,13 +33,13 @@ def born(
         named=bool(names) if named is None else named,
         class_names=names,
     )
-    return Birth(federation=NAME, device=device, session=session, data=card)
+    return Birth(federation=NAME, device=device, session=session, data=card, matches_numbers=matches)
 
 
-def waiting(count: int, *names: str, **rules) -> Run:
+def waiting(count: int, *names: str, from_zero: bool = False, **rules) -> Run:
     """A run that waits for three devices by default; its model has `count` outputs."""
     made = RoundRules(**{"rounds": 2, "deadline_s": 100.0, "start_clients": 3, **rules})
-    run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names)))
+    run = Run(Federation(NAME, RUN, made, classes=ClassList(count, names, from_zero)))
     run.tell(Started())
     return run
 
@@ -92,6 +99,73 @@ def test_more_names_than_outputs_end_the_run_with_a_list_of_all_names() -> None:
     )
 
 
+def busy_or_free(run: Run, odd: Birth, others: int = 2) -> list:
+    """What a run does once the odd device and some with the classes busy and free are there."""
+    run.hear(odd)
+    for number in range(others):
+        commands = run.hear(born(f"b{number}", "busy", "free"))
+    return commands
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        # The last line of its file ends in half a name; so does its only example of this class.
+        born("a", "bus", "busy", "free"),
+        born("a", "bus", "free"),
+        born("a", "Busy", "free"),
+        born("a", "busy", "free", "unknown"),
+    ],
+)
+@pytest.mark.parametrize("others", [2, 5])
+def test_only_the_device_that_alone_has_one_class_too_many_is_left_out(odd: Birth, others: int) -> None:
+    commands = busy_or_free(waiting(2, start_clients=others + 1), odd, others)
+    assert chosen_among(commands) == [f"b{number}" for number in range(others)]
+    assert of(PlanRound, commands)[0].classes == ("busy", "free")
+    ((_, device, why),) = [note for note in notes(commands) if note[0] == "is not chosen"]
+    (refused,) = [sent.message for sent in of(Send, commands) if isinstance(sent.message, Refusal)]
+    (out,) = of(PlanRound, commands)[0].left_out
+    assert device == refused.device == out.device.name == "a"
+    assert why == refused.detail
+    assert "the federation knows 'busy', 'free' (2), this data has" in why
+    assert of(RecordStrike, commands) == [RecordStrike("a", 1, Reason.INCOMPATIBLE)]
+
+
+def test_half_a_name_is_found_beside_classes_that_only_one_device_has() -> None:
+    run = waiting(3, start_clients=3)
+    run.hear(born("a", "ant", "bee", "wasp"))
+    run.hear(born("b", "ant", "bee"))
+    commands = run.hear(born("c", "ant", "be"))
+    assert of(PlanRound, commands)[0].classes == ("ant", "bee", "wasp")
+    assert chosen_among(commands) == ["a", "b"]
+
+
+@pytest.mark.parametrize("names", [("ant", "bee", "wasp"), ("ant", "be", "bee")])
+def test_devices_that_each_have_a_class_of_their_own_are_not_left_out_by_chance(names) -> None:
+    run = waiting(1, start_clients=3)
+    for device, name in zip("abc", names, strict=True):
+        commands = run.hear(born(device, name))
+    assert "devices have 3 classes" in of(EndRun, commands)[0].detail
+
+
+@pytest.mark.parametrize(
+    ("reach", "names"),
+    [
+        # Twenty-seven labels for 26 classes, on half of the devices at least: they run from 1.
+        ((27, 27, 27), [*range(1, 27)]),
+        ((27, 27, 10, 12), [*range(1, 27)]),
+        ((27, 10, 12), [*range(26)]),
+        ((26, 26, 26), [*range(26)]),
+    ],
+)
+def test_labels_from_1_are_numbered_so_where_most_devices_have_the_last(reach, names) -> None:
+    run = waiting(26, start_clients=len(reach))
+    for number, count in enumerate(reach):
+        commands = run.hear(born(f"d{number}", classes=count))
+    assert of(PlanRound, commands)[0].classes == tuple(map(str, names))
+    assert any("labels are 1 to 26" in note[2] for note in notes(commands)) == (names[0] == 1)
+
+
 def test_a_name_with_two_spellings_ends_the_run() -> None:
     run = waiting(4, start_clients=2)
     run.hear(born("a", "Ant", "bee"))
@@ -149,6 +223,32 @@ def test_labels_beyond_the_list_exclude_a_device() -> None:
     run = waiting(2, "ant", "bee")
     (note,) = notes(run.hear(born("b", classes=3)))
     assert "labels up to 2, but the federation knows 'ant', 'bee' (2)" in note[2]
+
+
+def test_labels_beyond_a_list_of_numbers_name_the_remedy() -> None:
+    """As where the server's test part lacks the last class."""
+    run = waiting(9, start_clients=1, from_zero=True)
+    commands = run.hear(born("a", classes=10))
+    ((_, _, why),) = [note for note in notes(commands) if note[0] == "is not chosen"]
+    assert why.startswith("labels up to 9, but the federation knows '0', '1',")
+    assert why.endswith("add it to [data] classes, or state in [model] num-classes how many there are")
+    assert [why in note[2] for note in notes(commands) if note[0] == "round abandoned"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("names", "fits"),
+    [(("1", "2", "3"), False), (("0", "1", "2"), True), (("ant", "bee", "cow"), True), (("2", "1"), False)],
+)
+def test_a_device_of_an_earlier_version_takes_numbers_for_places(names: tuple[str, ...], fits: bool) -> None:
+    run = waiting(len(names), *names)
+    commands = run.hear(born("a", classes=2, matches=False))
+    why = [
+        "labels without names are places in a list for this version of edge-client" in note[2]
+        for note in notes(commands)
+    ]
+    assert why == ([] if fits else [True])
+    # Names say what they mean in every version.
+    assert notes(run.hear(born("b", *names, matches=False))) == []
 
 
 def test_a_device_that_joins_with_a_new_class_after_the_agreement_is_excluded() -> None:

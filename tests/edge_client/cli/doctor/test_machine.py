@@ -51,6 +51,13 @@ def test_memory_is_judged_by_what_a_process_may_still_allocate(
     assert remedy in found.remedy
 
 
+def test_a_limit_that_slows_the_process_down_is_named() -> None:
+    memory = Memory(physical=10**9, available=10**9, limit=128_000_000, free=0, slows=True)
+    found = room(memory)
+    assert "the limit is 128 MB (memory.high: above it everything is a hundred times slower)" in found.detail
+    assert "MemoryHigh" in found.remedy
+
+
 def test_training_with_onnxruntime_needs_less_memory_than_with_torch() -> None:
     assert room(with_free(200_000_000), "onnx").level == "ok"
     assert room(with_free(110_000_000), "onnx").level == "warning"

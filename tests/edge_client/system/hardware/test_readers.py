@@ -55,6 +55,53 @@ def test_a_lower_limit_of_a_parent_group_counts(tmp_path: Path) -> None:
     assert [group.folder.name for group in bounded_groups(root)] == ["edge-client.service", "system.slice"]
 
 
+@pytest.mark.parametrize(
+    ("stat", "version", "free"),
+    [
+        ("anon 100\ninactive_file 50000000\n", 2, 300_000_000),
+        # A file that was read twice; kernels with MGLRU count it as inactive at once.
+        ("anon 100\ninactive_file 20000000\nactive_file 30000000\n", 2, 300_000_000),
+        ("anon 100\nactive_file 50000000\n", 2, 300_000_000),
+        ("cache 5\ntotal_inactive_file 20000000\ntotal_active_file 30000000\n", 1, 300_000_000),
+        # Counted late, they may be more than what is used.
+        ("inactive_file 100000000\nactive_file 60000000\n", 2, 400_000_000),
+        ("", 2, 250_000_000),
+    ],
+)
+def test_pages_of_files_are_free_however_often_they_were_read(
+    tmp_path: Path, stat: str, version: int, free: int
+) -> None:
+    own = "sys/fs/cgroup/memory/docker/abc" if version == 1 else f"sys/fs/cgroup/{GROUP}"
+    files = {
+        1: {f"{own}/memory.limit_in_bytes": "400000000", f"{own}/memory.usage_in_bytes": "150000000", **V1},
+        2: {},
+    }
+    found = memory(tree(tmp_path, PI, files[version], {f"{own}/memory.stat": stat}))
+    assert found.free == free
+
+
+@pytest.mark.parametrize(
+    ("high", "limit", "free", "slows"),
+    [
+        ("max\n", 400_000_000, 300_000_000, False),
+        ("300000000\n", 300_000_000, 200_000_000, True),
+        ("500000000\n", 400_000_000, 300_000_000, False),
+        # 50 MB of the 150 MB in use are file pages: the other 100 MB are above this limit.
+        ("90000000\n", 90_000_000, 0, True),
+    ],
+)
+@pytest.mark.parametrize("group", [GROUP, "system.slice"])
+def test_a_limit_above_which_the_process_is_slowed_down_bounds_it_too(
+    tmp_path: Path, group: str, high: str, limit: int, free: int, slows: bool
+) -> None:
+    usage = {
+        f"sys/fs/cgroup/{group}/memory.{name}": PI[f"sys/fs/cgroup/{GROUP}/memory.{name}"]
+        for name in ("current", "stat")
+    }
+    found = memory(tree(tmp_path, PI, usage, {f"sys/fs/cgroup/{group}/memory.high": high}))
+    assert (found.limit, found.usable, found.free, found.slows) == (limit, limit, free, slows)
+
+
 def test_without_a_limit_the_machines_available_memory_is_free(tmp_path: Path) -> None:
     found = memory(tree(tmp_path, PI, {f"sys/fs/cgroup/{GROUP}/memory.max": "max\n"}))
     assert (found.limit, found.free) == (None, 700_000 * 1024)

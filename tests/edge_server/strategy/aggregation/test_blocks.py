@@ -3,6 +3,8 @@
 The network is larger than one cell of sums: hidden.weight is [40, 300], which is three cells.
 """
 
+import os
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -272,3 +274,21 @@ def test_reading_rows_that_were_never_written_is_an_error(tmp_path):
     assert store.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
     with pytest.raises(OSError, match="'w'"):
         store.rows("w", 0, 4)
+
+
+@pytest.mark.parametrize("kind", ["unnamed", "kept", "reopened"])
+def test_the_file_of_arrays_is_closed_with_their_last_reference(tmp_path, kind):
+    row = (np.dtype("<f4"), (2,))
+    store = FileArrays(tmp_path, None if kind == "unnamed" else tmp_path / "kept")
+    store.put("w", row, 0, np.ones(2, np.float32))
+    if kind == "reopened":
+        store = FileArrays.reopened(tmp_path / "kept", {"w": row})
+    assert store.rows("w", 0, 2).tolist() == [1, 1]
+    descriptor = store._descriptor
+    os.fstat(descriptor)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        del store
+    assert said == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -74,9 +74,10 @@ def test_steps_are_limited_in_proportion_to_the_examples():
 
 @pytest.mark.parametrize(
     ("name", "worst", "most"),
-    [("received_loss", 1e9, 2.0), ("train_loss", 1e9, 2.0), ("accuracy", 1.0, 0.4)],
+    # Medians of 0.2, whose MAD is 0: ten medians of a loss, and half of all answers above that of accuracies.
+    [("received_loss", 1e9, 2.0), ("train_loss", 1e9, 2.0), ("accuracy", 1.0, 0.7)],
 )
-def test_a_figure_far_from_the_others_is_limited_to_a_multiple_of_the_median(name, worst, most):
+def test_a_figure_far_from_the_others_is_limited_to_what_is_usual(name, worst, most):
     made, cut = believed(sent(10, 10, 10, 10, **{name: (0.2, 0.2, 0.2, worst)}))
     assert made[3].metrics[name] == pytest.approx(most)
     assert set(cut) == {"c3"}
@@ -88,6 +89,34 @@ def test_a_small_loss_is_not_limited_when_all_others_are_almost_zero():
     made, cut = believed(sent(300, 310, 200, 82, train_loss=losses))
     assert (made[3].metrics["train_loss"], cut) == (0.0229, {})
     assert believed(sent(300, 310, 200, 82, train_loss=(*losses[:3], 5.0)))[0][3].metrics["train_loss"] < 1.1
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        # Their mean is 0.108. Median and MAD of all ten are 0, and of the three 0.36 and 0.06 (bound: 0.72).
+        (*7 * (0.0,), 0.3, 0.36, 0.42),
+        # One class each, and a model that answers with one of them.
+        (*7 * (0.0,), 1.0, 1.0, 1.0),
+        # 0, 1 or 2 of five held-out examples; the lonely one is 0 + 0.5 at most.
+        (0.0, 0.0, 0.0, 0.0, 0.4),
+        # 1 or 3 of five: a median of 0.2 with a MAD of 0 allows 0.2 + 0.5.
+        (0.2, 0.2, 0.2, 0.2, 0.6),
+    ],
+)
+def test_honest_accuracies_of_few_examples_count_as_reported(accuracies):
+    made, cut = believed(sent(*len(accuracies) * (20,), accuracy=accuracies))
+    assert [source.metrics["accuracy"] for source in made] == list(accuracies)
+    assert cut == {}
+
+
+@pytest.mark.parametrize("count", [2, 9, 99])
+@pytest.mark.parametrize(
+    ("name", "claim", "most"), [("accuracy", 1.0, 0.5), ("train_loss", 1e9, 1.0), ("received_loss", 1e9, 1.0)]
+)
+def test_one_claim_among_zeros_is_bounded_though_median_and_deviation_are_zero(count, name, claim, most):
+    made, cut = believed(sent(*(count + 1) * (20,), **{name: (*count * (0.0,), claim)}))
+    assert (made[-1].metrics[name], set(cut)) == (most, {f"c{count}"})
 
 
 def test_a_negative_loss_counts_as_zero():
@@ -111,6 +140,12 @@ def test_an_excessive_claim_of_examples_weighs_ten_medians_in_the_model():
     weights = close(bounded, state(), sent(30, 30, 10**12), MAP).observed["weights"]
     # 30, 30 and 300.
     assert weights == pytest.approx({"c0": 1 / 12, "c1": 1 / 12, "c2": 10 / 12})
+
+
+def test_one_claimed_accuracy_among_zeros_buys_no_weight():
+    strategy = load_config("fedrad", []).make_strategy()
+    liar = sent(30, 30, 30, 30, accuracy=(0.0, 0.0, 0.0, 1.0), received_loss=(1.0, 1.0, 1.0, 1.0))
+    assert set(close(strategy, state(), liar, MAP).observed["weights"].values()) == {0.25}
 
 
 def test_weights_from_reported_figures_are_limited_to_a_multiple_of_the_median():
