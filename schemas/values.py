@@ -173,15 +173,16 @@ class DriftFinding(Frozen):
 
 
 class SkippedFiles(Frozen):
-    """How many of a source's files could not be read, and the `first` of them with the reason."""
+    """How many of a source's files, or of a table's rows, could not be read; the `first` with the reason."""
 
     files: int = Field(ge=1, le=10**12)
     of: int = Field(ge=1, le=10**12)
     first: Text
+    what: Annotated[Literal["files", "rows"], Field(exclude_if=lambda what: what == "files")] = "files"
 
     def in_words(self) -> str:
         """Both, as a text for people."""
-        return f"{self.files} of {self.of} files are broken and left out; the first: {self.first}"
+        return f"{self.files} of {self.of} {self.what} are broken and left out; the first: {self.first}"
 
 
 MAX_COLUMNS = 1000

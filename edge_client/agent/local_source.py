@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.changes import Mark, Marks, mark_of_examples, mark_of_files, marks_of_images
+from edge_client.data.changes import Mark, Marks, is_past, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.classes import remark_on_numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
@@ -68,6 +68,7 @@ class LocalSource:
         self._record = ExampleRecord()
         self._mark: Mark | None = None
         self._next_call = 0.0
+        self._settles_at: float | None = None
         self._data: LocalData | None = None
         self._lock = threading.Lock()
 
@@ -126,7 +127,7 @@ class LocalSource:
     def _changed(self) -> LabelledData | None:
         if self._files:
             mark = mark_of_files(self._files)
-            if mark == self._mark:
+            if mark == self._mark and not is_past(self._settles_at):
                 return None
             # Taken before reading, so that a write meanwhile counts as another change.
             self._mark = mark
@@ -140,12 +141,10 @@ class LocalSource:
     def _load(self) -> LabelledData:
         began = self._clock()
         data = load_source(self._choice.source, data_root=self._choice.data_root)
+        self._settles_at = data.settles_at
         if is_function(self._choice.source):
             self._mark = mark_of_examples(data)
             self._next_call = self._clock() + FUNCTION_SHARE * (self._clock() - began)
-        elif data.unsettled:
-            # Read again at the next look, whether or not the file has grown by then.
-            self._mark = None
         return data
 
     def _mine(self, data: LabelledData) -> LabelledData:

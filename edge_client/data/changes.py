@@ -1,6 +1,7 @@
 """Detects whether a source has changed since it was read, from its files or its examples."""
 
 import hashlib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
+
+SETTLED_S = 3600
+"""Seconds without a change after which a last line without a line end counts as whole."""
 
 Mark = bytes
 Marks = NDArray[np.int64]
@@ -24,6 +28,23 @@ def mark_of_files(paths: Iterable[Path]) -> Mark:
             continue
         digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
     return digest.digest()
+
+
+def settles_at(path: Path, rest_s: float = SETTLED_S) -> float | None:
+    """When, in seconds since 1970, a file will have stayed the same for `rest_s`; None if it has.
+
+    A file of the future is none that is being written: a board without a clock starts in the past.
+    """
+    try:
+        changed = path.stat().st_mtime
+    except OSError:
+        return None
+    return changed + rest_s if abs(time.time() - changed) < rest_s else None
+
+
+def is_past(moment: float | None) -> bool:
+    """Whether a moment, in seconds since 1970, has come; none never does."""
+    return moment is not None and time.time() >= moment
 
 
 def mark_of_examples(data: LabelledData) -> Mark:

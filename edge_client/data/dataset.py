@@ -26,9 +26,9 @@ class LabelledData:
     images [N, C, H, W], or [N, ...] of another kind, uint8 or float32; labels int64 [N] below the number of
     names, or float32 [N, names]; `ConfigError` otherwise. If `named` is false, the names of classes are the
     numbers that the source calls them by. `resizable` images come from picture files. `task` is the name of
-    the learning task. `skipped` are files of the source that could not be read; `unsettled` data has a file
-    that was being written. Examples of one of the `origins` [N], such as recordings, stay together when data
-    is shared out or held out; None: each is its own.
+    the learning task. `skipped` are files or rows of the source that could not be read. What is being written
+    is left out until `settles_at`, in seconds since 1970. Examples of one of the `origins` [N], such as
+    recordings, stay together when data is shared out or held out; None: each is its own.
     """
 
     images: Pixels
@@ -39,7 +39,7 @@ class LabelledData:
     resizable: bool = False
     task: str = CLASSIFICATION.name
     skipped: SkippedFiles | None = None
-    unsettled: bool = False
+    settles_at: float | None = None
     origins: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ def labelled(
     if preprocessing is None:
         preprocessing = Preprocessing(scale=255.0 if images.dtype == np.uint8 else 1.0)
     if images.dtype != np.uint8:
-        images = images.astype(np.float32)
+        images = images.astype(np.float32, copy=False)
     preprocessing = preprocessing.model_copy(update={"class_names": names})
     return LabelledData(images, labels, names, preprocessing, named=bool(class_names))
 

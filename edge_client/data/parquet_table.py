@@ -1,12 +1,13 @@
 """Tables in Parquet files, read as `tables` reads CSV files; needs pyarrow (the extra `parquet`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from edge_client.data.tables import Row
+from edge_client.data.tables import Row, Table
 from schemas.errors import ConfigError
 
 BATCH = 8192
@@ -14,15 +15,28 @@ BATCH = 8192
 
 
 @dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(Table):
     """A Parquet file whose columns are numbers, truth values, times or texts."""
 
     path: Path
-    units: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The columns that pandas has written as the labels of the rows."""
+        with self._file() as file:
+            about = file.schema_arrow.pandas_metadata or {}
+        # A range of numbers is no column, and stands there as an object.
+        return tuple(name for name in about.get("index_columns", ()) if isinstance(name, str))
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows with their numbers; `ConfigError` for what is no such file."""
+        with self._file() as file:
+            yield _rows(file)
+
+    @contextmanager
+    def _file(self) -> Iterator[Any]:
+        """The open file; `ConfigError` for what is none."""
         if not self.path.is_file():
             raise ConfigError(f"cannot read {self.path}: there is no such file")
         try:
@@ -33,7 +47,7 @@ class ParquetTable:
             raise ConfigError(f"{self.path} needs {error.name}, which is not installed: {remedy}") from error
         try:
             with ParquetFile(self.path) as file:
-                yield _rows(file)
+                yield file
         except pyarrow.ArrowException as error:
             raise ConfigError(f"{self.path} is no Parquet file: {error}") from error
 
@@ -56,4 +70,6 @@ def _rows(file: Any) -> Iterator[Row]:
 def _text(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, timedelta):
+        return str(value.total_seconds())
     return str(int(value)) if isinstance(value, bool) else str(value)

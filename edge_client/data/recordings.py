@@ -13,7 +13,6 @@
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.broken_files import MAX_BROKEN, ReadFiles, read_each
+from edge_client.data.changes import settles_at
 from edge_client.data.classes import shortened
 from edge_client.data.dataset import LabelledData, Pixels, labelled
 from edge_client.data.recording_files import RecordingFiles, find_recordings
@@ -54,7 +54,7 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
     hop = LONGEST
     if options.get("hop") != "none":
         hop = number(options, "hop", seconds, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
-    read, is_growing = _read(files, options, source)
+    read, settles = _read(files, options, source)
     rate = _common_rate(files, read, source)
     length, step = round(rate * seconds), round(rate * hop)
     counts = [count_of(len(sound.samples), length, step) for sound in read.values]
@@ -67,11 +67,13 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
         preprocessing=Preprocessing(scale=1.0, rate=rate),
     )
     origins = np.repeat(read.places, counts) if max(counts) > 1 else None
-    return replace(data, origins=origins, skipped=read.skipped, unsettled=is_growing), files.official
+    return replace(data, origins=origins, skipped=read.skipped, settles_at=settles), files.official
 
 
-def _read(files: RecordingFiles, options: Mapping[str, str], source: str) -> tuple[ReadFiles[Sound], bool]:
-    """The recordings that can be read, and whether one is being recorded.
+def _read(
+    files: RecordingFiles, options: Mapping[str, str], source: str
+) -> tuple[ReadFiles[Sound], float | None]:
+    """The recordings that can be read, and when one that is being recorded counts as whole.
 
     Raises `ConfigError` for a class of which none can be read.
     """
@@ -79,13 +81,12 @@ def _read(files: RecordingFiles, options: Mapping[str, str], source: str) -> tup
     if "rate" in options:
         rate = round(number(options, "rate", 0, least=RATES[0], most=RATES[-1], source=source))
     most = number(options, "broken", MAX_BROKEN, least=0, most=1, source=source)
-    growing = list[Path]()
+    growing = list[float]()
 
     def read_file(path: Path) -> Sound:
         sound = read_sound(path, rate=rate)
-        # A board's clock may be behind the one that wrote the file.
-        if sound.unfinished and abs(time.time() - path.stat().st_mtime) < RESTS_S:
-            growing.append(path)
+        if sound.unfinished and (moment := settles_at(path, RESTS_S)) is not None:
+            growing.append(moment)
             raise ConfigError(f"{path} is being recorded: it is used once it has not grown for {RESTS_S:g} s")
         return sound
 
@@ -96,7 +97,7 @@ def _read(files: RecordingFiles, options: Mapping[str, str], source: str) -> tup
         raise ConfigError(
             f"{source}: no recording of class '{lost}' can be read; the first error: {read.skipped.first}"
         )
-    return read, bool(growing)
+    return read, min(growing, default=None)
 
 
 def _common_rate(files: RecordingFiles, read: ReadFiles[Sound], source: str) -> float:

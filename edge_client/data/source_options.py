@@ -1,6 +1,6 @@
 """Options of a source behind its path: `csv:room.csv?label=Occupancy&window=10`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -46,7 +46,7 @@ def number(
     except ValueError:
         value = float("nan")
     if not least <= value <= most:
-        raise ConfigError(f"{source}: {key}={options.get(key)} is no number from {least:g} to {most:g}")
+        raise ConfigError(f"{source}: {key}={options.get(key)} must be a number from {least:g} to {most:g}")
     return value
 
 
@@ -74,3 +74,11 @@ def _exists(path: Path) -> bool:
     except OSError:
         # Options can be longer than a name may be.
         return False
+
+
+def one_of(options: Mapping[str, str], key: str, words: Sequence[str], *, source: str) -> str:
+    """One of these words, by default the first; `ConfigError` for anything else."""
+    word = options.get(key, words[0])
+    if word not in words or (key in options and not word):
+        raise ConfigError(f"{source}: {key}={word} must be {' or '.join(filter(None, words))}")
+    return word

@@ -15,7 +15,7 @@ from edge_client.data.digits import read_digits
 from edge_client.data.recordings import read_recordings
 from edge_client.data.source_options import options_of, place_and_options
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
-from edge_client.data.table_options import SQLITE_OPTIONS
+from edge_client.data.table_options import EVERY_OPTION
 from edge_client.data.table_readers import TABLES
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.system.plugins import Registry
@@ -187,7 +187,7 @@ def files_of(source: str, *, data_root: Path | None = None) -> tuple[Path, ...]:
     # SQLite appends to the second file before it changes the first.
     further = [request.path.with_name(f"{request.path.name}-wal")] if request.kind in DATABASES else []
     if request.kind in TABLES:
-        labels = options_of(request.options, SQLITE_OPTIONS, source=source).get("labels")
+        labels = options_of(request.options, EVERY_OPTION, source=source).get("labels")
         further += [Path(labels).expanduser()] if labels else []
     return (request.path, *further)
 

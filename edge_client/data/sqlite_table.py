@@ -1,12 +1,12 @@
 """Tables of an SQLite file, read as `tables` reads CSV files."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.data.tables import Row
+from edge_client.data.tables import Row, Table
 from schemas.errors import ConfigError, nearest
 
 BUSY_S = 10.0
@@ -14,12 +14,11 @@ BUSY_S = 10.0
 
 
 @dataclass(frozen=True)
-class SqliteTable:
+class SqliteTable(Table):
     """One table of a file; an empty `name` is its only table. Rows come in the order of their row numbers."""
 
     path: Path
     name: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:

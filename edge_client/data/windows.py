@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 def window_ends(
     count: int,
-    groups: NDArray[Any] | None,
+    breaks: NDArray[Any] | None,
     *,
     window: int,
     stride: int,
@@ -18,13 +18,11 @@ def window_ends(
 ) -> NDArray[np.int64]:
     """The last rows of all windows of `window` rows, of `count`, with `after` more rows behind them.
 
-    `groups` [count] are the series of the rows: no window, nor what follows it, crosses from one to another.
+    At `breaks` [count - 1] the next row begins another series: no window, nor what follows it, crosses one.
     Windows begin every `stride` rows of a series. With the rows' `numbers` [count], a gap begins another
     series, and windows end at multiples of `stride`, so that they stay the same when earlier rows are gone.
     """
-    breaks = np.zeros(max(count - 1, 0), bool)
-    if groups is not None:
-        breaks |= groups[1:] != groups[:-1]
+    breaks = np.zeros(max(count - 1, 0), bool) if breaks is None else breaks.copy()
     if numbers is not None:
         breaks |= np.diff(numbers) != 1
     edges = np.concatenate([[0], np.flatnonzero(breaks) + 1, [count]]).astype(np.int64)

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -129,10 +129,13 @@ def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
 
 def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
     """The examples of a source; without `known` labels nothing is measured."""
-    if not known:
-        return _numbered(given, model.fit(data).images)
-    fitting = in_task(data, model.task.name, model.preprocessing.class_names)
-    return _numbered(given, model.fit(fitting).images, fitting.labels)
+    labels = None
+    if known:
+        data = in_task(data, model.task.name, model.preprocessing.class_names)
+        labels = data.labels
+    examples = _numbered(given, model.fit(data).images, labels)
+    waiting = f"{given}: what is half written is left out, such as a last line without a line end"
+    return examples if data.settles_at is None else replace(examples, notes=(waiting,))
 
 
 def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:

@@ -24,8 +24,13 @@ def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData
 
 
 def _by_value(data: LabelledData, *, least: int) -> LabelledData:
-    """The examples with labels that are what the source calls them, of at least so many classes."""
+    """The examples with labels that are what the source calls them, of at least so many classes.
+
+    Classes below 0, which are no places, stay in their order.
+    """
     labels = data.numbers
+    if labels.ndim == 1 and labels.min(initial=0) < 0:
+        return data
     greatest = int(labels.max(initial=0)) if labels.ndim == 1 else 0
     names = numbers(max(greatest + 1, data.num_classes, least))
     return replace(data, labels=labels, class_names=names, named=False)

@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData
+from edge_client.data.classes import are_numbers
+from edge_client.data.dataset import LabelledData, Labels
 from edge_client.data.tasks.learning_task import LabelKind
 from schemas.errors import ConfigError
+
+MAX_WHOLE = 10
+"""Most distinct whole numbers, some of them negative, that are taken for classes unless somebody says it."""
 
 
 def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
@@ -16,7 +20,13 @@ def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
 
 
 def _classes(data: LabelledData) -> LabelledData:
-    """Labels that are class numbers int64 [N]."""
+    """Labels that are class numbers int64 [N]; few whole numbers [N, 1] are classes in their order."""
+    if data.labels.shape[1:] == (1,) and (found := classes_by_value(data.labels[:, 0])):
+        places, names = found
+        about = data.preprocessing.model_copy(
+            update={"class_names": names, "target_mean": (), "target_std": ()}
+        )
+        return replace(data, labels=places, class_names=names, named=True, preprocessing=about)
     if data.labels.ndim != 1:
         raise ConfigError(
             f"the labels are {data.labels.shape[1]} numbers per example, and classification takes one class: "
@@ -24,6 +34,14 @@ def _classes(data: LabelledData) -> LabelledData:
             "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)"
         )
     return data
+
+
+def classes_by_value(numbers: Labels, *, most: int = MAX_WHOLE) -> tuple[Labels, tuple[str, ...]] | None:
+    """Class numbers [N] and names of whole numbers [N] such as -1 and 1; None if they are others, or many."""
+    values, places = np.unique(numbers, return_inverse=True)
+    if len(values) > most or (values != np.floor(values)).any():
+        return None
+    return places, tuple(f"{value:.0f}" for value in values)
 
 
 def _flags(data: LabelledData) -> LabelledData:
@@ -42,16 +60,16 @@ def _flags(data: LabelledData) -> LabelledData:
 
 
 def _numbers(data: LabelledData) -> LabelledData:
-    """Numbers [N, L] in float32; unnamed whole numbers [N] are one number per example."""
+    """Numbers [N, L] in float32; class numbers, or names that are whole numbers, are one per example."""
     if data.labels.ndim == 2:
         return data
-    if data.named:
+    if not are_numbers(data.class_names):
         raise ConfigError(
             "regression takes numbers, and these labels are classes with names: "
             'set [model] task = "classification", or save the numbers as floats'
         )
     preprocessing = data.preprocessing.model_copy(update={"class_names": ("target",)})
-    column = data.numbers.astype(np.float32)[:, None]
+    column = replace(data, named=False).numbers.astype(np.float32)[:, None]
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 

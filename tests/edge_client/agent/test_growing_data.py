@@ -14,13 +14,14 @@ from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.agent.session.events import WorkDone
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
-from edge_client.data.changes import marks_of_images
+from edge_client.data.changes import SETTLED_S, marks_of_images
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftResult
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
+from edge_client.data.recordings import RESTS_S
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
@@ -157,7 +158,7 @@ def test_no_example_changes_sides_in_a_small_case() -> None:
 
 
 def test_a_recording_keeps_its_side_and_one_that_is_being_made_is_used_at_a_later_look(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
     for name in ("cat", "dog"):
@@ -169,12 +170,12 @@ def test_a_recording_keeps_its_side_and_one_that_is_being_made_is_used_at_a_late
     assert (len(first.train), len(first.held_out)) == (24, 6)
     path = tmp_path / "dog" / "9.wav"
     path.write_bytes(wav_bytes(pcm(random.uniform(-0.5, 0.5, 3000), 16), rate=1000, size=0, whole=0))
-    for _ in range(2):
-        # The file does not change, but it may: it is looked at again.
-        waiting = source.reload_if_changed()
-        assert waiting is not None
-        assert (len(waiting.train), len(waiting.held_out)) == (24, 6)
-    os.utime(path, (0, 0))
+    waiting = source.reload_if_changed()
+    assert waiting is not None
+    assert (len(waiting.train), len(waiting.held_out)) == (24, 6)
+    assert source.reload_if_changed() is None
+    later = path.stat().st_mtime + RESTS_S
+    monkeypatch.setattr("edge_client.data.changes.time.time", lambda: later)
     last = source.reload_if_changed()
     assert last is not None
     assert len(last.train) + len(last.held_out) == 33
@@ -316,3 +317,20 @@ def test_equal_examples_are_on_one_side_before_and_after_a_restart(tmp_path: Pat
     assert not train & held
     assert (again.train.images == first.train.images).all()
     assert (again.held_out.images == first.held_out.images).all()
+
+
+def test_a_half_written_line_counts_once_its_file_has_stayed_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("x,state\n" + "1,busy\n" * 9 + "2,busy")
+    source = LocalSource(DataChoice(f"csv:{path}?label=state"))
+    first = source.read()
+    assert len(first.train) + len(first.held_out) == 9
+    assert source.reload_if_changed() is None
+    later = path.stat().st_mtime + SETTLED_S
+    monkeypatch.setattr("edge_client.data.changes.time.time", lambda: later)
+    found = source.reload_if_changed()
+    assert found is not None
+    assert len(found.train) + len(found.held_out) == 10
+    assert source.reload_if_changed() is None

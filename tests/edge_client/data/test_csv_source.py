@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data import tables
+from edge_client.data import table_rows
 from edge_client.data.sources import files_of, load_source
 from edge_client.data.windows import window_ends
 from schemas.errors import ConfigError
@@ -84,8 +84,8 @@ def test_parts_of_a_table_are_its_beginning_and_its_end(room: Path) -> None:
 
 
 def test_windows_end_within_their_series() -> None:
-    groups = np.array(["a"] * 4 + ["b"] * 3)
-    assert window_ends(7, groups, window=3, stride=1).tolist() == [2, 3, 6]
+    fourth = np.arange(6) == 3
+    assert window_ends(7, fourth, window=3, stride=1).tolist() == [2, 3, 6]
     assert window_ends(7, None, window=3, stride=2, after=1).tolist() == [2, 4]
     assert window_ends(2, None, window=3, stride=1).tolist() == []
 
@@ -124,7 +124,7 @@ def test_rows_without_a_class_are_left_out_if_that_is_stated(tmp_path: Path) -> 
 
 
 def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BLOCK", 3)
+    monkeypatch.setattr(table_rows, "BLOCK", 3)
     path = tmp_path / "long.csv"
     path.write_text("x,name\n" + "".join(f"{number},{'n' * (number % 4 + 1)}\n" for number in range(8)))
     data = read(path, "label=name")
@@ -135,10 +135,10 @@ def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 WRONG = [
     ("a,b\n1,2\n", "label=c", r"t\.csv has no column 'c'"),
     ("a,b\n1,2\n", "lable=b", r"no option 'lable' \(did you mean 'label'\?\)"),
-    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is 'x', no number: leave it out with ignore=b"),
+    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is 'x', no number: leave the column out with ignore=b"),
     ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 values for 2 columns"),
     ("a,b\n1,2\n,2\n", "label=b", r"line 3: column 'a' has no value: say what to do with missing=drop"),
-    ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is inf: numbers are finite"),
+    ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is inf: numbers must be finite"),
     ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is 'x', no number"),
     ("a,a\n1,2\n", "", r"line 1: two columns are called 'a'"),
     ("a,b\n", "", r"t\.csv has no rows"),
@@ -161,7 +161,7 @@ WRONG = [
         "label=b",
         r"line 3: column 'b' has no value: leave such rows out with missing=drop",
     ),
-    ("a,b\n1,2\n1,16777217\n", "label=b", r"column 'b'\[1\] is 16777216.0: at most 100000 classes"),
+    ("a,b\n1,2\n1,16777217\n", "label=b", r"column 'b'\[1\] is 16777217.0: at most 100000 classes"),
     ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' \(did you mean 'busy'\?\)"),
     ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room'"),
     ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is 'x'"),
@@ -178,8 +178,8 @@ def test_a_table_that_cannot_be_used_says_where_and_what_to_do(
 
 
 def test_a_file_that_is_no_text_or_is_not_there_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(b"\xff\xfe\x00a\x00")
-    with pytest.raises(ConfigError, match="no table of text in UTF-8"):
+    (tmp_path / "t.csv").write_bytes(b"a,Temperatur \xb0C\n1,2\n")
+    with pytest.raises(ConfigError, match="is no text in UTF-8: state another, such as encoding=cp1252"):
         read(tmp_path / "t.csv", "")
     with pytest.raises(ConfigError, match="cannot read"):
         read(tmp_path / "none.csv", "")

@@ -217,8 +217,8 @@ def test_new_pictures_are_used_while_a_broken_one_lies_there(tmp_path: Path) -> 
     ("options", "why"),
     [
         ("scale=most", "scale=most must be full, min-max, or a positive factor"),
-        ("broken=2", "broken=2 is no number from 0 to 1"),
-        ("broken=few", "broken=few is no number"),
+        ("broken=2", "broken=2 must be a number from 0 to 1"),
+        ("broken=few", "broken=few must be a number"),
         ("scales=full", "no option 'scales'"),
     ],
 )

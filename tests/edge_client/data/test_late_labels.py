@@ -56,7 +56,7 @@ def test_labels_without_an_example_are_counted(
     [
         ("labels=labels.csv&label=state", "needs id=COLUMN"),
         ("id=id&labels=none.csv&label=state", "cannot read none.csv"),
-        ("label=volts&ignore=id&unlabelled=maybe", "unlabelled=maybe is refuse or drop"),
+        ("label=volts&ignore=id&unlabelled=maybe", "unlabelled=maybe must be refuse or drop"),
         ("table=x", "no option 'table'"),
     ],
 )

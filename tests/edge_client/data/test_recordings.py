@@ -71,11 +71,11 @@ WRONG = [
     (f"{NAME}&only=speaker:eve", r"no recording has speaker:eve: the values are ann, bob"),
     (f"{NAME}&test=index", r"test=index is not of the form FIELD<NUMBER"),
     (f"{NAME}&test=speaker<5", r"'speaker' is 'ann', no number for test=speaker<5"),
-    (f"{NAME}&seconds=0", r"seconds=0 is no number from 0\.001 to 3600"),
-    (f"{NAME}&rate=fast", r"rate=fast is no number from 1000 to 768000"),
-    (f"{NAME}&rate=3", r"rate=3 is no number from 1000 to 768000"),
-    (f"{NAME}&hop=0", r"hop=0 is no number from 0\.001 to 3600"),
-    (f"{NAME}&broken=2", r"broken=2 is no number from 0 to 1"),
+    (f"{NAME}&seconds=0", r"seconds=0 must be a number from 0\.001 to 3600"),
+    (f"{NAME}&rate=fast", r"rate=fast must be a number from 1000 to 768000"),
+    (f"{NAME}&rate=3", r"rate=3 must be a number from 1000 to 768000"),
+    (f"{NAME}&hop=0", r"hop=0 must be a number from 0\.001 to 3600"),
+    (f"{NAME}&broken=2", r"broken=2 must be a number from 0 to 1"),
     (f"{NAME}&test=index<9", r"test=index<9: no recording is for training"),
     ("", r"has no recordings: expected files such as \.wav, in its sub-folders, one for each class"),
     (f"{NAME}&sped=1", r"no option 'sped'"),
@@ -284,12 +284,12 @@ def test_what_is_being_recorded_waits_and_what_was_cut_off_is_used(long: Path) -
     path = long / "dog" / "9.wav"
     path.write_bytes(wav_bytes(pcm(tone(300, 1, 1000), 16), rate=1000, size=0, whole=0))
     data = load_source(f"wav:{long}")
-    assert (len(data), data.unsettled) == (30, True)
+    assert (len(data), data.settles_at) == (30, path.stat().st_mtime + 10)
     assert data.skipped is not None
     assert "9.wav is being recorded" in data.skipped.first
     os.utime(path, (time.time() - 60,) * 2)
     data = load_source(f"wav:{long}")
-    assert (len(data), data.unsettled, data.skipped) == (31, False, None)
+    assert (len(data), data.settles_at, data.skipped) == (31, None, None)
 
 
 def test_that_the_channels_of_an_array_are_averaged_is_said(
