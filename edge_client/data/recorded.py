@@ -1,33 +1,31 @@
 """The source `recorded:PATH`: the rows of a store that `edge-client record` writes."""
 
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from edge_client.data.dataset import LabelledData
 from edge_client.data.example_store import TABLE
-from edge_client.data.source_options import options_of
 from edge_client.data.sqlite_table import SqliteTable
-from edge_client.data.table_options import OPTIONS
-from edge_client.data.table_source import read_table
+from edge_client.data.tables import Table
 from schemas.errors import ConfigError
 
 
-def read_recorded(path: Path, text: str) -> LabelledData:
-    """The examples of a store: rows, or windows of rows that were recorded one after the other.
+def open_recorded(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
+    """The table of a store, whose rows form windows with those that were recorded next to them.
 
-    The options are those of a table; `label=label` learns the labels, and leaves out rows without one.
+    `label=label` learns the labels, and leaves out rows without one.
     """
-    source = f"recorded:{path}"
-    stated = options_of(text, OPTIONS, source=source)
-    if "window" in stated and _keeps(path) == "reservoir":
+    if "window" in options and _keeps(path) == "reservoir":
         raise ConfigError(
-            f"{source}: a reservoir keeps single rows, of which no window={stated['window']} can be made: "
+            f"{path}: a reservoir keeps single rows, of which no window={options['window']} can be made: "
             "record with --keep newest"
         )
-    ignored = ",".join(filter(None, (stated.get("ignore"), "at,rank", "" if "label" in stated else "label")))
+    ignored = ",".join(
+        filter(None, (options.get("ignore"), "at,rank", "" if "label" in options else "label"))
+    )
     usual = {"group": "series", "sequence": "seq", "id": "id", "unlabelled": "drop"}
-    return read_table(SqliteTable(path, TABLE), {**usual, **stated, "ignore": ignored}, source=source)
+    return SqliteTable(path, TABLE), {**usual, **options, "ignore": ignored}
 
 
 def _keeps(path: Path) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -12,11 +13,11 @@ from edge_client.data.arrays import examples_of, read_npz, with_channels
 from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
+from edge_client.data.file_kinds import check_kind
 from edge_client.data.recordings import read_recordings
-from edge_client.data.source_options import options_of, place_and_options
+from edge_client.data.source_options import place_and_options
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
-from edge_client.data.table_options import EVERY_OPTION
-from edge_client.data.table_readers import TABLES
+from edge_client.data.table_readers import TABLES, read_source
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
@@ -124,9 +125,9 @@ def _folder(request: SourceRequest) -> LabelledData:
 
 
 def _table(request: SourceRequest) -> LabelledData:
-    data = TABLES[request.kind](request.path, request.options)
+    data, official = read_source(request.kind, request.path, request.options, split=request.split)
     # Windows overlap: parts in the order of the file share the fewest rows.
-    return last_fifth(data, request.split) if request.apart else data
+    return last_fifth(data, request.split) if request.apart and not official else data
 
 
 def _wav(request: SourceRequest) -> LabelledData:
@@ -144,7 +145,7 @@ def _named(request: SourceRequest) -> LabelledData:
 FILES = frozenset({"folder", "npz", "wav", *TABLES})
 """Kinds of sources whose files may change."""
 
-DATABASES = frozenset({"sqlite", "recorded"})
+DATABASES = frozenset({"sqlite", "recorded", "homeassistant"})
 
 SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
     "data-source",
@@ -157,10 +158,7 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "cifar100": (_named, ""),
         "folder": (_folder, "PATH"),
         "npz": (_npz, "PATH"),
-        "csv": (_table, "PATH?label=COLUMN"),
-        "parquet": (_table, "PATH?label=COLUMN"),
-        "sqlite": (_table, "PATH?label=COLUMN"),
-        "recorded": (_table, "PATH"),
+        **dict.fromkeys(TABLES, (_table, "PATH?label=COLUMN")),
         "wav": (_wav, "FOLDER"),
         "python": (_python, "module:function"),
     },
@@ -175,6 +173,8 @@ def load_source(source: str, *, data_root: Path | None = None, split: Split = "t
     downloaded. Raises `ConfigError` for unknown sources, missing files and unusable data.
     """
     request = _request(source, data_root, split)
+    if request.kind in FILES:
+        check_kind(request.kind, request.path)
     read, _ = SOURCES[request.kind]
     return read(request)
 
@@ -187,7 +187,7 @@ def files_of(source: str, *, data_root: Path | None = None) -> tuple[Path, ...]:
     # SQLite appends to the second file before it changes the first.
     further = [request.path.with_name(f"{request.path.name}-wal")] if request.kind in DATABASES else []
     if request.kind in TABLES:
-        labels = options_of(request.options, EVERY_OPTION, source=source).get("labels")
+        labels = dict(parse_qsl(request.options)).get("labels")
         further += [Path(labels).expanduser()] if labels else []
     return (request.path, *further)
 
@@ -202,7 +202,9 @@ def _request(source: str, data_root: Path | None, split: Split) -> SourceRequest
     kind, _, argument = whole.partition(":")
     kind = kind.lower()
     if kind not in SOURCES:
-        raise ConfigError(f"unknown data source {source!r}{nearest(kind, SOURCES)}")
+        raise ConfigError(
+            f"unknown data source {source!r}{nearest(kind, SOURCES)}; python:module:function reads all else"
+        )
     _, expected = SOURCES[kind]
     if bool(argument) != bool(expected):
         raise ConfigError(f"data source {source!r} is written {kind}{':' + expected if expected else ''}")

@@ -17,7 +17,10 @@ from edge_client.data.partition import holdout
 Split = Literal["train", "test"]
 
 _PART = re.compile(r"#(train|test)$")
-_UNOFFICIAL = ("folder:", "npz:", "python:", "csv:", "parquet:", "sqlite:", "recorded:", "wav:")
+_UNOFFICIAL = (
+    *("folder:", "npz:", "python:", "wav:", "csv:", "jsonl:", "parquet:", "arrow:", "feather:", "sqlite:"),
+    *("recorded:", "homeassistant:", "influxdb:", "senml:", "edgeimpulse:", "mat:"),
+)
 """Kinds of sources that may have no official parts."""
 
 

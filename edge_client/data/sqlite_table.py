@@ -23,11 +23,8 @@ class SqliteTable(Table):
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows with their numbers; `ConfigError` for what is no such table."""
-        if not self.path.is_file():
-            raise ConfigError(f"cannot read {self.path}: there is no such file")
         try:
-            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-                database.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+            with connected(self.path) as database:
                 yield _rows(database, self._known(database))
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} is no SQLite file with such a table: {error}") from error
@@ -47,6 +44,16 @@ class SqliteTable(Table):
         known = ", ".join(sorted(names)) or "none"
         hint = nearest(self.name, names) if self.name else ": state table=NAME"
         raise ConfigError(f"{self.path} has no table '{self.name}'{hint}; it has {known}")
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file to read while others write to it; `ConfigError` if there is none."""
+    if not path.is_file():
+        raise ConfigError(f"cannot read {path}: there is no such file")
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        database.execute(f"PRAGMA busy_timeout = {int(BUSY_S * 1000)}")
+        yield database
 
 
 def _rows(database: sqlite3.Connection, name: str) -> Iterator[Row]:

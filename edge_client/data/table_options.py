@@ -18,8 +18,6 @@
 | `id`, `labels` | labels are in this other CSV file, next to the id of their example |
 | `sequence` | a column of consecutive numbers: a gap begins another series |
 | `broken` | the largest share of broken rows, which are left out |
-| `delimiter`, `decimal`, `encoding` | of a CSV file, where its beginning does not tell them |
-| `table` | the table of an SQLite file, if it has several |
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.data.broken_files import MAX_BROKEN
-from edge_client.data.csv_table import CSV_OPTIONS
 from edge_client.data.row_numbers import nameless, say_numbering
 from edge_client.data.source_options import names_in, number, one_of, whole_number
 from edge_client.data.table_plan import Fill
@@ -40,8 +37,6 @@ OPTIONS = (
     *("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing"),
     *("unlabelled", "id", "labels", "sequence", "time-format", "gap", "kind", "broken"),
 )
-SQLITE_OPTIONS = (*OPTIONS, "table")
-EVERY_OPTION = (*SQLITE_OPTIONS, *CSV_OPTIONS)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,22 @@
-"""The sources `csv:PATH?...` and `sqlite:PATH?...`: rows of a table, or windows of rows, as examples.
+"""Rows of a table, or windows of rows, as examples; `table_readers` lists the kinds of tables.
 
 `table_options` lists the options.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.columns import features_of
-from edge_client.data.csv_table import CSV_OPTIONS, csv_table
+from edge_client.data.csv_table import csv_table
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.late_labels import late_labels
 from edge_client.data.row_numbers import numbering, say_numbering
 from edge_client.data.said_once import say_once
-from edge_client.data.source_options import options_of
 from edge_client.data.table_labels import labels_of, rows_with_labels
-from edge_client.data.table_options import OPTIONS, SQLITE_OPTIONS, TableChoice, choose
+from edge_client.data.table_options import TableChoice, choose
 from edge_client.data.table_plan import Column, TablePlan, TableRows
 from edge_client.data.table_precision import warn_if_coarse
 from edge_client.data.table_rows import Mask, read_rows
@@ -30,29 +28,6 @@ from schemas.errors import ConfigError
 from schemas.values import Feature, Preprocessing
 
 REMEDY = "write its differences into a column of their own"
-
-
-def read_csv(path: Path, text: str) -> LabelledData:
-    """The examples of a CSV file with these options."""
-    options = options_of(text, (*OPTIONS, *CSV_OPTIONS), source=f"csv:{path}")
-    return read_table(csv_table(path, options), options, source=f"csv:{path}")
-
-
-def read_parquet(path: Path, text: str) -> LabelledData:
-    """The examples of a Parquet file with these options."""
-    from edge_client.data.parquet_table import ParquetTable
-
-    source = f"parquet:{path}"
-    return read_table(ParquetTable(path), options_of(text, OPTIONS, source=source), source=source)
-
-
-def read_sqlite(path: Path, text: str) -> LabelledData:
-    """The examples of a table of an SQLite file with these options."""
-    # Imported here: sqlite3 takes 1 MB.
-    from edge_client.data.sqlite_table import SqliteTable
-
-    options = options_of(text, SQLITE_OPTIONS, source=f"sqlite:{path}")
-    return read_table(SqliteTable(path, options.get("table", "")), options, source=f"sqlite:{path}")
 
 
 def read_table(table: Table, options: Mapping[str, str], *, source: str) -> LabelledData:

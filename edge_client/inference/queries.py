@@ -14,13 +14,14 @@ from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.digits import read_digits
+from edge_client.data.file_kinds import check_kind
 from edge_client.data.image_folders import picture_options
 from edge_client.data.picture_scale import scale_in_words
 from edge_client.data.pictures import endings_read
 from edge_client.data.recordings import read_recordings
 from edge_client.data.sound_files import ENDINGS
 from edge_client.data.source_options import place_and_options
-from edge_client.data.table_readers import TABLES
+from edge_client.data.table_readers import TABLES, read_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
@@ -49,9 +50,10 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         )
     if kind in (*TABLES, "wav"):
         place, options = place_and_options(argument)
+        check_kind(kind, place)
         if kind == "wav":
             return _labelled(given, _recordings(place, options, model), model, known=True)
-        data = TABLES[kind](place, options)
+        data, _ = read_source(kind, place, options, split="test")
         return _labelled(given, data, model, known="label" in dict(parse_qsl(options)))
     path, options = place_and_options(argument) if kind == "folder" else (given, "")
     path = Path(argument) if kind == "npz" else path
@@ -63,7 +65,11 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
         return _numbered(path, as_batch(read_npy(path), model.input_shape))
-    return _of_archive(path, model) if path.suffix == ".npz" else _of_files([path], model)
+    if path.suffix == ".npz":
+        return _of_archive(path, model)
+    if path.suffix.lower() not in endings_read()[0]:
+        check_kind("", path)
+    return _of_files([path], model)
 
 
 def _of_files(

@@ -40,7 +40,9 @@ data sources:
   folder:PATH               a folder of images per class
   npz:PATH                  arrays `images` and `labels`
   csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
-  sqlite:PATH, parquet:PATH the same from an SQLite or Parquet file
+  sqlite:, parquet:, arrow:, feather:, jsonl:PATH  the same from such a file
+  homeassistant:PATH?entities=A,B&label=C          Home Assistant's recorder; also influxdb:, senml:
+  edgeimpulse:PATH?label=label, mat:FOLDER?label=label                files with several signals
   recorded:PATH?label=label what `edge-client record PATH` records from MQTT topics
   wav:FOLDER                recordings in a folder per class
   python:module:function    a function that returns images and labels; a parameter `split` gets "train",

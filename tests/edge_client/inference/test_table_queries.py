@@ -1,0 +1,58 @@
+"""`infer` reads each kind of table as a device does, and names the source of a file that is no picture."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_client.data.sources import load_source
+from edge_client.inference.queries import read_input
+from schemas.errors import ConfigError
+from schemas.values import Preprocessing
+
+SERIES = [[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]]
+PAYLOAD = {"interval_ms": 10, "sensors": [{"name": "x", "units": "g"}], "values": SERIES[0]}
+FLUX = """\
+#group,false,false,false,true
+#datatype,string,long,dateTime:RFC3339,string
+#default,_result,,,
+,result,table,_time,_value,_field
+,,0,2026-11-28T00:00:00Z,1.5,x
+,,0,2026-11-28T00:01:00Z,2.5,x
+"""
+TEXTS = {
+    "jsonl:a.jsonl": "".join(json.dumps({"x": series}) + "\n" for series in SERIES),
+    "jsonl:b.jsonl?window=2": '{"x": 1}\n{"x": 2}\n{"x": 4}\n',
+    "senml:a.json?window=2&every=10": json.dumps([{"n": "x", "t": 1.7e9 + 10 * t, "v": t} for t in range(4)]),
+    "influxdb:a.csv": FLUX,
+    "edgeimpulse:a.json?window=3": json.dumps({"payload": PAYLOAD}),
+}
+
+
+def model_of(shape: tuple[int, ...]) -> Any:
+    return SimpleNamespace(
+        input_shape=shape, fit=lambda data: data, preprocessing=Preprocessing(scale=1.0), task=None
+    )
+
+
+@pytest.mark.parametrize("source", TEXTS)
+def test_examples_are_those_that_a_device_trains_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(source.partition(":")[2].partition("?")[0]).write_text(TEXTS[source])
+    data = load_source(source)
+    found = read_input(Path(source), model_of(data.input_shape))
+    np.testing.assert_array_equal(found.images, data.images)
+    assert (len(found.names), found.labels) == (len(data), None)
+
+
+def test_a_file_that_is_no_picture_names_its_source(tmp_path: Path) -> None:
+    (tmp_path / "room.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match=r"room.csv is text: name it csv:PATH or influxdb:PATH"):
+        read_input(tmp_path / "room.csv", model_of((2,)))
+    with pytest.raises(ConfigError, match=r"room.csv is text, which jsonl: does not read"):
+        read_input(Path(f"jsonl:{tmp_path / 'room.csv'}"), model_of((2,)))
