@@ -7,7 +7,7 @@ from tests.file_matrix.cells import Cell, Result
 from tests.file_matrix.programs import version_of
 from tests.file_matrix.rows import PATHS, Row
 
-WORDS = 90
+WORDS = 70
 """Most characters of a message in a cell."""
 GOOD = ("equal", "refused", "none")
 
@@ -55,11 +55,12 @@ def _totals(results: Sequence[Result]) -> list[str]:
 def _line(result: Result) -> str:
     row = result.row
     writer = f"{row.writer} {version_of(row.writer)}".strip()
-    cells = " | ".join(_words(result.cells[path], WORDS) for path in PATHS)
+    cells = " | ".join(_words(result.cells[path], WORDS, row.intended.get(path, "")) for path in PATHS)
     return f"| {row.kind} | {writer} | {result.files} | {cells} |"
 
 
-def _words(cell: Cell, most: int) -> str:
+def _words(cell: Cell, most: int, remedy: str = "") -> str:
+    """A cell in words: the beginning of a message, and the part of it that is the remedy."""
     text = " ".join(cell.words.replace("|", "/").split())
     text = text if len(text) <= most else text[: most - 3] + "..."
     match cell.state:
@@ -68,7 +69,7 @@ def _words(cell: Cell, most: int) -> str:
         case "equal":
             return "equal"
         case "refused":
-            return f"refused: {text}"
+            return f"refused: {text} ({remedy})"
         case "unintended":
             return f"UNINTENDED: {text}"
         case _:

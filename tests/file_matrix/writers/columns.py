@@ -28,14 +28,11 @@ def _pair(kind: str, source: str, second: dict[str, Any], save: str, ending: str
 OTHER_ORDER = {name: COLUMNS[name] for name in SWAPPED}
 _pair("CSV, columns in another order", "csv", OTHER_ORDER, "to_csv", "csv")
 _pair("Parquet, columns in another order", "parquet", OTHER_ORDER, "to_parquet", "parquet")
-for kind, second, why in (
-    ("a column more", {"light": COLUMNS["co2"], **COLUMNS}, "unknown column"),
-    ("a column less", {name: COLUMNS[name] for name in ("co2", "state")}, "no column"),
-    (
-        "a column of another name",
-        {"CO2" if name == "co2" else name: COLUMNS[name] for name in COLUMNS},
-        "unknown column",
-    ),
+RENAME = refused("rename them, or choose a table's by columns= or ignore=")
+for kind, second in (
+    ("a column more", {"light": COLUMNS["co2"], **COLUMNS}),
+    ("a column less", {name: COLUMNS[name] for name in ("co2", "state")}),
+    ("a column of another name", {name.replace("co2", "CO2"): COLUMNS[name] for name in COLUMNS}),
 ):
-    intended = {path: why for path, why in refused(why).items() if path != "training"}
+    intended = {path: why for path, why in RENAME.items() if path != "training"}
     _pair(f"CSV, {kind}", "csv", second, "to_csv", "csv", intended=intended)

@@ -15,7 +15,6 @@ from tests.file_matrix.writers.scenes import (
     Array,
     by_opencv,
     by_pillow,
-    by_tifffile,
     picture_row,
     write_scenes,
 )
@@ -44,9 +43,10 @@ def _convert(
     _pictures(kind, "convert", ending, save, pixels, read)
 
 
-def _by_tifffile_of_12_bits(path: Path) -> Array:
-    """Pixels of 12 bits as 16."""
-    return np.round(by_tifffile(path) * (65535 / 4095)).astype(np.uint16)
+def _by_convert(path: Path) -> Array:
+    """Grey pixels as 16 bits by the program that wrote them."""
+    raw = run("convert", path, "-depth", "16", "-endian", "LSB", "gray:-")
+    return np.frombuffer(raw, "<u2").reshape(HEIGHT, WIDTH)
 
 
 _convert("PNG, grey of 16 bits", "png", "grey 16")
@@ -55,7 +55,7 @@ _convert("PNG, palette", "png", "colour", read=by_pillow, prefix="PNG8:")
 _convert("JPEG, colour", "jpg", "colour", read=by_opencv)
 _convert("JPEG, CMYK", "jpg", "colour", "-colorspace", "CMYK", read=by_pillow)
 _convert("TIFF, grey of 16 bits", "tif", "grey 16")
-_convert("TIFF, grey of 12 bits", "tif", "grey 16", "-depth", "12", read=_by_tifffile_of_12_bits)
+_convert("TIFF, grey of 12 bits", "tif", "grey 16", "-depth", "12", read=_by_convert)
 _convert("TIFF, colour of 16 bits, zip", "tif", "colour 16", "-compress", "zip")
 _convert("PGM, plain text", "pgm", "grey", "-compress", "none")
 _convert("PGM, grey of 16 bits", "pgm", "grey 16")

@@ -39,7 +39,11 @@ def _pillow(
     _pictures(kind, "pillow", ending, save, pixels, read, intended=intended)
 
 
-OTHER_KIND = {"training": "expected files such as", "infer": "expected .png or .jpg", "serve": "no image"}
+OTHER_KIND = {
+    "training": "expected files such as",
+    "infer": "expected .png or .jpg",
+    "serve": "save it as PNG",
+}
 _pillow("PNG, 1 bit", "png", "1", "bits")
 _pillow("PNG, grey", "png", "L", "grey")
 _pillow("PNG, grey with transparency", "png", "LA", "grey")
