@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := $(VENV)/flower
+WRITERS := $(VENV)/writers
 # For example another package index or a CPU build of torch: make demo PIP_ARGS="--index-url ..."
 PIP_ARGS ?=
 # The folder of the benchmarks' data, with MNIST/raw in it.
@@ -32,7 +33,7 @@ FIRST ?= 0
 # The commit of the version before, for `make test-upgrade`.
 UPGRADE_FROM ?= eae0787b
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -47,6 +48,7 @@ help:
 	@echo "make test-upgrade  build the version before (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
 	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer; rounds of every network (three hours and the drawing)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
+	@echo "make matrix   files of other programs, read by training, infer and serve, as a table (2 minutes)"
 	@echo "make bench    measure bytes, memory, rounds and simulations against floors and peers (half an hour, MNIST in DATA_ROOT)"
 	@echo "make bench-bytes  bytes and accuracy for every combination of codecs (a quarter of an hour)"
 	@echo "make profile  profile a round: flame graphs of server and device in runs/profile"
@@ -111,6 +113,15 @@ test-graphs: $(INSTALLED)
 
 test-memory: $(INSTALLED)
 	TRAINING_MEMORY=all $(BIN)/python -m pytest -s tests/training_memory
+
+# Writers that nothing else needs lie over .venv, as Flower does.
+matrix: $(INSTALLED)
+	$(BIN)/python -m venv $(WRITERS)
+	$(BIN)/python -c 'import site; print(f"import site; site.addsitedir({site.getsitepackages()[0]!r})")' \
+		> $$($(WRITERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/edge-federation.pth
+	$(WRITERS)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(PIP_ARGS) \
+		--requirement tests/file_matrix/requirements.txt
+	OMP_NUM_THREADS=1 $(WRITERS)/bin/python -m tests.file_matrix
 
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 SLOW_TESTS=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \

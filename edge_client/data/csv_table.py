@@ -11,7 +11,7 @@ import io
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from edge_client.data.changes import SETTLED_S, settles_at
-from edge_client.data.csv_form import THOUSANDS, WITH_COMMA, CsvForm, form_of
+from edge_client.data.csv_form import THOUSANDS, WITH_COMMA, CsvForm, form_of, split
 from edge_client.data.said_once import say_once
+from edge_client.data.table_values import plain_numbers
 from edge_client.data.tables import Row, Table
 from schemas.errors import ConfigError
 
@@ -88,7 +89,7 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     delimiter, decimal = _stated(stated, path)
     with _bytes_of(path, None) as file:
         start = file.read(SAMPLE)
-    encoding = stated.get("encoding") or ("utf-16" if start[:2] in BYTE_ORDERS else "utf-8-sig")
+    encoding = stated.get("encoding") or _encoding_of(start)
     size, whole_at = _whole_lines(path, start, encoding)
     with _text_of(path, encoding, size) as text:
         lines = list(islice(text, LOOK))
@@ -98,6 +99,8 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
         form = form_of(lines, delimiter=delimiter, decimal=decimal)
     except csv.Error as error:
         raise ConfigError(f"{path} is no table of text: {error}") from error
+    for header in split(lines, form.delimiter)[form.head : form.head + 1]:
+        _check_names(path, header, stated)
     if words := form.in_words():
         say_once(f"{path} is read as a table with {words}")
     return CsvTable(path, form, encoding, size, whole_at)
@@ -112,6 +115,28 @@ def _stated(options: Mapping[str, str], path: Path) -> tuple[str, str]:
     if "decimal" in options and decimal not in (",", "."):
         raise ConfigError(f"csv:{path}: decimal={decimal} must be a comma or a point")
     return delimiter, decimal
+
+
+def _encoding_of(start: bytes) -> str:
+    """The encoding of a file that begins like this; without a mark, every other byte of UTF-16 is zero."""
+    if start[:2] in BYTE_ORDERS:
+        return "utf-16"
+    even, odd = start[:64:2], start[1:64:2]
+    if odd and all(even) and not any(odd):
+        return "utf-16-le"
+    return "utf-16-be" if odd and all(odd) and not any(even) else "utf-8-sig"
+
+
+def _check_names(path: Path, header: Sequence[str], options: Mapping[str, str]) -> None:
+    """Refuse a first line of numbers, which is data, unless they count columns, or an option names one."""
+    words = [word for name in header for word in name.split()]
+    counted = [[str(start + place) for place in range(len(words))] for start in (0, 1)]
+    stated = {name.strip() for text in options.values() for name in text.split(",")}
+    if words and plain_numbers(words) is not None and words not in counted and not stated.intersection(words):
+        raise ConfigError(
+            f"{path} begins with numbers, {', '.join(words)[:60]}: name the columns in its first line; if "
+            "these are their names, state the inputs with columns=..."
+        )
 
 
 @contextmanager

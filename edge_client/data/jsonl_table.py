@@ -69,7 +69,14 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             raise ConfigError(f"{table.place(number)} is no JSON ({error}): {FORM}") from error
         if not isinstance(value, dict):
             raise ConfigError(f"{table.place(number)} is no object: {FORM}")
+        if value and all(map(_is_column, value.values())):
+            raise ConfigError(f"{table.place(number)} has whole columns, not a row: {FORM}")
         yield number, flat(value)
+
+
+def _is_column(value: Any) -> bool:
+    """Whether a value has all rows of a column by their numbers, as pandas writes it by default."""
+    return isinstance(value, dict) and "0" in value and all(map(str.isdecimal, value))
 
 
 def _rows(table: JsonlTable, lines: Iterator[str], names: Sequence[str]) -> Iterator[Values]:

@@ -35,6 +35,7 @@ ENDINGS = HEIF_ENDINGS | frozenset(
 """Endings of picture files, in lower case."""
 HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 HEIF_REMEDY = "pip install 'edge-federation[heif]' reads them"
+NO_IMAGE = "it is no image of a kind that is read: save it as PNG or JPEG"
 SEVERAL = "taken as the first of several in their file"
 
 
@@ -63,7 +64,7 @@ def read_picture(file: Path | bytes, *, scale: PictureScale | None = None) -> Pi
         with file.open("rb") as opened:
             return _read(opened, scale)
     except UnidentifiedImageError as error:
-        raise ConfigError(f"cannot read {name_of(file)}: it is no image") from error
+        raise ConfigError(f"cannot read {name_of(file)}: {NO_IMAGE}") from error
     except Exception as error:
         # Pillow's readers raise many kinds of errors for damaged files.
         reason = " ".join(str(error).split())[:300] or type(error).__name__

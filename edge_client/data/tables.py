@@ -55,7 +55,7 @@ def header_of(table: Table) -> tuple[str, ...]:
     """
     with table.opened() as rows:
         head, following = next(rows, None), [values for _, values in islice(rows, LOOK)]
-    if head is None or not following:
+    if head is None or not head[1] or not following:
         raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
     named = [name.strip() for name in head[1]]
     # numpy.savetxt writes "# a,b".

@@ -32,6 +32,8 @@ FORMS = {
     "old Macintosh": written(end="\r").encode(),
     "UTF-16": written("\t", ",", "\r\n").encode("utf-16"),
     "UTF-16 of another byte order": b"\xfe\xff" + written().encode("utf-16-be"),
+    "UTF-16 without a mark": written().encode("utf-16-le"),
+    "UTF-16 of another byte order without a mark": written(";", ",").encode("utf-16-be"),
     "gzip": gzip.compress(written(";", ",").encode()),
     "Grafana's file for Excel": b"sep=;\r\n" + written(";", ".", "\r\n").encode(),
     "quoted": b'"temperature","delta","state"\n"20,5","1,25",busy\n"21,5","-0,5",free\n"19","0,001",busy\n',
@@ -72,6 +74,35 @@ def test_what_the_beginning_does_not_tell_is_stated(path: Path) -> None:
     assert load_source(f"csv:{path}?delimiter=;").images.tolist() == [[1.5], [3.25], [2.5]]
     path.write_text("x\ty\n1\ta\n")
     assert load_source(f"csv:{path}?label=y&delimiter=tab").images.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "text", ["18.25,412.0\n18.5,430.5\n", "  1.5e1   4.1e2\n  1.6e1   4.2e2\n", "1;0\n2;0\n"]
+)
+def test_a_file_without_names_of_columns_loses_no_row(text: str, path: Path) -> None:
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"begins with numbers, .*: name the columns in its first line"):
+        load_source(f"csv:{path}")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("0,1\n18.25,412.0\n", ""),
+        ("1,2\n18.25,412.0\n", ""),
+        (",0,1\n0,18.25,412.0\n", ""),
+        ("400.5,401.5\n18.25,412.0\n", "?columns=400.5,401.5"),
+    ],
+)
+def test_names_that_are_numbers_count_columns_or_are_stated(text: str, options: str, path: Path) -> None:
+    path.write_text(text)
+    assert load_source(f"csv:{path}{options}").images.tolist() == [[18.25, 412.0]]
+
+
+def test_a_file_that_begins_with_zero_bytes_has_no_rows(path: Path) -> None:
+    path.write_bytes(b"x,\0y\n1,2\n")
+    with pytest.raises(ConfigError, match="has no rows"):
+        load_source(f"csv:{path}")
 
 
 @pytest.mark.parametrize(

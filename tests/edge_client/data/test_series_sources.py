@@ -145,7 +145,10 @@ def test_a_half_written_last_line_waits(tmp_path: Path, half: str) -> None:
         load_source(f"jsonl:{tmp_path / 'a.jsonl'}")
 
 
-@pytest.mark.parametrize("text", ['[{"a": 1}, {"a": 2}]', '{\n"a": [1]\n}\n', '{"a": 1}\n3\n'])
+@pytest.mark.parametrize(
+    "text",
+    ['[{"a": 1}, {"a": 2}]', '{\n"a": [1]\n}\n', '{"a": 1}\n3\n', '{"a":{"0":1,"1":2},"b":{"0":3,"1":4}}'],
+)
 def test_other_json_is_refused_with_what_writes_lines(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.jsonl").write_text(text)
     with pytest.raises(ConfigError, match=r"expected an object on each line, as pandas"):
