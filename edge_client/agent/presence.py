@@ -22,7 +22,7 @@ from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
-LATER_FIELDS = ("labels", "model", "prunes_first", "trains_sharply")
+LATER_FIELDS = ("labels", "model", "prunes_first", "trains_sharply", "takes_fixed")
 """Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
 of them knows none of those after it."""
 
@@ -97,6 +97,7 @@ class Presence:
             "model": self._model(),
             "prunes_first": True,
             "trains_sharply": True,
+            "takes_fixed": True,
         }
         return Birth(
             federation=self._settings.federation,

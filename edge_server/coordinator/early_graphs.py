@@ -32,7 +32,7 @@ class EarlyGraphs:
         strategy = self._model.context.strategy
         if self._drawn is not None or strategy.withholds or not strategy.trains:
             return
-        setup = ModelSetup(self._model.context.spec, self._model.context.channel_map)
+        setup = ModelSetup(self._model.context.spec, self._model.context.channel_map, self._model.fixed)
         self._process = ModelProcess(setup)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="graphs")
         number, specs = self._model.state.round, tuple(distinct(self._model.tier_specs()).values())

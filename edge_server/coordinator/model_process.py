@@ -48,10 +48,11 @@ class ProcessLost(EdgeError):
 
 @dataclass(frozen=True, eq=False)
 class ModelSetup:
-    """What a process needs before its first job: the network, and the examples of tests."""
+    """What a process needs before its first job: the network with its fixed state, and examples of tests."""
 
     spec: ModelSpec
     channel_map: ChannelMap
+    fixed: Arrays
     data: LabelledData | None = None
 
 
@@ -197,10 +198,13 @@ class _Bench:
     @cached_property
     def _network(self) -> "GlobalModel":
         from edge_client.models.build import build_blank
+        from edge_client.models.fixed_state import fill_fixed
         from edge_server.coordinator.global_model import GlobalModel
 
         setup = self._setup
-        return GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
+        module = build_blank(setup.spec)
+        fill_fixed(module, setup.fixed)
+        return GlobalModel(module, setup.spec, setup.channel_map)
 
 
 def _parameters(model: Path) -> Arrays:

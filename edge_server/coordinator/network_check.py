@@ -11,6 +11,7 @@ from torch import nn
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import drawn_state
 from edge_client.models.modes import evaluating
 from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.stops import Stop
@@ -39,11 +40,13 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
     """
     spec = model_spec(config, data)
     module = build_model(spec)
+    drawn = drawn_state(spec, module)
     channel_map = trace_channels(module, spec.input_shape)
     check_outputs(module, spec)
     if first is not None:
         first.check_classes(stated_classes(config, data, spec.num_classes))
         first.read(spec, channel_map)
+        first.read_fixed(drawn)
 
 
 def check_outputs(module: nn.Module, spec: ModelSpec) -> None:

@@ -19,7 +19,7 @@ from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.consistency import cap_birth_claims
 from edge_server.coordinator.width_work import WidthWork
-from edge_server.rounds.events import PlanRound, RoundPlanned
+from edge_server.rounds.events import ExcludedDevice, PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
 from edge_server.strategy.planning import plan
@@ -60,6 +60,7 @@ class Planner:
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
+        self._too_old: set[str] = set()
         self._graphs = DeviceGraphs(model, storage.store, early)
         self._work = WidthWork(model)
 
@@ -74,9 +75,10 @@ class Planner:
         The tasks are in the journal when this returns.
         """
         self._name_classes(command.classes)
-        command = self._with_believed_births(command)
-        described = self._assigning.store_channel_map(chunk_bytes)
-        self._storage.forget_blobs(command.keep | {described.digest} | self._publisher.digests)
+        command = self._with_believed_births(self._without_earlier_versions(command))
+        lasting = self._assigning.store_lasting(chunk_bytes)
+        needed = {ref.digest for ref in lasting.values()}
+        self._storage.forget_blobs(command.keep | needed | self._publisher.digests)
         clients, entropy = self._placed(command), self._entropy(command)
         if command.deliver:
             chosen = self._deliveries(command.devices, chunk_bytes)
@@ -89,7 +91,7 @@ class Planner:
             chosen.jobs,
             self._model.state,
             state_sha256=self._model.sha256,
-            channel_map=described,
+            lasting=lasting,
             tiers=lambda: self._model.tier_specs().values(),
             graphs=chosen.graphs,
         )
@@ -140,6 +142,21 @@ class Planner:
         if names and names != self._context.testing.classes:
             self._context.testing.agree(names)
             self._assigning.set_preprocessing(self._context.testing.preprocessing)
+
+    def _without_earlier_versions(self, command: PlanRound) -> PlanRound:
+        """The planning without devices that would draw a state of their own for the network's fixed one."""
+        earlier = [device for device in command.devices if self._model.fixed and not device.takes_fixed]
+        if not earlier:
+            return command
+        name = next(iter(self._model.fixed))
+        why = f"its edge-federation is too old for a network that draws '{name}': update it"
+        for device in earlier:
+            if device.name not in self._too_old:
+                log.warning("%s is left out: %s", device.name, why, extra={"device": device.name})
+        self._too_old |= {device.name for device in earlier}
+        excluded = tuple(ExcludedDevice(device, f"left out: {why}") for device in earlier)
+        able = tuple(device for device in command.devices if device not in earlier)
+        return replace(command, devices=able, left_out=(*excluded, *command.left_out))
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims capped."""

@@ -6,6 +6,7 @@ from torch import nn
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import drawn_state
 from edge_client.models.header import header_name
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace
@@ -28,7 +29,7 @@ from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
 from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import decode_json, encode_json
+from schemas.tensors.blobs import Arrays, decode_json, encode_json
 from schemas.values import ModelSpec
 
 
@@ -38,7 +39,7 @@ class RunContext:
 
     A `resumable` run keeps the strategy's state after every round. A `durable` one waits for the disk; any
     other outlives its process but not a power cut, and archives no updates. `notices` are shown to the user
-    before the run begins.
+    before the run begins. `fixed` is what the network's factory has drawn besides its weights.
     """
 
     config: Config
@@ -50,6 +51,7 @@ class RunContext:
     resumable: bool
     durable: bool
     notices: tuple[str, ...] = ()
+    fixed: Arrays = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
 
     @property
@@ -112,6 +114,7 @@ def make_context(
     """
     strategy = config.make_strategy()
     module = build_model(testing.model_spec, seed=config.federation.seed)
+    fixed = drawn_state(testing.model_spec, module)
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
@@ -126,7 +129,8 @@ def make_context(
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
     notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
-    return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
+    context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, fixed)
+    return context, module
 
 
 def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:

@@ -22,7 +22,8 @@ class Device:
     why its data does not fit the federation's classes. By its own statement its certificate is valid until
     `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
     (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
-    prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`.
+    prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`, and one
+    that `takes_fixed` tasks with the blob `fixed`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Device:
     outside: bool = False
     prunes_first: bool = False
     trains_sharply: bool = False
+    takes_fixed: bool = False
 
     @property
     def able(self) -> bool:
@@ -120,6 +122,7 @@ class Fleet:
             outside=not self.membership.admits(birth.device, birth.labels),
             prunes_first=birth.prunes_first,
             trains_sharply=birth.trains_sharply,
+            takes_fixed=birth.takes_fixed,
         )
         return self._with(device)
 

@@ -212,6 +212,7 @@ class DeviceEdge:
             labels=self.device.labels,
             prunes_first=True,
             trains_sharply=True,
+            takes_fixed=True,
         )
 
     def cut(self) -> None:

@@ -404,6 +404,7 @@ class Simulation:
                     stated_labels=edge.device.labels,
                     prunes_first=True,
                     trains_sharply=True,
+                    takes_fixed=True,
                 )
         self._federation = replace(
             Federation(

@@ -28,8 +28,8 @@ class Birth(Message):
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
     version of the model in use. A device that `prunes_first` can prune by its own scores before it trains;
-    one that `trains_sharply` knows plans with `sam_radius`. A birth without these four is written as by
-    earlier versions, which know none of them.
+    one that `trains_sharply` knows plans with `sam_radius`, and one that `takes_fixed` tasks with the blob
+    `fixed`. A birth without these five is written as by earlier versions, which know none of them.
     """
 
     kind: Literal["birth"] = "birth"
@@ -46,6 +46,7 @@ class Birth(Message):
     model: Annotated[Text, Field(exclude_if=lambda model: not model)] = ""
     prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
+    takes_fixed: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
 
 
 class Death(Message):

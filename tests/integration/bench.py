@@ -54,7 +54,15 @@ class Bench:
             for name in names
         }
         self.devices = tuple(
-            Device(name, 1, CapabilityProfile(tier=tier), CARD, prunes_first=True, trains_sharply=True)
+            Device(
+                name,
+                1,
+                CapabilityProfile(tier=tier),
+                CARD,
+                prunes_first=True,
+                trains_sharply=True,
+                takes_fixed=True,
+            )
             for tier, name in enumerate(names, start=1)
         )
         self._waiting: Counter[str] = Counter()

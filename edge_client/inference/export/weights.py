@@ -15,7 +15,8 @@ _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a module's state that are inputs of its graph."""
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.dtype in _NUMBERS}
+    state = module.state_dict().items()
+    return {name: each for name, each in state if isinstance(each, Tensor) and each.dtype in _NUMBERS}
 
 
 def fill(graph: bytes, module: nn.Module, input_shape: tuple[int, ...]) -> Any:

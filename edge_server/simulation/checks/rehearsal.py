@@ -7,7 +7,7 @@ round starts from the ranked channels, downlink groups and private state that th
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -136,7 +136,8 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
         profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
-        yield Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
+        able = Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
+        yield replace(able, takes_fixed=True)
 
 
 def _update(
