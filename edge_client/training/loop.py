@@ -69,8 +69,11 @@ def train(
     progress = EpochProgress()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
-    with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
-        examples = _examples(module, data)
+    examples = _examples(module, data)
+    with (
+        channels_innermost(module.train(), examples.inputs),
+        _clean_up(module, objectives, seed=plan.seed),
+    ):
         given = (received or {}, kept or {}, _steps(module, len(data), plan))
         own = (spec or SubModelSpec(), channel_map)
         context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)

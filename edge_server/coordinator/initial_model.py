@@ -65,8 +65,8 @@ class InitialModel:
         fixed = read_fixed(self.path.parent) if drawn else {}
         if missing := sorted(drawn.keys() - fixed.keys()):
             raise ConfigError(
-                f"{KEY}: {self.stated} lacks '{missing[0]}', which the network draws when it is built, and its "
-                f"weights belong to: start from a model with {FIXED_STATE} beside it"
+                f"{KEY}: {self.stated} lacks '{missing[0]}', which the network draws when it is built, and "
+                f"its weights belong to: start from a model with {FIXED_STATE} beside it"
             )
         return fixed
 
