@@ -29,6 +29,14 @@ def sent_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {n: each for n, each in state.items() if isinstance(each, Tensor) and each.is_floating_point()}
 
 
+def distinct(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor once, by the first of its names, whose array is the one that counts."""
+    names: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        names.setdefault(id(tensor), name)
+    return {name: tensors[name] for name in names.values()}
+
+
 def fixed_tensors(module: nn.Module) -> dict[str, Tensor]:
     """All other parameters and buffers, also those outside the state dict, by name."""
     sent = sent_tensors(module)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from edge_client.models.fixed_state import sent_tensors
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -81,14 +81,6 @@ def borrow_arrays(module: nn.Module, arrays: Arrays) -> None:
     for name, tensor in tensors.items():
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, held[id(tensor)])
-
-
-def distinct(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor once, by the first of its names."""
-    names: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        names.setdefault(id(tensor), name)
-    return {name: tensors[name] for name in names.values()}
 
 
 def _borrowed(tensor: Tensor, array: NDArray[Any]) -> Tensor:

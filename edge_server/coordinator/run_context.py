@@ -1,12 +1,13 @@
 """What stays the same during a run: its configuration, strategy, network, test data and privacy mechanism."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
-from edge_client.models.fixed_state import drawn_state
+from edge_client.models.fixed_state import distinct, drawn_state, sent_tensors
 from edge_client.models.header import header_name
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace
@@ -27,6 +28,7 @@ from edge_server.rounds.class_list import ClassList
 from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
+from schemas.errors import ConfigError
 from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, decode_json, encode_json
@@ -148,4 +150,18 @@ def _own_layers(
         return ()
     if own.needs_header:
         header_name(module, spec.input_shape)
-    return own.layers(channel_map)
+    layers = own.layers(channel_map)
+    _check_tied(sent_tensors(module), layers)
+    return layers
+
+
+def _check_tied(tensors: Mapping[str, Tensor], layers: Collection[str]) -> None:
+    """Raise `ConfigError` for one weight of a layer that devices keep and of one that they share."""
+    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
+    for name, tensor in tensors.items():
+        first = firsts[id(tensor)]
+        if (name.rpartition(".")[0] in layers) != (first.rpartition(".")[0] in layers):
+            raise ConfigError(
+                f"[strategy] own: '{name}' and '{first}' are one weight, and a device would keep the one for "
+                "itself and share the other: name both layers, or neither"
+            )
