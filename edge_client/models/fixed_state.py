@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from edge_client.models.attributes import attributes_of, differing, is_equal
 from edge_client.models.build import build_blank
-from edge_client.models.registry import entry
+from edge_client.models.registry import is_ours
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
@@ -50,7 +50,7 @@ def drawn_state(spec: ModelSpec, module: nn.Module) -> dict[str, np.ndarray]:
 
     Raises `ConfigError` for a network with other drawn state, which cannot travel.
     """
-    if entry(spec.name).factory.startswith("edge_client.models."):
+    if is_ours(spec.name):
         return {}
     other = build_blank(spec, seed=ANOTHER_SEED)
     _check_attributes(spec, module, other)

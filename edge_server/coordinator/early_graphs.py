@@ -17,10 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class EarlyGraphs:
-    """The graphs of the tiers' networks as the run begins, drawn once; call `begin` at its first planning."""
+    """The graphs of the tiers' networks as the run begins, drawn once; call `begin` at its first planning.
+
+    `refused` says why the networks cannot become ONNX, as soon as that is known.
+    """
 
     def __init__(self, model: ModelState, folder: RunFolder) -> None:
-        self._model, self._folder = model, folder
+        self._model, self._folder, self.refused = model, folder, ""
         self._drawn: Future[None] | None = None
         self._process: ModelProcess | None = None
 
@@ -55,6 +58,7 @@ class EarlyGraphs:
             if not self._is_cached():
                 drawn = process.draw(GraphJob(self._folder.model(number), specs)).result()
                 self._model.network.add_graphs(drawn.graphs)
+                self.refused = drawn.refused
         except (ProcessLost, OSError) as error:
             log.info("graphs are drawn when they are needed: %s", error)
         finally:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from edge_client.data.dataset import LabelledData
+from edge_client.inference.export.refusal import ExportRefused
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.results import Evaluation
@@ -75,9 +76,10 @@ class GraphJob:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The graphs that could be drawn."""
+    """The graphs that could be drawn; `refused` says why one cannot."""
 
     graphs: tuple[bytes, ...]
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,13 @@ class _Bench:
 
     def _drawn(self, job: GraphJob) -> Drawn:
         network, params = self._network, _parameters(job.model)
-        graphs = [network.graph(params, spec) for spec in job.specs]
-        return Drawn(tuple(graph for graph in dict.fromkeys(graphs) if graph is not None))
+        graphs: list[bytes] = []
+        try:
+            for spec in job.specs:
+                graphs.append(network.draw(params, spec))
+        except ExportRefused as error:
+            return Drawn(tuple(dict.fromkeys(graphs)), str(error))
+        return Drawn(tuple(dict.fromkeys(graphs)))
 
     @cached_property
     def _network(self) -> "GlobalModel":

@@ -10,6 +10,7 @@ from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.network_check import no_export
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
@@ -26,6 +27,7 @@ from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
+from schemas.errors import ConfigError
 from schemas.tensors.blobs import CHUNK_BYTES
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class Planner:
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
         self._too_old: set[str] = set()
-        self._graphs = DeviceGraphs(model, storage.store, early)
+        self._graphs, self._early = DeviceGraphs(model, storage.store, early), early
         self._work = WidthWork(model)
 
     @property
@@ -72,9 +74,13 @@ class Planner:
     def plan(self, command: PlanRound, *, chunk_bytes: int = CHUNK_BYTES) -> RoundPlanned:
         """Choose devices and make their tasks, whose blobs travel in chunks of `chunk_bytes`.
 
-        The tasks are in the journal when this returns.
+        The tasks are in the journal when this returns. Raises `ConfigError` for a network that cannot become
+        ONNX, as soon as that is known.
         """
         self._name_classes(command.classes)
+        if self._early.refused:
+            # The run would fail after its last round.
+            raise ConfigError(no_export(self._context.spec.name, self._early.refused))
         command = self._with_believed_births(self._without_earlier_versions(command))
         lasting = self._assigning.store_lasting(chunk_bytes)
         needed = {ref.digest for ref in lasting.values()}

@@ -18,8 +18,8 @@ from torch import nn
 from edge_client.inference.export.refusal import ExportRefused
 from edge_client.inference.export.weights import weights_of
 from edge_client.models.fixed_state import sent_tensors
-from edge_client.models.graphs.checks import OPSET, first_line
-from edge_client.models.graphs.exporter import quiet
+from edge_client.models.graphs.checks import OPSET
+from edge_client.models.graphs.exporter import quiet, reason_of
 from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
@@ -52,7 +52,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
         raise
     except Exception as error:
         # The exporter raises the errors of the user's module, and many classes of its own.
-        raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
+        raise ExportRefused(f"torch cannot export {type(module).__name__}: {reason_of(error)}") from error
     model: onnx.ModelProto = program.model_proto
     _infer_sizes(model.graph)
     noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: _buffers(module)}
