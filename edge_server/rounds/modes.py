@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from edge_server.rounds import replacement, secure_aggregation
 from edge_server.rounds.class_agreement import agree_classes
-from edge_server.rounds.closing import RETRY_S, abandon, close, note_round_start
+from edge_server.rounds.closing import RETRY_S, abandon, close, failures_text, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
@@ -103,7 +103,8 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
     count = federation.done
     quorum = max(1, math.ceil(federation.rules.quorum * needed))
     if count < quorum:
-        why = f"{count} of {needed} updates, below the quorum"
+        failures = failures_text(federation.participants.values())
+        why = f"{count} of {needed} updates, below the quorum{failures}"
         untrained = training_failed(federation.participants.values(), quorum=quorum)
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
@@ -183,6 +184,7 @@ def _pause(federation: Federation, why: str, now: float) -> Step:
     counted = Participants.of(federation.participants.having({Status.COUNTED}))
     quorum = max(1, federation.rules.min_clients)
     untrained = training_failed(federation.participants.values(), quorum=quorum)
+    why += failures_text(federation.participants.values())
     return abandon(replace(federation, participants=counted), why, now, untrained=untrained)
 
 

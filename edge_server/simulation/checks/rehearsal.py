@@ -8,6 +8,7 @@ round starts from the ranked channels, downlink groups and private state that th
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -183,11 +184,19 @@ def _update(
         trainer=make_trainer(device.profile.trainers[0]),
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
+    train = partial(do_training, task, context, on_epoch=lambda _: None, should_stop=lambda: False)
     try:
-        update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
+        update = train()
+        again = update if is_ours(task.model.name) else train()
     except FAILS as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{where}: a training step fails: {reason}") from error
+    if again.blob.digest != update.blob.digest:
+        raise ConfigError(
+            f"{where}: the same step, taken twice, gives two results: the network keeps something outside of "
+            "itself (in its class, a global variable, a cache), or draws from a generator that nobody seeds: "
+            "keep it in parameters, buffers or attributes"
+        )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
     if checked.reason is not None:
         raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")
