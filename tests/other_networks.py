@@ -234,3 +234,58 @@ def old_weight_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def old_spectral_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
     return _normed(nn.utils.spectral_norm, shape, classes)
+
+
+class Complex(nn.Module):
+    """Turns its inputs by angles in a complex buffer."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        size = math.prod(shape)
+        self.register_buffer("turn", torch.polar(torch.ones(size), torch.rand(size)))
+        self.out = nn.Linear(size, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out((x.flatten(1) * self.turn).real)
+
+
+class ComplexWeight(nn.Module):
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        size = math.prod(shape)
+        self.factor = nn.Parameter(torch.ones(size, dtype=torch.complex64))
+        self.out = nn.Linear(size, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out((x.flatten(1) * self.factor).real)
+
+
+class SelfSeeded(Ordered):
+    """Seeds torch itself: its order depends on whether weights were drawn before it."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        torch.manual_seed(0)
+        super().__init__(shape, classes)
+
+
+def unused_lazy(shape: tuple[int, ...], classes: int) -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+    module.register_module("2", nn.Identity())
+    module[2].further = nn.LazyLinear(3)
+    return module
+
+
+def wrong_lazy(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.Linear(9, classes))
+
+
+class Generating(Positions):
+    """Adds noise from a generator of its own."""
+
+    def keep(self, order: Tensor) -> None:
+        super().keep(order)
+        self.noise = np.random.default_rng(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.from_numpy(self.noise.normal(size=x.shape).astype(np.float32)) if self.training else 0.0
+        return super().forward(x + noise)

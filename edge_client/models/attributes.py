@@ -45,7 +45,7 @@ def attributes_of(module: nn.Module, parts: Sequence[tuple[str, nn.Module]]) -> 
     return found
 
 
-def differing(one: Attributes, other: Attributes) -> list[str]:
+def differing_places(one: Attributes, other: Attributes) -> list[str]:
     """The places at which two networks' attributes are not equal to the bit."""
     return [
         place

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.attributes import Attributes, attributes_of, differing, users_parts
+from edge_client.models.attributes import Attributes, attributes_of, differing_places, users_parts
 from edge_client.models.build import build_blank
 from edge_client.models.fixed_state import check_given, fill_fixed, fixed_tensors
 from edge_client.pruning.surgery import cut_down, load_arrays
@@ -79,4 +79,4 @@ class _Ready:
         """Whether the last use has left something in the module that a new one lacks."""
         if self.fixed.keys() != fixed_tensors(self.module).keys():
             return True
-        return bool(self.parts and differing(self.attributes, attributes_of(self.module, self.parts)))
+        return bool(self.parts and differing_places(self.attributes, attributes_of(self.module, self.parts)))

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.models.attributes import attributes_of, differing, users_parts
+from edge_client.models.attributes import attributes_of, differing_places, users_parts
 from edge_client.models.graphs.exporter import reason_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.comparison import compare_with_torch
@@ -59,7 +59,7 @@ def draw_step(
         parts = users_parts(passes.whole)
         before = attributes_of(passes.whole, parts)
         model = _exported(passes, input_shape)
-        if changed := differing(before, attributes_of(passes.whole, parts)):
+        if changed := differing_places(before, attributes_of(passes.whole, parts)):
             raise DrawingRefused(f"a step changes '{changed[0]}' of the network, which a graph does not keep")
     except DrawingRefused:
         raise
