@@ -15,7 +15,7 @@ VALUES = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, 
 LISTS = (list, tuple, set, frozenset)
 TORCHS = frozenset(vars(nn.Module()))
 """What torch keeps in every module: its parameters, buffers, parts, hooks and mode."""
-OURS = ("torch.", "edge_client.models.")
+OURS = ("torch.", "edge_client.")
 
 Attributes = Mapping[str, object]
 

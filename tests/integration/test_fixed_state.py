@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from edge_client.agent.task_runner import do_delivery
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.fixed_state import fixed_tensors
-from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.early_graphs import EarlyGraphs
@@ -26,32 +24,10 @@ from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FlatGroups
 from schemas.tensors.files import write_tensors
-from schemas.values import CapabilityProfile
-from tests.integration.bench import Bench
+from tests.integration.bench import INPUTS, bench_of, outputs_of
 from tests.other_networks import NAME
 
-INPUTS = np.random.default_rng(0).random((5, 1, 8, 8), np.float32)
 ORDER = np.arange(64)[::-1].copy()
-
-
-def bench(folder: Path, network: str, recipe: str = "fedavg", *words: str, trainer: str = "torch") -> Bench:
-    made = Bench(folder, recipe, f"model.name={NAME}:{network}", "tiers.ratios=[0.5, 0.0]", *words)
-    code = frozenset({f"{NAME}:{network}"})
-    made.places = {
-        name: replace(place, model_code=code, trainer=make_trainer(trainer))
-        for name, place in made.places.items()
-    }
-    profile = CapabilityProfile(trainers=(trainer,))
-    made.devices = tuple(
-        replace(device, profile=profile.model_copy(update={"tier": device.profile.tier}))
-        for device in made.devices
-    )
-    return made
-
-
-def outputs(module: nn.Module) -> np.ndarray:
-    with torch.no_grad():
-        return module.eval()(torch.from_numpy(INPUTS)).numpy()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +43,7 @@ def outputs(module: nn.Module) -> np.ndarray:
 def test_the_models_of_devices_compute_what_the_servers_does(
     network: str, recipe: str, trainer: str, tmp_path: Path
 ) -> None:
-    run = bench(tmp_path, network, recipe, "personalise-epochs=0", trainer=trainer)
+    run = bench_of(tmp_path, network, recipe, "personalise-epochs=0", trainer=trainer)
     run.round(1)
     model = run.coordinator.model
     for name, task in run.tasks(2, 2, deliver=True).items():
@@ -77,7 +53,7 @@ def test_the_models_of_devices_compute_what_the_servers_does(
         found = load_model(place.models / "model.onnx", threads=1).run(INPUTS)
         # With "ditto" each device has a model of its own.
         if recipe != "ditto":
-            expected = outputs(model.network.sub_model(model.params_of(task.spec), task.spec))
+            expected = outputs_of(model.network.sub_model(model.params_of(task.spec), task.spec))
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -93,7 +69,7 @@ def order_of(module: nn.Module) -> np.ndarray:
 
 
 def test_a_resumed_run_and_all_that_read_its_folder_use_the_state_it_began_with(tmp_path: Path) -> None:
-    run = bench(tmp_path, "Ordered")
+    run = bench_of(tmp_path, "Ordered")
     run.round(1)
     config = run.coordinator.context.config
     run.coordinator.suspend()
@@ -117,7 +93,7 @@ def test_a_resumed_run_and_all_that_read_its_folder_use_the_state_it_began_with(
 
 
 def test_a_run_starts_from_a_model_with_its_state_and_from_none_without(tmp_path: Path) -> None:
-    first = bench(tmp_path / "first", "Ordered")
+    first = bench_of(tmp_path / "first", "Ordered")
     first.coordinator.suspend()
     with_order(first.folder.path, ORDER)
     words = [f"model.name={NAME}:Ordered", "data.source=digits"]
@@ -137,7 +113,7 @@ def test_a_run_starts_from_a_model_with_its_state_and_from_none_without(tmp_path
 def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
     deliver: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = bench(tmp_path, "Ordered")
+    run = bench_of(tmp_path, "Ordered")
     weak, strong = run.devices
     run.devices = (replace(weak, takes_fixed=False), strong)
     with caplog.at_level(logging.WARNING):
@@ -150,7 +126,7 @@ def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
 
 
 def test_other_networks_have_no_such_blob_and_their_devices_any_version(tmp_path: Path) -> None:
-    run = bench(tmp_path, "Positions")
+    run = bench_of(tmp_path, "Positions")
     run.devices = tuple(replace(device, takes_fixed=False) for device in run.devices)
     assert all("fixed" not in task.blobs for task in run.tasks(1, 1).values())
     assert len(run.tasks(1, 2)) == 2
@@ -158,7 +134,7 @@ def test_other_networks_have_no_such_blob_and_their_devices_any_version(tmp_path
 
 
 def test_the_blob_is_sent_once_and_made_again_if_it_is_lost(tmp_path: Path) -> None:
-    run = bench(tmp_path, "Ordered")
+    run = bench_of(tmp_path, "Ordered")
     refs = [task.blobs["fixed"] for number in (1, 2) for task in run.tasks(number, number).values()]
     assert len({ref.digest for ref in refs}) == 1
     tasks = list(run.tasks(3, 3).values())
@@ -169,7 +145,7 @@ def test_the_blob_is_sent_once_and_made_again_if_it_is_lost(tmp_path: Path) -> N
 
 
 def test_a_run_ends_as_soon_as_its_network_is_known_not_to_become_onnx(tmp_path: Path) -> None:
-    run = bench(tmp_path, "Positions")
+    run = bench_of(tmp_path, "Positions")
     early: EarlyGraphs = run.coordinator.early_graphs
     early.refused = "ONNX has no operator for it"
     with pytest.raises(ConfigError) as ended:
