@@ -289,3 +289,19 @@ class Generating(Positions):
     def forward(self, x: Tensor) -> Tensor:
         noise = torch.from_numpy(self.noise.normal(size=x.shape).astype(np.float32)) if self.training else 0.0
         return super().forward(x + noise)
+
+
+class Paired(Pooled):
+    """Compares each example with the second of its batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x[1])
+
+
+class Unseeded(Positions):
+    """Adds noise from a generator that each forward pass makes anew."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            x = x + torch.from_numpy(np.random.default_rng().normal(size=x.shape).astype(np.float32))
+        return super().forward(x)
