@@ -284,9 +284,12 @@ def test_a_network_that_would_do_otherwise_in_the_run_is_refused(network: str) -
 
 
 @pytest.mark.parametrize(
-    "recipe", ["fedavg", "attending", "scaffold", "fednova", "fedp3", "ditto", "heterofl"]
+    ("network", "recipe"),
+    [
+        *(("Ordered", recipe) for recipe in ("attending", "scaffold", "fedp3", "ditto", "heterofl")),
+        *((network, "attending") for network in ("Counting", "Viewed", "lazy", "weight_norm")),
+    ],
 )
-@pytest.mark.parametrize("network", ["Ordered", "Counting", "Viewed", "lazy", "weight_norm"])
 def test_networks_as_others_write_them_are_right(network: str, recipe: str) -> None:
     words = [DATA, f"model.name={OTHERS}:{network}", "tiers.ratios=[0.5, 0.0]"]
     assert check_run(load_config(recipe, words), "home.toml") is not None
