@@ -49,9 +49,10 @@ class SubModelCache:
         module.zero_grad(set_to_none=True)
         load_arrays(module, params)
         with torch.no_grad():
-            for name, tensor in fixed_tensors(module).items():
-                tensor.copy_(ready.fixed[name])
-        fill_fixed(module, fixed or {})
+            for name, tensor in ready.fixed.items():
+                tensor.copy_(ready.new[name])
+        if fixed:
+            fill_fixed(module, fixed)
         return module
 
 
@@ -59,24 +60,29 @@ class SubModelCache:
 class _Ready:
     """A module with all that it held when it was new, besides what it is given each time.
 
-    That are tensors that are not sent, such as the batch counter of a normalisation, and Python attributes.
+    `fixed` are its tensors that are not sent, such as the batch counter of a normalisation, `new` copies of
+    them. `attributes` are what its `parts` of a user's own keep in Python attributes.
     """
 
     module: nn.Module
     fixed: dict[str, Tensor]
+    new: dict[str, Tensor]
     parts: list[tuple[str, nn.Module]]
     attributes: Attributes
 
     @classmethod
     def of(cls, module: nn.Module, device: str) -> Self:
         """The new module, moved to a torch device."""
-        module, parts = module.to(device), users_parts(module)
-        fixed = {name: tensor.detach().clone() for name, tensor in fixed_tensors(module).items()}
-        return cls(module, fixed, parts, attributes_of(module, parts))
+        fixed, parts = fixed_tensors(module.to(device)), users_parts(module)
+        new = {name: tensor.detach().clone() for name, tensor in fixed.items()}
+        return cls(module, fixed, new, parts, attributes_of(module, parts))
 
     @property
     def is_used_up(self) -> bool:
         """Whether the last use has left something in the module that a new one lacks."""
-        if self.fixed.keys() != fixed_tensors(self.module).keys():
+        if not self.parts:
+            return False
+        tensors = {name: id(tensor) for name, tensor in fixed_tensors(self.module).items()}
+        if tensors != {name: id(tensor) for name, tensor in self.fixed.items()}:
             return True
-        return bool(self.parts and differing_places(self.attributes, attributes_of(self.module, self.parts)))
+        return bool(differing_places(self.attributes, attributes_of(self.module, self.parts)))

@@ -131,7 +131,7 @@ def open_model(
     A new run starts from `first`, if it is given; `secret` is the 32 bytes that privacy's noise is made from.
     """
     params: Arrays = arrays_of(module)
-    notices, started_from, fixed = context.notices, None, context.fixed
+    notices, started_from, fixed = context.notices, None, context.drawn
     if resume is not None and fixed:
         # A run that an earlier version began has no file, and devices with what the seed gives.
         fixed = folder.read_fixed() or fixed

@@ -41,7 +41,7 @@ class RunContext:
 
     A `resumable` run keeps the strategy's state after every round. A `durable` one waits for the disk; any
     other outlives its process but not a power cut, and archives no updates. `notices` are shown to the user
-    before the run begins. `fixed` is what the network's factory has drawn besides its weights.
+    before the run begins. `drawn` is what the network's factory has drawn here besides its weights.
     """
 
     config: Config
@@ -53,7 +53,7 @@ class RunContext:
     resumable: bool
     durable: bool
     notices: tuple[str, ...] = ()
-    fixed: Arrays = field(default_factory=dict)
+    drawn: Arrays = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
 
     @property
@@ -116,7 +116,7 @@ def make_context(
     """
     strategy = config.make_strategy()
     module = build_model(testing.model_spec, seed=config.federation.seed)
-    fixed = drawn_state(testing.model_spec, module)
+    drawn = drawn_state(testing.model_spec, module)
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
@@ -131,7 +131,7 @@ def make_context(
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
     notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
-    context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, fixed)
+    context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 
 
