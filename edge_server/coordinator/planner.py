@@ -32,6 +32,9 @@ from schemas.tensors.blobs import CHUNK_BYTES
 
 log = logging.getLogger(__name__)
 
+MAX_REASONS = 2
+"""Devices of which a round that nobody takes part in says why they are left out."""
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -62,7 +65,7 @@ class Planner:
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
-        self._too_old: set[str] = set()
+        self._too_old: Mapping[str, str] = {}
         self._graphs, self._early = DeviceGraphs(model, storage.store, early), early
         self._work = WidthWork(model)
 
@@ -112,7 +115,9 @@ class Planner:
             deliver=command.deliver,
             choices=chosen.choices,
         )
-        return RoundPlanned(command.attempt, assignments, chosen.needed)
+        left_out = {**self._too_old, **self._graphs.left_out}
+        why = "; ".join(f"{name}: {words}" for name, words in list(left_out.items())[:MAX_REASONS])
+        return RoundPlanned(command.attempt, assignments, chosen.needed, left_out=why)
 
     def _placed(self, command: PlanRound) -> list[Client]:
         """The devices with their tiers."""
@@ -152,16 +157,16 @@ class Planner:
     def _without_earlier_versions(self, command: PlanRound) -> PlanRound:
         """The planning without devices that would draw a state of their own for the network's fixed one."""
         earlier = [device for device in command.devices if self._model.fixed and not device.takes_fixed]
+        known, self._too_old = self._too_old, {}
         if not earlier:
             return command
-        name = next(iter(self._model.fixed))
-        why = f"its edge-federation is too old for a network that draws '{name}': update it"
-        for device in earlier:
-            if device.name not in self._too_old:
-                log.warning("%s is left out: %s", device.name, why, extra={"device": device.name})
-        self._too_old |= {device.name for device in earlier}
+        why = f"its edge-federation is too old for a network that draws '{next(iter(self._model.fixed))}'"
+        self._too_old = {device.name: f"{why}: update it" for device in earlier}
+        for name, words in self._too_old.items():
+            if name not in known:
+                log.warning("%s is left out: %s", name, words, extra={"device": name})
         excluded = tuple(ExcludedDevice(device, f"left out: {why}") for device in earlier)
-        able = tuple(device for device in command.devices if device not in earlier)
+        able = tuple(device for device in command.devices if device.name not in self._too_old)
         return replace(command, devices=able, left_out=(*excluded, *command.left_out))
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:

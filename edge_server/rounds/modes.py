@@ -60,12 +60,17 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
     return planned, [*notes, *commands]
 
 
+def _nobody(event: RoundPlanned) -> str:
+    """That no device was chosen, and why."""
+    return f"no device chosen{f': {event.left_out}' if event.left_out else ''}"
+
+
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
         return replacement.join_round(federation, event, now)
     if not event.assignments:
-        return abandon(federation, "no device chosen", now)
+        return abandon(federation, _nobody(event), now)
     fresh = replace(
         federation,
         phase=Phase.TRAINING,
@@ -118,7 +123,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
 def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step:
     idle = not federation.working
     if not event.assignments and idle:
-        return _pause(federation, "no device chosen", now)
+        return _pause(federation, _nobody(event), now)
     if not event.assignments:
         return replace(federation, phase=Phase.TRAINING, not_before=now + RETRY_S), []
     begun, offers = offer_tasks(replace(federation, phase=Phase.TRAINING), event.assignments, now)

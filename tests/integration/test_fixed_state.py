@@ -18,6 +18,7 @@ from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.model_process import EvaluationJob, ModelSetup, _Bench
 from edge_server.observability.dashboard.grad_cam_process import tier_model
+from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import FIXED_STATE, RunFolder
 from schemas.errors import ConfigError
@@ -120,6 +121,10 @@ def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
         assert run.tasks(1, 1, deliver=deliver).keys() == {"strong"}
         run.tasks(1, 2, deliver=deliver)
     (line,) = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    planned = run.coordinator.planner.plan(PlanRound(1, 3, (replace(weak, takes_fixed=False),)))
+    assert planned.left_out == (
+        "weak: its edge-federation is too old for a network that draws 'order': update it"
+    )
     assert line == (
         "weak is left out: its edge-federation is too old for a network that draws 'order': update it"
     )
