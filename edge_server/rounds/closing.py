@@ -75,9 +75,9 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
 
 
 def failures_text(participants: Iterable[Participant]) -> str:
-    """Why most devices that declined, or whose updates were refused, have failed; empty if none has."""
+    """What most devices say that declined, or whose updates were refused; empty if none says anything."""
     failed = [part for part in participants if part.status in (Status.DECLINED, Status.REFUSED)]
-    said = Counter(part.detail or str(part.reason) for part in failed)
+    said = Counter(part.detail or str(part.reason) for part in failed if part.detail or part.reason)
     return "".join(f"; {times} of {len(failed)} failed with {words}" for words, times in said.most_common(1))
 
 
