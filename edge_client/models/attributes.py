@@ -4,7 +4,9 @@ Such values are in no state dict. They do not travel with a model, and stay what
 """
 
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from torch import Tensor, nn
 
 VALUES = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 LISTS = (list, tuple, set, frozenset)
+CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+WITHOUT_NUMBERS = sys.stdlib_module_names - {"types"}
+"""Where objects come from that are not looked into: loggers, locks, references."""
 TORCHS = frozenset(vars(nn.Module()))
 """What torch keeps in every module: its parameters, buffers, parts, hooks and mode."""
 OURS = ("torch.", "edge_client.")
@@ -83,7 +88,7 @@ def _inside(value: Any) -> Mapping[str, Any] | None:
         # A module in a plain list is no part of the network.
         own = {**value._parameters, **value._buffers, **value._modules}
         return {f".{key}": item for key, item in own.items()}
-    if isinstance(value, type) or callable(value):
+    if isinstance(value, CODE) or type(value).__module__.partition(".")[0] in WITHOUT_NUMBERS:
         return {}
     return {f".{key}": item for key, item in getattr(value, "__dict__", {}).items()}
 

@@ -1,10 +1,17 @@
 """What a network holds besides its weights: found by two builds, sent once, or refused by name."""
 
+import functools
+import logging
+import math
+import threading
+import types
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from edge_client.models.attributes import attributes_of, differing_places, users_parts
 from edge_client.models.build import build_blank, build_model
 from edge_client.models.fixed_state import (
     check_given,
@@ -111,3 +118,46 @@ def test_a_module_with_a_state_of_its_own_kind_has_arrays_all_the_same() -> None
             return {"version": 1}
 
     assert sent_tensors(Stated(2, 2)).keys() == {"weight", "bias"}
+
+
+class Bearing(nn.Module):
+    """Has all kinds of attributes, as real networks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.logger, self.functions = logging.getLogger("bearing"), nn.functional
+        self.act, self.partial = torch.relu, functools.partial(torch.add, alpha=2)
+        self.lock, self.kind, self.tied = threading.Lock(), nn.Linear, [self.layer, self.layer.weight]
+        self.settings = types.SimpleNamespace(width=3, scales=[1.0, math.nan], names={"b", "a"})
+        self.callable = Scaled()
+        self.me = [self]
+
+
+class Scaled:
+    scale = 1.0
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.scale
+
+
+def test_attributes_are_numbers_and_texts_in_whatever_holds_them() -> None:
+    one, other = Bearing(), Bearing()
+    logging.getLogger("bearing").setLevel(logging.INFO)
+    found = [attributes_of(each, users_parts(each)) for each in (one, other)]
+    assert differing_places(*found) == []
+    assert {key: value for key, value in found[0].items() if "(length)" not in key and value == value} == {
+        "settings.width": 3,
+        "settings.scales[0]": 1.0,
+        "settings.names[0]": "a",
+        "settings.names[1]": "b",
+        "callable.calls": 0,
+    }
+    other.callable(torch.ones(2))
+    other.settings.scales.append(2.0)
+    changed = differing_places(found[0], attributes_of(other, users_parts(other)))
+    assert changed == ["settings.scales (length)", "callable.calls", "settings.scales[2]"]
