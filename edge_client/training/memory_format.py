@@ -6,6 +6,7 @@ and a user's network may refuse it with `view`: such a network keeps the default
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.models.attributes import users_parts
+from edge_client.models.random_state import seeded
 
 PROBES = 2
 """Examples of a trial, since batch normalisation needs two."""
@@ -60,11 +62,11 @@ def _takes_layout(module: nn.Module, examples: Tensor) -> bool:
 
 
 def _is_refused(module: nn.Module, examples: Tensor) -> bool:
-    """Whether a forward pass meets a `view` that refuses the layout; no tensor of the network changes."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    """Whether a forward pass of a copy with the same weights meets a `view` that refuses the layout."""
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.func.functional_call(module, buffers, (examples,))
+        trial = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
+        with seeded(0), torch.no_grad():
+            trial(examples)
     except Exception as error:
         # Any other error is raised again by the pass that is wanted, where it is understood.
         return "view size is not compatible" in str(error)
