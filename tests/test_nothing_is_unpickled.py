@@ -33,9 +33,8 @@ KNOWN = {
     ("edge_client/data/named_sets.py", "torchvision.datasets"),
     # Compiles a graph that this process has just recorded from a network of known parts; it loads none.
     ("edge_client/training/step_capture.py", "torch.jit"),
-    # Imports by name: torchvision itself; the project's own `schemas`; the user's own `python:` source, model
+    # Imports by name: the project's own `schemas`; the user's own `python:` source, model
     # (with --model-code) or app (with --flower).
-    ("edge_client/system/torchvision_compat.py", "importlib.import_module"),
     ("edge_client/system/schemas_package.py", "__import__"),
     ("edge_client/system/user_code.py", "importlib.import_module"),
 }

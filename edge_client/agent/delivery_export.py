@@ -18,13 +18,17 @@ from schemas.values import Reason
 
 @dataclass(frozen=True)
 class ExportJob:
-    """A delivery's inputs: the arrays of the task's sub-model, in its own coordinates, and the data."""
+    """A delivery's inputs: the arrays of the task's sub-model, in its own coordinates, and the data.
+
+    `fixed` is what the network's factory has drawn besides its weights.
+    """
 
     task: DeliverTask
     context: TaskContext
     channel_map: ChannelMap
     arrays: Arrays
     data: LocalData
+    fixed: Arrays
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def export_with_torch(job: ExportJob) -> ExportedModel:
     from edge_client.training.evaluation import evaluate
 
     task, held_out = job.task, job.data.held_out
-    module = SubModelCache().get(task.model, task.spec, job.channel_map, job.arrays).eval()
+    module = SubModelCache().get(task.model, task.spec, job.channel_map, job.arrays, job.fixed).eval()
     graph = _given_graph(job)
     report = export_onnx(
         module,

@@ -5,6 +5,7 @@ from edge_client.pruning.own_layers import ANCHOR, HELD, OWN, kept_own, with_own
 from edge_client.pruning.update_coordinates import in_global, in_sub_model
 from edge_client.training.trainer import Trained
 from schemas.messages import TrainTask
+from schemas.messages.tasks import FIXED
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups
 
@@ -27,7 +28,7 @@ def train_own_model(
     """
     layers, channel_map = _layers(training.channel_map), training.channel_map
     known = {name: previous[name] for name in (OWN, HELD) if name in previous}
-    received = {"model": sent["model"], ANCHOR: sent["model"]}
+    received = {"model": sent["model"], ANCHOR: sent["model"], FIXED: sent.get(FIXED, {})}
     start = with_own(received, in_sub_model(known, task.spec, channel_map), layers)
     trained = training.own(task, start)
     own = kept_own(start["model"], trained.delta, layers)

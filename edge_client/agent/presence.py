@@ -24,7 +24,7 @@ from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
 LATER_FIELDS = (
     *("labels", "model", "prunes_first", "trains_sharply", "matches_numbers"),
-    *("data.skipped", "data.columns"),
+    *("data.skipped", "data.columns", "takes_fixed"),
 )
 """Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
 of them knows none of those after it."""
@@ -104,6 +104,7 @@ class Presence:
             "prunes_first": True,
             "trains_sharply": True,
             "matches_numbers": True,
+            "takes_fixed": True,
         }
         unknown = {name: None for name in ("skipped", "columns") if f"data.{name}" not in self._stated}
         return Birth(

@@ -21,8 +21,9 @@ from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
+from schemas.messages.tasks import FIXED
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Groups, decode_json
+from schemas.tensors.blobs import FileGroups, Groups, decode_json
 from schemas.values import (
     MAX_COUNTED_CLASSES,
     DeliveryMetrics,
@@ -155,7 +156,7 @@ def _export(
     arrays = own["model"]
     if tuning is not None:
         arrays, personal = personalise(tuning, training, own)
-    job = ExportJob(task, context, channel_map, arrays, training.data)
+    job = ExportJob(task, context, channel_map, arrays, training.data, received.get(FIXED, {}))
     return with_threshold(export, job), personal
 
 
@@ -199,7 +200,14 @@ def _received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Gr
     context.check_model(task.model.name)
     channel_map = _channel_map(context.store.path(task.blobs["channel-map"].digest))
     with unpacked(task, context.store) as unpacked_groups:
-        yield channel_map, decoded(received_groups(task, unpacked_groups, channel_map))
+        groups = decoded(received_groups(task, unpacked_groups, channel_map))
+        yield channel_map, {**groups, **_fixed(task, context)}
+
+
+def _fixed(task: Task, context: TaskContext) -> Groups:
+    """The group of what the network's factory has drawn besides its weights; {} if the task has none."""
+    ref = task.blobs.get(FIXED)
+    return {} if ref is None else {FIXED: FileGroups(context.store.path(ref.digest))[FIXED]}
 
 
 @lru_cache(maxsize=2)

@@ -94,9 +94,6 @@ def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData
 
 
 def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
-    from edge_client.system.torchvision_compat import torchvision_ready
-
-    torchvision_ready()
     from torchvision import datasets
 
     words = ", ".join([repr(str(data_root)), *(f"{key}={value!r}" for key, value in chosen.options.items())])

@@ -5,8 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from edge_client.models.modes import evaluating
+from edge_client.models.random_state import seeded
 from edge_client.models.registry import MODELS, entry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
@@ -15,25 +18,58 @@ from schemas.values import ModelSpec
 
 
 def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
-    """Build the network `spec`; equal seeds give equal weights, and torch's random state does not change.
+    """Build the network `spec`; equal seeds give equal weights, and no random state changes.
 
-    Raises `ConfigError` for any failure of the factory.
+    Lazy layers get their shapes from one forward pass. Raises `ConfigError` for any failure of the factory.
     """
     factory = users_function(entry(spec.name).factory, what=f"model {spec.name!r}")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         module = _call(factory, spec)
-    if not isinstance(module, nn.Module):
-        raise ConfigError(
-            f"model {spec.name!r}: the factory returned {type(module).__name__}; return a torch.nn.Module"
-        )
+        if not isinstance(module, nn.Module):
+            raise ConfigError(
+                f"model {spec.name!r}: the factory returned {type(module).__name__}; return a torch.nn.Module"
+            )
+        if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+            _give_shapes(module, spec)
+    _check_hooks(module, spec)
     return module
 
 
-def build_blank(spec: ModelSpec) -> nn.Module:
+def build_blank(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
     """As `build_model`, without drawing initial weights, which takes longest; the caller fills them in."""
     with _Undrawn():
-        return build_model(spec)
+        return build_model(spec, seed=seed)
+
+
+def _give_shapes(module: nn.Module, spec: ModelSpec) -> None:
+    """Run two examples through a network with lazy layers, which become ordinary ones."""
+    try:
+        with evaluating(module), torch.no_grad():
+            module(torch.zeros(2, *spec.input_shape))
+    except Exception as error:
+        raise ConfigError(
+            f"model {spec.name!r}: its lazy layers get no shape from inputs {spec.input_shape}: {error}"
+        ) from error
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise ConfigError(f"model {spec.name!r} has a lazy layer that its forward method does not use")
+
+
+def _check_hooks(module: nn.Module, spec: ModelSpec) -> None:
+    """Refuse weights that a hook of torch's older kind computes: such a network cannot be copied."""
+    for name, part in module.named_modules():
+        for hook in part._forward_pre_hooks.values():
+            kind = type(hook)
+            if kind.__name__ in _PARAMETRIZED and kind.__module__.startswith("torch.nn.utils."):
+                old = _PARAMETRIZED[kind.__name__]
+                raise ConfigError(
+                    f"model {spec.name!r}: torch.nn.utils.{old} of layer {name or 'itself'!r} recomputes its "
+                    f"weight in a hook, and such a layer can be neither copied nor cut: use "
+                    f"torch.nn.utils.parametrizations.{old}"
+                )
+
+
+_PARAMETRIZED = {"WeightNorm": "weight_norm", "SpectralNorm": "spectral_norm"}
+"""Classes of torch's older hooks, and the functions that replace them."""
 
 
 class _Undrawn(TorchFunctionMode):

@@ -3,7 +3,6 @@
 from torch import nn
 
 from edge_client.models.shapes import image_shape
-from edge_client.system.torchvision_compat import torchvision_ready
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -21,7 +20,6 @@ def mobilenet_v2_quarter(input_shape: tuple[int, ...], num_classes: int) -> nn.M
 
 def _of_width(width: float, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     colours = image_shape(input_shape)[0]
-    torchvision_ready()
     from torchvision import models
 
     module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes, width_mult=width)

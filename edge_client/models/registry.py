@@ -130,6 +130,11 @@ MODELS: Registry[ModelEntry] = Registry(
 )
 
 
+def is_ours(name: str) -> bool:
+    """Whether a network is one of this package's own, which its tests have drawn and trained."""
+    return entry(name).factory.startswith("edge_client.models.")
+
+
 def entry(name: str) -> ModelEntry:
     """The entry of a shipped network, or a new one for a user's `package.module:factory`.
 

@@ -1,11 +1,15 @@
 """A cache of sub-models: building a network costs more than loading weights into it."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from edge_client.models.attributes import Attributes, attributes_of, differing_places, users_parts
 from edge_client.models.build import build_blank
+from edge_client.models.fixed_state import check_given, fill_fixed, fixed_tensors
 from edge_client.pruning.surgery import cut_down, load_arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -17,27 +21,68 @@ class SubModelCache:
 
     def __init__(self, limit: int = 1, *, device: str = "cpu") -> None:
         self._limit, self._device = limit, device
-        self._ready: OrderedDict[str, tuple[nn.Module, dict[str, Tensor]]] = OrderedDict()
+        self._ready: OrderedDict[str, _Ready] = OrderedDict()
 
-    def get(self, model: ModelSpec, spec: SubModelSpec, channel_map: ChannelMap, params: Arrays) -> nn.Module:
-        """The network of `spec` with parameters `params`, in the state of a new one."""
+    def get(
+        self,
+        model: ModelSpec,
+        spec: SubModelSpec,
+        channel_map: ChannelMap,
+        params: Arrays,
+        fixed: Arrays | None = None,
+    ) -> nn.Module:
+        """The network of `spec` with parameters `params` and `fixed` state, in the state of a new one.
+
+        Raises `PeerError` if it needs other fixed state.
+        """
+        check_given(model, fixed or {})
         key = f"{model.model_dump_json()} {spec.model_dump_json()}"
-        if key not in self._ready:
-            module = cut_down(build_blank(model), spec, channel_map).to(self._device)
-            self._ready[key] = (module, _counters(module))
+        ready = self._ready.get(key)
+        if ready is None or ready.is_used_up:
+            self._ready[key] = ready = _Ready.of(
+                cut_down(build_blank(model), spec, channel_map), self._device
+            )
         self._ready.move_to_end(key)
         while len(self._ready) > self._limit:
             self._ready.popitem(last=False)
-        module, counters = self._ready[key]
+        module = ready.module
         module.zero_grad(set_to_none=True)
         load_arrays(module, params)
         with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                if name in counters:
-                    buffer.copy_(counters[name])
+            for name, tensor in ready.fixed.items():
+                tensor.copy_(ready.new[name])
+        if fixed:
+            fill_fixed(module, fixed)
         return module
 
 
-def _counters(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers that are not sent, such as the batch counter of a normalisation."""
-    return {n: buffer.clone() for n, buffer in module.named_buffers() if not buffer.is_floating_point()}
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A module with all that it held when it was new, besides what it is given each time.
+
+    `fixed` are its tensors that are not sent, such as the batch counter of a normalisation, `new` copies of
+    them. `attributes` are what its `parts` of a user's own keep in Python attributes.
+    """
+
+    module: nn.Module
+    fixed: dict[str, Tensor]
+    new: dict[str, Tensor]
+    parts: list[tuple[str, nn.Module]]
+    attributes: Attributes
+
+    @classmethod
+    def of(cls, module: nn.Module, device: str) -> Self:
+        """The new module, moved to a torch device."""
+        fixed, parts = fixed_tensors(module.to(device)), users_parts(module)
+        new = {name: tensor.detach().clone() for name, tensor in fixed.items()}
+        return cls(module, fixed, new, parts, attributes_of(module, parts))
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the last use has left something in the module that a new one lacks."""
+        if not self.parts:
+            return False
+        tensors = {name: id(tensor) for name, tensor in fixed_tensors(self.module).items()}
+        if tensors != {name: id(tensor) for name, tensor in self.fixed.items()}:
+            return True
+        return bool(differing_places(self.attributes, attributes_of(self.module, self.parts)))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.slicing import check, cut_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -21,7 +22,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     """Copies of all floating-point parameters and buffers, in float32."""
-    return {name: _to_array(tensor) for name, tensor in _floats(module).items()}
+    return {name: _to_array(tensor) for name, tensor in sent_tensors(module).items()}
 
 
 def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
@@ -29,7 +30,7 @@ def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
 
     The module must not change meanwhile; `received` is read again, in blocks if it is lazy.
     """
-    tensors = _floats(module)
+    tensors = sent_tensors(module)
 
     def make(name: str, start: int, stop: int) -> NDArray[Any]:
         tensor = tensors[name].detach()
@@ -42,8 +43,11 @@ def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
 
 
 def load_arrays(module: nn.Module, arrays: Arrays) -> None:
-    """Write arrays into a module in place; `InvariantError` unless names and shapes are the module's own."""
-    tensors = _floats(module)
+    """Write arrays into a module in place; `InvariantError` unless names and shapes are the module's own.
+
+    A tensor with several names gets the array of the first, here and in `borrow_arrays`.
+    """
+    tensors = sent_tensors(module)
     if tensors.keys() != arrays.keys():
         odd = sorted(tensors.keys() ^ arrays.keys())[:5]
         raise InvariantError(f"arrays and module differ in {odd}")
@@ -52,7 +56,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
         if tuple(tensor.shape) != kinds[name][1]:
             raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {kinds[name][1]}")
     with torch.no_grad():
-        for name, tensor in tensors.items():
+        for name, tensor in distinct(tensors).items():
             for start, stop in blocks(kinds[name]):
                 # Copies read-only rows, which torch does not accept.
                 rows = torch.from_numpy(
@@ -63,7 +67,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
 
 def hollow(module: nn.Module) -> nn.Module:
     """A copy with shapes and types but without numbers, for `borrow_arrays`."""
-    empty = {id(tensor): _emptied(tensor) for tensor in _floats(module).values()}
+    empty = {id(tensor): _emptied(tensor) for tensor in sent_tensors(module).values()}
     return copy.deepcopy(module, empty)
 
 
@@ -72,14 +76,18 @@ def borrow_arrays(module: nn.Module, arrays: Arrays) -> None:
 
     Buffers, which a forward pass may change, and arrays of another type are copied.
     """
-    for name, tensor in _floats(module).items():
+    tensors = sent_tensors(module)
+    held = {id(tensor): _borrowed(tensor, arrays[name]) for name, tensor in distinct(tensors).items()}
+    for name, tensor in tensors.items():
         owner, _, attribute = name.rpartition(".")
-        if isinstance(tensor, nn.Parameter):
-            borrowed = torch.from_numpy(np.require(arrays[name], requirements=["C", "W"])).to(tensor.dtype)
-            held: Tensor = nn.Parameter(borrowed, requires_grad=False)
-        else:
-            held = torch.from_numpy(np.array(arrays[name])).to(tensor.dtype)
-        setattr(module.get_submodule(owner), attribute, held)
+        setattr(module.get_submodule(owner), attribute, held[id(tensor)])
+
+
+def _borrowed(tensor: Tensor, array: NDArray[Any]) -> Tensor:
+    if isinstance(tensor, nn.Parameter):
+        borrowed = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(tensor.dtype)
+        return nn.Parameter(borrowed, requires_grad=False)
+    return torch.from_numpy(np.array(array)).to(tensor.dtype)
 
 
 def _emptied(tensor: Tensor) -> Tensor:
@@ -172,18 +180,13 @@ class _Products(TorchFunctionMode):
         return result
 
 
-def _floats(module: nn.Module) -> dict[str, Tensor]:
-    state = module.state_dict(keep_vars=True)
-    return {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
-
-
 def _to_array(tensor: Tensor) -> NDArray[np.float32]:
     return np.array(tensor.detach().to("cpu", torch.float32).numpy())
 
 
 def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> None:
     done: dict[int, Tensor] = {}
-    for name, tensor in _floats(module).items():
+    for name, tensor in sent_tensors(module).items():
         layout = channel_map.parameters.get(name)
         if layout is None or layout.shape != tuple(tensor.shape):
             raise InvariantError(f"{name!r} of shape {tuple(tensor.shape)} is not in the channel map")

@@ -64,7 +64,7 @@ def _with_torch(seconds: float) -> float:
         block.zero_grad(set_to_none=True)
         nn.functional.cross_entropy(block(inputs.requires_grad_()), labels).backward()  # type: ignore[no-untyped-call]
 
-    with channels_innermost(block):
+    with channels_innermost(block, inputs):
         return _rate(step, seconds)
 
 

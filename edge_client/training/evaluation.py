@@ -36,6 +36,7 @@ def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Input
 
 def _forward(module: nn.Module, inputs: Inputs, batch_size: int) -> Tensor:
     device = device_of(module)
-    with channels_innermost(module), evaluating(module), torch.inference_mode():
-        parts = torch.split(torch.from_numpy(np.ascontiguousarray(inputs)), batch_size)
+    examples = torch.from_numpy(np.ascontiguousarray(inputs))
+    with evaluating(module), channels_innermost(module, examples), torch.inference_mode():
+        parts = torch.split(examples, batch_size)
         return torch.cat([module(part.to(device)) for part in parts])

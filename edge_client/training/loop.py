@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating, normalises_batches
+from edge_client.models.random_state import seeded
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.losses import Loss, loss_of
@@ -68,8 +69,11 @@ def train(
     progress = EpochProgress()
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
-    with channels_innermost(module), _clean_up(module, objectives, seed=plan.seed):
-        examples = _examples(module, data)
+    examples = _examples(module, data)
+    with (
+        channels_innermost(module.train(), examples.inputs),
+        _clean_up(module, objectives, seed=plan.seed),
+    ):
         given = (received or {}, kept or {}, _steps(module, len(data), plan))
         own = (spec or SubModelSpec(), channel_map)
         context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)
@@ -158,10 +162,8 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
     """Seed the random generators inside and restore them after; always close the objectives."""
     device = device_of(module)
     with contextlib.ExitStack() as stack:
-        # Dropout and new attention modules draw from the global generators.
-        stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
-        # torch.manual_seed would store the seed, with the call stack, for each unused kind of device.
-        (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
+        # Dropout, new attention modules and a user's network draw from the global generators.
+        stack.enter_context(seeded(seed, [device] if device.type == "cuda" else []))
         for objective in objectives:
             stack.callback(objective.close)
         yield

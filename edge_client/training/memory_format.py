@@ -1,22 +1,36 @@
 """Channels-last memory layout of weights while a network runs on a CPU.
 
 oneDNN's kernels use this layout and otherwise convert at every layer (`python -m tests.benchmarks layout`
-measures the cost). Results differ only by the order of sums.
+measures the cost). Results differ only by the order of sums. What a convolution gives has that layout too,
+and a user's network may refuse it with `view`: such a network keeps the default layout.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from edge_client.models.attributes import users_parts
+from edge_client.models.random_state import seeded
+
+PROBES = 2
+"""Examples of a trial, since batch normalisation needs two."""
+
 
 @contextlib.contextmanager
-def channels_innermost(module: nn.Module) -> Iterator[None]:
-    """Use channels-last weights of convolutions inside, if that helps; restore the default layout after."""
+def channels_innermost(module: nn.Module, examples: Tensor) -> Iterator[None]:
+    """Use channels-last weights of convolutions inside, if that helps; restore the default layout after.
+
+    Some of `examples` are tried once on a network of a user's own.
+    """
     weights = _weights(module)
     try:
         _lay(weights, torch.channels_last)
+        if weights and not _takes_layout(module, examples):
+            _lay(weights, torch.contiguous_format)
         yield
     finally:
         _lay(weights, torch.contiguous_format)
@@ -33,3 +47,27 @@ def _lay(weights: list[Tensor], memory_format: torch.memory_format) -> None:
     for weight in weights:
         # `contiguous` would not change the strides of a weight with one channel.
         weight.data = weight.data.to(memory_format=memory_format)
+
+
+_tried: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
+"""Whether the layout suits a network, in training and in evaluation."""
+
+
+def _takes_layout(module: nn.Module, examples: Tensor) -> bool:
+    """Whether the network runs with the layout; torch's and this package's own layers all do."""
+    tried = _tried.setdefault(module, {})
+    if module.training not in tried and len(examples):
+        tried[module.training] = not users_parts(module) or not _is_refused(module, examples[:PROBES])
+    return tried.get(module.training, True)
+
+
+def _is_refused(module: nn.Module, examples: Tensor) -> bool:
+    """Whether a forward pass of a copy with the same weights meets a `view` that refuses the layout."""
+    try:
+        trial = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
+        with seeded(0), torch.no_grad():
+            trial(examples)
+    except Exception as error:
+        # Any other error is raised again by the pass that is wanted, where it is understood.
+        return "view size is not compatible" in str(error)
+    return False

@@ -32,7 +32,7 @@ def evaluate_sub_models(
     given = data.inputs() if inputs is None else inputs
     batches = torch.split(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
     if len(modules) > 1 and len(batches) >= WORTH_SHARING:
-        with prepared(modules):
+        with prepared(modules, batches[0]):
             outputs = shared_outputs(modules, cuts, batches, compared)
         if outputs is not None:
             return [judged(found, data, given) for found in outputs]

@@ -88,12 +88,12 @@ def _shapes(modules: Sequence[nn.Module], batch: Tensor) -> Hashable:
 
 
 @contextlib.contextmanager
-def prepared(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """All modules as a forward pass wants them: evaluation mode, layout, no gradients."""
+def prepared(modules: Sequence[nn.Module], examples: Tensor) -> Iterator[None]:
+    """All modules as a forward pass of `examples` wants them: evaluation mode, layout, no gradients."""
     with contextlib.ExitStack() as stack:
         for module in modules:
-            stack.enter_context(channels_innermost(module))
             stack.enter_context(evaluating(module))
+            stack.enter_context(channels_innermost(module, examples))
         stack.enter_context(torch.inference_mode())
         yield
 

@@ -23,6 +23,7 @@ from edge_client.training.step_capture import Recorder
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
+from schemas.messages.tasks import FIXED
 from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64
@@ -131,6 +132,7 @@ class TorchTrainer(Trainer):
     def _with_module(self, job: TrainingJob) -> ModuleJob:
         if self._threads:
             torch.set_num_threads(self._threads)
-        task = job.task
-        module = self._sub_models.get(task.model, task.spec, job.channel_map, job.received["model"])
+        task, received = job.task, job.received
+        fixed = received.get(FIXED)
+        module = self._sub_models.get(task.model, task.spec, job.channel_map, received["model"], fixed)
         return ModuleJob(**vars(job), module=module, recorder=self._recorder)

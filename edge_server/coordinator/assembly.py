@@ -103,6 +103,7 @@ def _task_makers(
         context.task_terms,
         context.strategy,
         context.channel_map,
+        model.fixed,
         storage.store,
         publisher,
         signer,

@@ -95,16 +95,23 @@ class GlobalModel:
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
         """A sub-model's ONNX graph without weights; None if devices have to export it themselves."""
-        from edge_client.inference.export.onnx import MAX_GRAPH_BYTES, ExportRefused, find_graph
+        from edge_client.inference.export.onnx import MAX_GRAPH_BYTES, ExportRefused
 
-        module = self.sub_model(params, spec).eval()
         try:
-            graph = find_graph(module, self._spec.input_shape, self._graphs)
+            graph = self.draw(params, spec)
         except ExportRefused as error:
             log.warning("no graph for the devices: %s", error)
             return None
-        self.add_graphs([graph])
         return graph if len(graph) <= MAX_GRAPH_BYTES else None
+
+    def draw(self, params: Arrays, spec: SubModelSpec) -> bytes:
+        """A sub-model's graph of any size; raises `ExportRefused` if it cannot become ONNX."""
+        from edge_client.inference.export.onnx import find_graph
+
+        module = self.sub_model(params, spec).eval()
+        graph = find_graph(module, self._spec.input_shape, self._graphs)
+        self.add_graphs([graph])
+        return graph
 
     def export(
         self,

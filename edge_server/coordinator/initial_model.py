@@ -19,7 +19,7 @@ from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
-from edge_server.storage.run_folder import STATE, RunFolder
+from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
@@ -57,6 +57,19 @@ class InitialModel:
         if odd is not None:
             raise ConfigError(f"{KEY}: {self.path}: '{odd}' has numbers that are not finite")
         return params, self._noted(digest)
+
+    def read_fixed(self, drawn: Arrays) -> Arrays:
+        """What the network's factory had drawn besides its weights, in place of what it has `drawn` now.
+
+        Raises `ConfigError` if the model was written without it.
+        """
+        fixed = read_fixed(self.path.parent) if drawn else {}
+        if missing := sorted(drawn.keys() - fixed.keys()):
+            raise ConfigError(
+                f"{KEY}: {self.stated} lacks '{missing[0]}', which the network draws when it is built, and "
+                f"its weights belong to: start from a model with {FIXED_STATE} beside it"
+            )
+        return fixed
 
     @property
     def classes(self) -> tuple[str, ...]:

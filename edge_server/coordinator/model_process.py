@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from edge_client.data.dataset import LabelledData
+from edge_client.inference.export.refusal import ExportRefused
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.results import Evaluation
@@ -48,10 +49,11 @@ class ProcessLost(EdgeError):
 
 @dataclass(frozen=True, eq=False)
 class ModelSetup:
-    """What a process needs before its first job: the network, and the examples of tests."""
+    """What a process needs before its first job: the network with its fixed state, and examples of tests."""
 
     spec: ModelSpec
     channel_map: ChannelMap
+    fixed: Arrays
     data: LabelledData | None = None
 
 
@@ -74,9 +76,10 @@ class GraphJob:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The graphs that could be drawn."""
+    """The graphs that could be drawn; `refused` says why one cannot."""
 
     graphs: tuple[bytes, ...]
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,16 +194,24 @@ class _Bench:
 
     def _drawn(self, job: GraphJob) -> Drawn:
         network, params = self._network, _parameters(job.model)
-        graphs = [network.graph(params, spec) for spec in job.specs]
-        return Drawn(tuple(graph for graph in dict.fromkeys(graphs) if graph is not None))
+        graphs: list[bytes] = []
+        try:
+            for spec in job.specs:
+                graphs.append(network.draw(params, spec))
+        except ExportRefused as error:
+            return Drawn(tuple(dict.fromkeys(graphs)), str(error))
+        return Drawn(tuple(dict.fromkeys(graphs)))
 
     @cached_property
     def _network(self) -> "GlobalModel":
         from edge_client.models.build import build_blank
+        from edge_client.models.fixed_state import fill_fixed
         from edge_server.coordinator.global_model import GlobalModel
 
         setup = self._setup
-        return GlobalModel(build_blank(setup.spec), setup.spec, setup.channel_map)
+        module = build_blank(setup.spec)
+        fill_fixed(module, setup.fixed)
+        return GlobalModel(module, setup.spec, setup.channel_map)
 
 
 def _parameters(model: Path) -> Arrays:

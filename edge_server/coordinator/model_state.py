@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from edge_client.data.columns import completed_by
+from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.coordinator.global_model import GlobalModel
@@ -28,6 +29,7 @@ from schemas.tensors.blobs import Arrays, FileGroups
 class ModelState:
     """The one mutable state of a run: planner, aggregator, rollback and exporter share it.
 
+    `fixed` is what the network's factory has drawn besides its weights, as devices get it.
     `sha256` is the digest of the saved model; `undone` is the round that was given up last, until the next
     one is closed; `started_from` is the model that the run began with, if it was given one; `notices` are
     shown to the user before the run begins.
@@ -41,12 +43,13 @@ class ModelState:
         network: GlobalModel,
         state: State,
         *,
+        fixed: Arrays,
         undone: UndoneRound | None = None,
         started_from: StartedFrom | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         self.context, self.network, self.state, self.undone = context, network, state, undone
-        self.started_from, self.notices = started_from, notices
+        self.started_from, self.notices, self.fixed = started_from, notices, fixed
         self._folder, self._signer = folder, signer
         self.sha256 = ""
 
@@ -61,7 +64,7 @@ class ModelState:
             "tiers": {tier: spec.model_dump(mode="json") for tier, spec in self.tier_specs().items()},
         }
         self.sha256 = self._folder.save_model(
-            number, self.state.params, context.channel_map, manifest, durable=durable
+            number, self.state.params, context.channel_map, manifest, fixed=self.fixed, durable=durable
         )
         self._signer.model(self._folder.version(number) / "manifest.json", number, durable=durable)
 
@@ -128,14 +131,19 @@ def open_model(
 
     A new run starts from `first`, if it is given; `secret` is the 32 bytes that privacy's noise is made from.
     """
-    network = GlobalModel(module, context.spec, context.channel_map)
     params: Arrays = arrays_of(module)
-    notices, started_from = context.notices, None
+    notices, started_from, fixed = context.notices, None, context.drawn
+    if resume is not None and fixed:
+        # A run that an earlier version began has no file, and devices with what the seed gives.
+        fixed = folder.read_fixed() or fixed
     if resume is None and first is not None:
         params, started_from = _started(context, folder, params, first)
+        fixed = first.read_fixed(fixed)
         notices = (*notices, f"starts from {started_from.in_words()}")
     elif context.config.model.from_ is not None:
         started_from = noted_start(folder)
+    fill_fixed(module, fixed)
+    network = GlobalModel(module, context.spec, context.channel_map)
     state = start(context.strategy, params, keep=keep) if resume is None else _read_back(folder, resume, keep)
     return ModelState(
         context,
@@ -143,6 +151,7 @@ def open_model(
         signer,
         network,
         context.privacy.opened(state, secret),
+        fixed=fixed,
         undone=resume.undone if resume else None,
         started_from=started_from,
         notices=notices,

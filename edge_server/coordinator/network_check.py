@@ -11,6 +11,7 @@ from torch import nn
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import drawn_state
 from edge_client.models.modes import evaluating
 from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.stops import Stop
@@ -27,7 +28,6 @@ from schemas.statistics import MAX_FEATURES
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
-PROBES = 2
 MOST_STOPS = 4
 """Operations that a notice names."""
 
@@ -39,28 +39,48 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
     """
     spec = model_spec(config, data)
     module = build_model(spec)
+    drawn = drawn_state(spec, module)
     channel_map = trace_channels(module, spec.input_shape)
     check_outputs(module, spec)
     if first is not None:
         first.check_classes(stated_classes(config, data, spec.num_classes))
         first.check_columns(stated_columns(config, data, spec))
         first.read(spec, channel_map)
+        first.read_fixed(drawn)
 
 
 def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
-    """Feed the network a batch; raises `ConfigError` unless it gives one score per class and example."""
+    """Feed the network batches; raises `ConfigError` unless it gives one score per class and example."""
+    for examples in (2, 1, 7):
+        _check_batch(module, spec, examples)
+
+
+def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> None:
     like = next(module.parameters(), torch.zeros(()))
-    batch = torch.zeros(PROBES, *spec.input_shape, dtype=like.dtype, device=like.device)
-    with evaluating(module), torch.no_grad():
-        outputs = module(batch)
+    batch = torch.zeros(examples, *spec.input_shape, dtype=like.dtype, device=like.device)
+    try:
+        with evaluating(module), torch.no_grad():
+            outputs = module(batch)
+    except Exception as error:
+        raise ConfigError(f"[model] name: '{spec.name}' fails with {_counted(examples)}: {error}") from error
     remedy = "return one score per class and example, a tensor [batch, num_classes]"
     if not isinstance(outputs, torch.Tensor):
         raise ConfigError(f"[model] name: '{spec.name}' returns {type(outputs).__name__}: {remedy}")
-    if tuple(outputs.shape) != (PROBES, spec.num_classes):
+    if tuple(outputs.shape) != (examples, spec.num_classes):
+        lost = "; squeeze() loses the axis of a single example: use flatten(1)" if examples == 1 else ""
         raise ConfigError(
-            f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {PROBES} examples and "
-            f"{spec.num_classes} classes: {remedy}"
+            f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {_counted(examples)} and "
+            f"{spec.num_classes} classes: {remedy}{lost}"
         )
+
+
+def _counted(examples: int) -> str:
+    return "one example" if examples == 1 else f"{examples} examples"
+
+
+def no_export(name: str, why: str) -> str:
+    """What to say of a network that cannot become ONNX, which is the form in which devices use it."""
+    return f"[model] name: '{name}' cannot become an ONNX file, which devices and tiers get: {why}"
 
 
 def check_features(spec: ModelSpec) -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edge_client.data.picture_scale import scale_in_words
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
+from edge_server.coordinator.network_check import no_export
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
@@ -19,17 +21,21 @@ from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.consistency import cap_birth_claims
 from edge_server.coordinator.width_work import WidthWork
-from edge_server.rounds.events import PlanRound, RoundPlanned
+from edge_server.rounds.events import ExcludedDevice, PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import RoundChoices
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
+from schemas.errors import ConfigError
 from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import Feature
 
 log = logging.getLogger(__name__)
+
+MAX_REASONS = 2
+"""Devices of which a round that nobody takes part in says why they are left out."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class Planner:
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
         self._journaled = journaled
         self._exaggerated: Mapping[str, str] = {}
-        self._graphs = DeviceGraphs(model, storage.store, early)
+        self._too_old: Mapping[str, str] = {}
+        self._graphs, self._early = DeviceGraphs(model, storage.store, early), early
         self._work = WidthWork(model)
 
     @property
@@ -75,12 +82,17 @@ class Planner:
     def plan(self, command: PlanRound, *, chunk_bytes: int = CHUNK_BYTES) -> RoundPlanned:
         """Choose devices and make their tasks, whose blobs travel in chunks of `chunk_bytes`.
 
-        The tasks are in the journal when this returns.
+        The tasks are in the journal when this returns. Raises `ConfigError` for a network that cannot become
+        ONNX, as soon as that is known.
         """
         self._name_data(command)
-        command = self._with_believed_births(command)
-        described = self._assigning.store_channel_map(chunk_bytes)
-        self._storage.forget_blobs(command.keep | {described.digest} | self._publisher.digests)
+        if self._early.refused:
+            # The run would fail after its last round.
+            raise ConfigError(no_export(self._context.spec.name, self._early.refused))
+        command = self._with_believed_births(self._without_earlier_versions(command))
+        lasting = self._assigning.store_lasting(chunk_bytes)
+        needed = {ref.digest for ref in lasting.values()}
+        self._storage.forget_blobs(command.keep | needed | self._publisher.digests)
         clients, entropy = self._placed(command), self._entropy(command)
         if command.deliver:
             chosen = self._deliveries(command.devices, chunk_bytes)
@@ -93,7 +105,7 @@ class Planner:
             chosen.jobs,
             self._model.state,
             state_sha256=self._model.sha256,
-            channel_map=described,
+            lasting=lasting,
             tiers=lambda: self._model.tier_specs().values(),
             graphs=chosen.graphs,
         )
@@ -108,7 +120,9 @@ class Planner:
             deliver=command.deliver,
             choices=chosen.choices,
         )
-        return RoundPlanned(command.attempt, assignments, chosen.needed)
+        left_out = {**self._too_old, **self._graphs.left_out}
+        why = "; ".join(f"{name}: {words}" for name, words in list(left_out.items())[:MAX_REASONS])
+        return RoundPlanned(command.attempt, assignments, chosen.needed, left_out=why)
 
     def _placed(self, command: PlanRound) -> list[Client]:
         """The devices with their tiers."""
@@ -146,6 +160,28 @@ class Planner:
         if agreed != (testing.classes, testing.columns):
             testing.agree(*agreed)
             self._assigning.set_preprocessing(testing.preprocessing)
+
+    def _without_earlier_versions(self, command: PlanRound) -> PlanRound:
+        """The planning without devices of earlier versions that cannot do what the tasks ask for."""
+        known = self._too_old
+        reasons = {device.name: self._too_old_for(device) for device in command.devices}
+        self._too_old = {name: why for name, why in reasons.items() if why}
+        for name, why in self._too_old.items():
+            if name not in known:
+                log.warning("%s is left out: %s", name, why, extra={"device": name})
+        earlier = [device for device in command.devices if device.name in self._too_old]
+        excluded = (ExcludedDevice(device, f"left out: {self._too_old[device.name]}") for device in earlier)
+        able = tuple(device for device in command.devices if device.name not in self._too_old)
+        return replace(command, devices=able, left_out=(*excluded, *command.left_out))
+
+    def _too_old_for(self, device: Device) -> str:
+        """What a device's version does not know of this run; empty if nothing."""
+        scale, what = self._context.testing.preprocessing.picture_scale, ""
+        if self._model.fixed and not device.takes_fixed:
+            what = f"a network that draws '{next(iter(self._model.fixed))}'"
+        elif scale is not None and device.data.columns is None:
+            what = f"pictures with scale={scale_in_words(scale)}"
+        return f"its edge-federation is too old for {what}: update it" if what else ""
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims capped."""

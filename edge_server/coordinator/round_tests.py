@@ -164,7 +164,7 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        setup = ModelSetup(model.context.spec, model.context.channel_map, data)
+        setup = ModelSetup(model.context.spec, model.context.channel_map, model.fixed, data)
         return [ModelProcess(setup) for _ in range(min(count, most))]
 
 

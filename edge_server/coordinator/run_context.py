@@ -1,11 +1,13 @@
 """What stays the same during a run: its configuration, strategy, network, test data and privacy mechanism."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import distinct, drawn_state, sent_tensors
 from edge_client.models.header import header_name
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace
@@ -27,9 +29,10 @@ from edge_server.rounds.column_list import ColumnList
 from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy
+from schemas.errors import ConfigError
 from schemas.messages import SiteTerms
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import decode_json, encode_json
+from schemas.tensors.blobs import Arrays, decode_json, encode_json
 from schemas.values import ModelSpec
 
 
@@ -39,7 +42,7 @@ class RunContext:
 
     A `resumable` run keeps the strategy's state after every round. A `durable` one waits for the disk; any
     other outlives its process but not a power cut, and archives no updates. `notices` are shown to the user
-    before the run begins.
+    before the run begins. `drawn` is what the network's factory has drawn here besides its weights.
     """
 
     config: Config
@@ -51,6 +54,7 @@ class RunContext:
     resumable: bool
     durable: bool
     notices: tuple[str, ...] = ()
+    drawn: Arrays = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
 
     @property
@@ -119,6 +123,7 @@ def make_context(
     """
     strategy = config.make_strategy()
     module = build_model(testing.model_spec, seed=config.federation.seed)
+    drawn = drawn_state(testing.model_spec, module)
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
@@ -133,7 +138,8 @@ def make_context(
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
     notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
-    return RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices), module
+    context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
+    return context, module
 
 
 def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:
@@ -151,4 +157,18 @@ def _own_layers(
         return ()
     if own.needs_header:
         header_name(module, spec.input_shape)
-    return own.layers(channel_map)
+    layers = own.layers(channel_map)
+    _check_tied(sent_tensors(module), layers)
+    return layers
+
+
+def _check_tied(tensors: Mapping[str, Tensor], layers: Collection[str]) -> None:
+    """Raise `ConfigError` for one weight of a layer that devices keep and of one that they share."""
+    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
+    for name, tensor in tensors.items():
+        first = firsts[id(tensor)]
+        if (name.rpartition(".")[0] in layers) != (first.rpartition(".")[0] in layers):
+            raise ConfigError(
+                f"[strategy] own: '{name}' and '{first}' are one weight, and a device would keep the one for "
+                "itself and share the other: name both layers, or neither"
+            )

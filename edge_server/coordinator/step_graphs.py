@@ -8,9 +8,12 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
+from edge_client.models.attributes import attributes_of, users_parts
+from edge_client.models.fixed_state import fixed_tensors, to_array
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.training.step_graphs.drawing.version import drawing_version
@@ -126,7 +129,7 @@ class StepGraphs:
         parts = [
             drawing_version(),
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
-            _sources(module),
+            [*_sources(module), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains, self._task.loss],
         ]
@@ -140,6 +143,19 @@ def _specs(widths: Arrays) -> dict[int, SubModelSpec]:
         number, _, group = name.partition("/")
         kept.setdefault(int(number), {})[group] = tuple(int(channel) for channel in channels)
     return {place: SubModelSpec(kept=kept[number]) for place, number in enumerate(sorted(kept))}
+
+
+def _constants(module: nn.Module) -> list[str]:
+    """The digests of the numbers that become constants of a graph, in a network that is somebody's own."""
+    if not (parts := users_parts(module)):
+        return []
+    held = {**attributes_of(module, parts), **fixed_tensors(module)}
+    return [hashlib.sha256(_as_bytes(held[name])).hexdigest() for name in sorted(held)]
+
+
+def _as_bytes(value: object) -> bytes:
+    array = to_array(value) if isinstance(value, Tensor) else value
+    return array.tobytes() if isinstance(array, np.ndarray) else repr(value).encode()
 
 
 def _sources(module: nn.Module) -> list[str]:

@@ -1,6 +1,7 @@
 """The end of a round: its updates are aggregated, or it is abandoned."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from edge_server.rounds.event_entry import EventKind
@@ -71,6 +72,13 @@ def abandon(federation: Federation, why: str, now: float, *, untrained: bool = F
     again = replace(tried, abandoned=min(federation.abandoned + 1, federation.rules.attempts))
     waits, commands = wait_for_devices(again, now + RETRY_S * 2**federation.abandoned)
     return waits, [Note("round abandoned", detail=detail, kind=EventKind.ROUND), *commands]
+
+
+def failures_text(participants: Iterable[Participant]) -> str:
+    """What most devices say that declined, or whose updates were refused; empty if none says anything."""
+    failed = [part for part in participants if part.status in (Status.DECLINED, Status.REFUSED)]
+    said = Counter(part.detail or str(part.reason) for part in failed if part.detail or part.reason)
+    return "".join(f"; {times} of {len(failed)} failed with {words}" for words, times in said.most_common(1))
 
 
 def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:

@@ -64,13 +64,14 @@ class RoundPlanned:
     """Event: the strategy has chosen devices and cut their sub-models.
 
     `needed` updates close the round (None: all); the other chosen devices are spares. A nonempty `ended`
-    says why the run ends with the round before.
+    says why the run ends with the round before, and `left_out` why devices cannot be chosen.
     """
 
     attempt: int
     assignments: Mapping[str, Assignment]
     needed: int | None = None
     ended: str = ""
+    left_out: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class Device:
     valid until `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
     (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
     prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`, and one
-    that `matches_numbers` takes labels without names for names in a list of numbers.
+    that `matches_numbers` takes labels without names for names in a list of numbers, one that `takes_fixed`
+    tasks with the blob `fixed`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Device:
     prunes_first: bool = False
     trains_sharply: bool = False
     matches_numbers: bool = False
+    takes_fixed: bool = False
 
     @property
     def able(self) -> bool:
@@ -123,6 +125,7 @@ class Fleet:
             prunes_first=birth.prunes_first,
             trains_sharply=birth.trains_sharply,
             matches_numbers=birth.matches_numbers,
+            takes_fixed=birth.takes_fixed,
         )
         return self._with(device)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from edge_server.rounds import replacement, secure_aggregation
 from edge_server.rounds.class_agreement import agree_on_data
-from edge_server.rounds.closing import RETRY_S, abandon, close, note_round_start
+from edge_server.rounds.closing import RETRY_S, abandon, close, failures_text, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
@@ -60,12 +60,17 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
     return planned, [*notes, *commands]
 
 
+def _nobody(event: RoundPlanned) -> str:
+    """That no device was chosen, and why."""
+    return f"no device chosen{f': {event.left_out}' if event.left_out else ''}"
+
+
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
         return replacement.join_round(federation, event, now)
     if not event.assignments:
-        return abandon(federation, "no device chosen", now)
+        return abandon(federation, _nobody(event), now)
     fresh = replace(
         federation,
         phase=Phase.TRAINING,
@@ -103,7 +108,8 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
     count = federation.done
     quorum = max(1, math.ceil(federation.rules.quorum * needed))
     if count < quorum:
-        why = f"{count} of {needed} updates, below the quorum"
+        failures = failures_text(federation.participants.values())
+        why = f"{count} of {needed} updates, below the quorum{failures}"
         untrained = training_failed(federation.participants.values(), quorum=quorum)
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
@@ -117,7 +123,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
 def _begin_more(federation: Federation, event: RoundPlanned, now: float) -> Step:
     idle = not federation.working
     if not event.assignments and idle:
-        return _pause(federation, "no device chosen", now)
+        return _pause(federation, _nobody(event), now)
     if not event.assignments:
         return replace(federation, phase=Phase.TRAINING, not_before=now + RETRY_S), []
     begun, offers = offer_tasks(replace(federation, phase=Phase.TRAINING), event.assignments, now)
@@ -183,6 +189,7 @@ def _pause(federation: Federation, why: str, now: float) -> Step:
     counted = Participants.of(federation.participants.having({Status.COUNTED}))
     quorum = max(1, federation.rules.min_clients)
     untrained = training_failed(federation.participants.values(), quorum=quorum)
+    why += failures_text(federation.participants.values())
     return abandon(replace(federation, participants=counted), why, now, untrained=untrained)
 
 

@@ -52,7 +52,8 @@ SENDING = frozenset({Status.UPLOADING, Status.CHECKING})
 class Participant:
     """A device's part in the round; `update` is its newest claim, `receiving` the transfer of its blob.
 
-    `began` and `deadline` are in seconds of the server's clock. `by_chunks`: the claimed blob is not in the
+    `began` and `deadline` are in seconds of the server's clock; `detail` is what a device that declined says
+    of its `reason`. `by_chunks`: the claimed blob is not in the
     object store, so it comes in chunks.
     """
 
@@ -64,6 +65,7 @@ class Participant:
     update: Update | None = None
     receiving: Receiving | None = None
     reason: Reason | None = None
+    detail: str = ""
     claims: int = 0
     by_chunks: bool = False
     began: float = -math.inf
@@ -104,7 +106,7 @@ def record_reply(
         if participant.status is not Status.OFFERED:
             return participant, []
         return replace(participant, status=Status.ACCEPTED, offer_at=now + CHECK_UP_S), []
-    declined = replace(participant, status=Status.DECLINED, reason=reason, receiving=None)
+    declined = replace(participant, status=Status.DECLINED, reason=reason, detail=detail, receiving=None)
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 

@@ -213,6 +213,7 @@ class DeviceEdge:
             prunes_first=True,
             trains_sharply=True,
             matches_numbers=True,
+            takes_fixed=True,
         )
 
     def cut(self) -> None:

@@ -406,6 +406,7 @@ class Simulation:
                     prunes_first=True,
                     trains_sharply=True,
                     matches_numbers=True,
+                    takes_fixed=True,
                 )
         self._federation = replace(
             Federation(

@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from edge_client.storage.atomic_files import unlink, write_synced, written_aside
 from edge_client.storage.file_recycling import Spares, opened_over
 from edge_server.config.config import Config
@@ -12,13 +14,17 @@ from edge_server.storage.records import RoundRecord, Summary
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.checkpoint import load_state, save_checkpoint
 from edge_server.strategy.strategy import State
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, PeerError
+from schemas.messages.tasks import FIXED
 from schemas.names import is_name
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, FlatGroups, digest_of, encode_json
+from schemas.tensors.arrays import AnyArray
+from schemas.tensors.blobs import Arrays, FileGroups, FlatGroups, digest_of, encode_json
 from schemas.tensors.files import write_tensors
 
 STATE = "state.safetensors"
+FIXED_STATE = "fixed.safetensors"
+"""What the network's factory has drawn besides its weights; networks without such state have no such file."""
 PASS = "statistics"
 """The run folder, inside another run's, of the pass that asked for the statistics of devices' data."""
 KEPT_VERSIONS = 3
@@ -29,6 +35,18 @@ def run_title(folder: Path, run: str) -> str:
     """The run's name in its report and in the registry: its folder's if that is a valid name, else `run`."""
     name = folder.resolve().name
     return name if is_name(name) else run
+
+
+def read_fixed(version: Path) -> dict[str, AnyArray]:
+    """The fixed state in the folder of a model; {} if its network has none. Raises `ConfigError`."""
+    path = version / FIXED_STATE
+    if not path.exists():
+        return {}
+    try:
+        arrays = FileGroups(path)[FIXED]
+        return {name: np.array(arrays[name]) for name in arrays}
+    except (OSError, PeerError, KeyError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; put it back") from error
 
 
 class RunFolder:
@@ -65,6 +83,11 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"--out {path}: {error.strerror or error}") from error
         return cls(path)
+
+    def read_fixed(self) -> dict[str, AnyArray]:
+        """The fixed state of the run's network, the same in all versions of the model."""
+        held = (read_fixed(version) for version in sorted((self.path / "models").iterdir()))
+        return next(filter(None, held), {})
 
     @property
     def ended(self) -> bool:
@@ -130,9 +153,13 @@ class RunFolder:
         channel_map: ChannelMap,
         manifest: Mapping[str, object],
         *,
+        fixed: Arrays | None = None,
         durable: bool = True,
     ) -> str:
-        """Write the global model after a round, delete old versions, and return the sha256 of its state."""
+        """Write the global model after a round, delete old versions, and return the sha256 of its state.
+
+        `fixed` is what the network's factory has drawn besides its weights.
+        """
         version = self.version(round_number)
         version.mkdir(exist_ok=True)
         arrays = FlatGroups({"model": params})
@@ -140,12 +167,11 @@ class RunFolder:
         with written_aside(version / STATE, durable=durable, opened=opened) as file:
             digest = write_tensors(file, arrays)
         channels = encode_json(channel_map)
-        described = {
-            "round": round_number,
-            "state_sha256": digest,
-            "channel_map_sha256": digest_of(channels),
-            **manifest,
-        }
+        digests = {"state_sha256": digest, "channel_map_sha256": digest_of(channels)}
+        if fixed:
+            with written_aside(version / FIXED_STATE, durable=durable) as file:
+                digests["fixed_sha256"] = write_tensors(file, FlatGroups({FIXED: fixed}))
+        described = {"round": round_number, **digests, **manifest}
         files = {
             "channel-map.json": channels,
             "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),

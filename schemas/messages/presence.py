@@ -28,9 +28,9 @@ class Birth(Message):
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
     version of the model in use. A device that `prunes_first` can prune by its own scores before it trains;
-    one that `trains_sharply` knows plans with `sam_radius`, and one that `matches_numbers` takes labels
-    without names for names in a list of numbers. A birth without these five is written as by earlier
-    versions, which know none of them.
+    one that `trains_sharply` knows plans with `sam_radius`, one that `matches_numbers` takes labels without
+    names for names in a list of numbers, and one that `takes_fixed` tasks with the blob `fixed`. A birth
+    without these six is written as by earlier versions, which know none of them.
     """
 
     kind: Literal["birth"] = "birth"
@@ -48,6 +48,7 @@ class Birth(Message):
     prunes_first: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     matches_numbers: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
+    takes_fixed: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
 
 
 class Death(Message):

@@ -31,6 +31,8 @@ OWN_STEP = f"{STEP}-own"
 """Name of the blob with the step graph of a device's own model, where that of its sub-model is not it."""
 SCORING_STEP = f"{STEP}-scoring"
 """Name of the blob with the graph that scores channels, where a device prunes before it trains."""
+FIXED = "fixed"
+"""Name of the blob with what a network's factory draws besides its weights, and of the only group in it."""
 
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]
 """A field that only the other kind of task has: null on the wire, since the signature covers it."""
@@ -53,7 +55,8 @@ class TaskBase(ServedMessage):
 
     - `blobs` are all blobs that the device needs: `channel-map`, those of `layers`, for an export also
       `graph`, the network as an ONNX model whose weights are inputs. A device without torch gets `graph` for
-      a training too, and step graphs (`step`, `step-0` and so on).
+      a training too, and step graphs (`step`, `step-0` and so on). `fixed` is there for networks with drawn
+      state besides their weights.
     - `layers` add up to the state, frame by frame and smallest sub-model first; without them the blob
       `state` is all of it.
     - `channels` are the numbers of the shared topics on which some of the blobs are published; the device

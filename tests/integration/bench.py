@@ -3,7 +3,12 @@
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
@@ -12,6 +17,7 @@ from edge_client.data.partition import holdout
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
+from edge_client.training.choice import make_trainer
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.rounds.events import CheckUpdate, CloseRound, PlanRound
@@ -20,7 +26,8 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from schemas.messages import Task, Update, encode_message
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import CapabilityProfile, DataCard, TrainerName
+from tests.other_networks import NAME as OTHERS
 
 NAMES = ("weak", "strong")
 CARD = DataCard(source="digits", examples=22, input_shape=(1, 8, 8), num_classes=10)
@@ -54,7 +61,15 @@ class Bench:
             for name in names
         }
         self.devices = tuple(
-            Device(name, 1, CapabilityProfile(tier=tier), CARD, prunes_first=True, trains_sharply=True)
+            Device(
+                name,
+                1,
+                CapabilityProfile(tier=tier),
+                CARD,
+                prunes_first=True,
+                trains_sharply=True,
+                takes_fixed=True,
+            )
             for tier, name in enumerate(names, start=1)
         )
         self._waiting: Counter[str] = Counter()
@@ -119,3 +134,27 @@ class Bench:
             private.commit(update.run, update.round, update.attempt)
             self._waiting[update.blob.digest] -= 1
         return record
+
+
+INPUTS = np.random.default_rng(0).random((5, 1, 8, 8), np.float32)
+
+
+def bench_of(
+    folder: Path, network: str, recipe: str = "fedavg", *words: str, trainer: TrainerName = "torch"
+) -> Bench:
+    """A bench of a network of `tests.other_networks` and two tiers, whose devices train with `trainer`."""
+    name = f"{OTHERS}:{network}"
+    made = Bench(folder, recipe, f"model.name={name}", "tiers.ratios=[0.5, 0.0]", *words)
+    able = {"model_code": frozenset({name}), "trainer": make_trainer(trainer)}
+    made.places = {device: replace(place, **able) for device, place in made.places.items()}
+    made.devices = tuple(
+        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
+        for device in made.devices
+    )
+    return made
+
+
+def outputs_of(module: nn.Module) -> np.ndarray:
+    """What a network computes of `INPUTS` in evaluation."""
+    with torch.no_grad():
+        return module.eval()(torch.from_numpy(INPUTS)).numpy()

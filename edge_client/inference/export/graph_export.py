@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import torch
 from torch import nn
 
 from edge_client.inference.export.refusal import ExportRefused
 from edge_client.inference.export.weights import weights_of
-from edge_client.models.graphs.checks import OPSET, first_line
-from edge_client.models.graphs.exporter import quiet
+from edge_client.models.fixed_state import sent_tensors
+from edge_client.models.graphs.checks import OPSET
+from edge_client.models.graphs.exporter import quiet, reason_of
 from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
@@ -50,7 +52,7 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
         raise
     except Exception as error:
         # The exporter raises the errors of the user's module, and many classes of its own.
-        raise ExportRefused(f"torch cannot export {type(module).__name__}: {first_line(error)}") from error
+        raise ExportRefused(f"torch cannot export {type(module).__name__}: {reason_of(error)}") from error
     model: onnx.ModelProto = program.model_proto
     _infer_sizes(model.graph)
     noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: _buffers(module)}
@@ -61,11 +63,20 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
 
 
 def _open_weights(program: torch.onnx.ONNXProgram, module: nn.Module) -> None:
-    """Turn the weights into inputs before anything is folded."""
-    graph, weights = program.model.graph, weights_of(module)
-    for name in [name for name in graph.initializers if name in weights]:
+    """Turn the weights into inputs before anything is folded; the exporter may use a weight's second name."""
+    graph, tensors, weights = program.model.graph, sent_tensors(module), weights_of(module)
+    firsts = {id(tensors[name]): name for name in weights}
+    inputs: dict[str, Any] = {}
+    for name in [name for name in graph.initializers if name in tensors]:
+        first = firsts.get(id(tensors[name]))
+        if first is None:
+            continue
         value = graph.initializers.pop(name)
         value.const_value = None
+        if first in inputs:
+            ir.convenience.replace_all_uses_with(value, inputs[first])
+            continue
+        value.name, inputs[first] = first, value
         graph.inputs.append(value)
 
 
@@ -117,7 +128,7 @@ def _depth_wise(graph: onnx.GraphProto) -> list[str]:
 
 
 def _buffers(module: nn.Module) -> list[str]:
-    """The weights that are no parameters, and further names of the same parameter."""
+    """The weights that are no parameters."""
     return sorted(weights_of(module).keys() - dict(module.named_parameters()).keys())
 
 

@@ -11,16 +11,20 @@ from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.filling import INPUT, OUTPUT
 from schemas.values import Preprocessing
 
+BATCHES = (1, 2, 7)
+"""A single example, whose axis a `squeeze` loses; the number with which a graph is drawn; another one."""
+
 
 def make_probes(
     input_shape: tuple[int, ...], preprocessing: Preprocessing, sample: Pixels | None
 ) -> list[Inputs]:
-    """Inputs at batch sizes 1 and 3: random ones, and the sample's."""
-    noise = np.random.default_rng(0).standard_normal((3, *input_shape), dtype=np.float32)
-    if sample is None or len(sample) == 0:
-        return [noise[:1], noise]
-    inputs = preprocess(sample, preprocessing)
-    return [noise[:1], noise, inputs[:1], inputs[np.arange(3) % len(inputs)]]
+    """Inputs at the batch sizes `BATCHES`: random ones, and the sample's."""
+    noise = np.random.default_rng(0).standard_normal((max(BATCHES), *input_shape), dtype=np.float32)
+    given = [noise]
+    if sample is not None and len(sample):
+        inputs = preprocess(sample, preprocessing)
+        given.append(inputs[np.arange(max(BATCHES)) % len(inputs)])
+    return [inputs[:count] for inputs in given for count in BATCHES]
 
 
 def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.inference.export.refusal import ExportRefused
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.graphs import filling
 from edge_client.models.graphs.checks import GraphRefused, first_line
 
@@ -15,7 +16,8 @@ _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a module's state that are inputs of its graph."""
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.dtype in _NUMBERS}
+    sent = distinct(sent_tensors(module))
+    return {name: tensor.detach() for name, tensor in sent.items() if tensor.dtype in _NUMBERS}
 
 
 def fill(graph: bytes, module: nn.Module, input_shape: tuple[int, ...]) -> Any:

@@ -104,8 +104,8 @@ def refused_if_it_cannot_run() -> Iterator[None]:
         raise GraphRefused(f"onnxruntime cannot run the graph: {first_line(error)}") from error
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__
 
 

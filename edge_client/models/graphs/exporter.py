@@ -1,10 +1,29 @@
-"""Settings of torch's ONNX exporter that all drawings share."""
+"""Settings and errors of torch's ONNX exporter, which all drawings share."""
 
 import contextlib
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator
+
+from edge_client.models.graphs.checks import first_line
+
+MISSING = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\.(\w+)'")
+EVEN = "a pool to a size that divides its input's, or AdaptiveAvgPool2d(1)"
+REMEDIES = {"adaptive_max_pool": EVEN, "adaptive_avg_pool": EVEN, "_adaptive_avg_pool": EVEN}
+"""What takes the place of operators that ONNX lacks, by the beginnings of their names."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why the exporter failed: what its innermost cause says, since it wraps that in general advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    missing = MISSING.search(str(error))
+    if missing is None:
+        return first_line(error)
+    remedies = (remedy for name, remedy in REMEDIES.items() if missing[1].startswith(name))
+    return f"ONNX has no operator for {missing[1]}: use {next(remedies, 'other layers in its place')}"
 
 
 @contextlib.contextmanager

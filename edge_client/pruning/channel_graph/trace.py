@@ -7,12 +7,14 @@ of one branch also cuts the other, it ignores the blocks of group norms, and its
 
 import copy
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.channel_graph.calls import Call, Signal, Value, shape_of
 from edge_client.pruning.channel_graph.layers import LAYERS
 from edge_client.pruning.channel_graph.ledger import ChannelLedger
@@ -20,7 +22,7 @@ from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
 from edge_client.pruning.channel_graph.stops import Stop, line_of, stop_at
 from schemas.errors import ConfigError
-from schemas.submodel import ChannelMap, Segment
+from schemas.submodel import ChannelGroup, ChannelMap, Segment
 
 PROBES = 2
 """Batch size of the trial run: with 1, the batch axis could be squeezed."""
@@ -50,10 +52,23 @@ def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     values: dict[fx.Node, Value] = {}
     for node in traced.graph.nodes:
         values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))
-    groups = ledger.close()
-    tensors = {n: t for n, t in plain.state_dict(keep_vars=True).items() if t.is_floating_point()}
+    tensors = sent_tensors(plain)
+    groups = _without_tied(ledger.close(), tensors)
     parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
     return Traced(ChannelMap(groups=groups, parameters=parameters), tuple(ledger.stops))
+
+
+def _without_tied(
+    groups: Mapping[str, ChannelGroup], tensors: Mapping[str, Tensor]
+) -> dict[str, ChannelGroup]:
+    """The groups without layers whose weight is that of another layer, which is scored by its first name."""
+    tied = {name.rpartition(".")[0] for name in tensors.keys() - distinct(tensors).keys()}
+    own = {
+        name: tuple(layer for layer in group.layers if layer not in tied) for name, group in groups.items()
+    }
+    return {
+        name: group.model_copy(update={"layers": own[name] or group.layers}) for name, group in groups.items()
+    }
 
 
 def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:

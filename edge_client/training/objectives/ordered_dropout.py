@@ -42,7 +42,9 @@ class Width:
 
     def outputs(self, tensors: Mapping[str, "Tensor"], inputs: "Tensor") -> "Tensor":
         """The smaller network's outputs from the device's own tensors, by name."""
-        parts = {name: _taken(tensors[name], index_set) for name, index_set in self.index_sets.items()}
+        # A weight of two layers is among the tensors once.
+        held = {name: index_set for name, index_set in self.index_sets.items() if name in tensors}
+        parts = {name: _taken(tensors[name], index_set) for name, index_set in held.items()}
         # Statistics of the smaller network are not those of the device's own.
         copies = {name: parts[name].detach().clone() for name in self.buffers & parts.keys()}
         outputs: Tensor = torch.func.functional_call(self.network, {**parts, **copies}, (inputs,))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 The command loads [data] source, builds the network, and rehearses two rounds of one training step on this
-machine: with the smallest and the largest sub-model, and with everything that the recipe sends.
+machine: with the smallest and the largest sub-model, and with everything that the recipe sends. A network of
+your own is drawn as ONNX for every tier, and compared with torch.
 
 examples:
   edge-server check federation.toml
@@ -55,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.simulation.checks.model import check_run
 
     config = load_config(args.config, args.overrides)
-    tried = check_run(config, args.config, registry=args.registry)
+    tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
     lines = [*(_untried() if tried is None else _tried(tried, config)), summability(config)]
     lines += [*warnings(config), *advice(config)]
     lines += _of_the_broker(args, config)
@@ -67,6 +68,10 @@ def execute(args: argparse.Namespace) -> int:
         print(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
         print(config.to_toml(), end="")
     return 0
+
+
+def _say_that_it_draws() -> None:
+    print("edge-server: drawing the network as ONNX, which may take half a minute", file=sys.stderr)
 
 
 def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:

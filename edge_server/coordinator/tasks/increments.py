@@ -49,15 +49,16 @@ def name_blobs(
     specs: Mapping[str, SubModelSpec],
     frames: Sequence[PublishedVersion],
     *,
-    channel_map: BlobRef,
+    lasting: Mapping[str, BlobRef],
     shared: bool,
     new_map: bool,
     graphs: Mapping[str, Mapping[str, BlobRef]] | None = None,
 ) -> dict[str, TaskBlobs]:
     """Each device's blobs of these frames, by its sub-model.
 
-    With `shared`, blobs that several devices need get a shared topic, as does the channel map if it is new.
-    `graphs` has each device's ONNX graphs, by the names of their blobs.
+    `lasting` are the blobs of all tasks, among them the channel map. With `shared`, blobs that several
+    devices need get a shared topic, as does the channel map if it is new. `graphs` has each device's ONNX
+    graphs, by the names of their blobs.
     """
     drawn = {name: (graphs or {}).get(name, {}) for name in specs}
     needed = {
@@ -70,11 +71,11 @@ def name_blobs(
     receivers.update(graph.digest for named in drawn.values() for graph in named.values())
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
-        numbers[channel_map.digest] = MAP_CHANNEL
+        numbers[lasting[MAP].digest] = MAP_CHANNEL
     made = {}
     for name, refs in needed.items():
         named = {f"layer-{n}": increment for n, increment in enumerate(refs, start=1)}
-        blobs = {MAP: channel_map, **{key: ref for key, (_, ref) in named.items()}, **drawn[name]}
+        blobs = {**lasting, **{key: ref for key, (_, ref) in named.items()}, **drawn[name]}
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
         increments = tuple(
             Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))

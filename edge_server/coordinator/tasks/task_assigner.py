@@ -17,9 +17,10 @@ from edge_server.strategy.strategy import State, Strategy
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import DeliverTask, Task, encode_message
 from schemas.messages.object_store import ObjectStoreTerms
+from schemas.messages.tasks import FIXED
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.blobs import BlobRef, encode_json
+from schemas.tensors.blobs import Arrays, BlobRef, encode_json
 from schemas.values import Preprocessing
 
 
@@ -27,7 +28,8 @@ class TaskAssigner:
     """Makes the tasks of one run's plannings.
 
     With `broadcasts`, tasks name shared topics for blobs that several devices need. `new_map` says that no
-    device has the channel map yet. Large blobs are also published in the `object_store`, if there is one.
+    device has the channel map yet. `fixed` is what the network's factory has drawn besides its weights. Large
+    blobs are also published in the `object_store`, if there is one.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class TaskAssigner:
         template: TaskTemplate,
         strategy: Strategy,
         channel_map: ChannelMap,
+        fixed: Arrays,
         store: BlobStore,
         publisher: ModelPublisher,
         manifest_signer: ManifestSigner,
@@ -44,6 +47,7 @@ class TaskAssigner:
         new_map: bool,
     ) -> None:
         self._template, self._strategy, self._channel_map = template, strategy, channel_map
+        self._fixed = fixed
         self._store, self._object_store, self._publisher = store, object_store, publisher
         self._manifest_signer = manifest_signer
         self._broadcasts, self._new_map = broadcasts, new_map
@@ -52,9 +56,15 @@ class TaskAssigner:
         """Set the preprocessing that later tasks state."""
         self._template = replace(self._template, preprocessing=preprocessing)
 
-    def store_channel_map(self, chunk_bytes: int) -> BlobRef:
-        """Store the channel map as a blob."""
-        return self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
+    def store_lasting(self, chunk_bytes: int) -> dict[str, BlobRef]:
+        """Store the blobs that are the same in all tasks of the run; returns them by name."""
+        described = self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
+        if not self._fixed:
+            return {MAP: described}
+        return {
+            MAP: described,
+            FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes),
+        }
 
     def restore_blobs(
         self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
@@ -64,9 +74,10 @@ class TaskAssigner:
         for task in tasks:
             by_attempt.setdefault(task.attempt, []).append(task)
         for planned in by_attempt.values():
-            channel_map = self.store_channel_map(planned[0].blobs[MAP].chunk_bytes)
+            chunk_bytes = planned[0].blobs[MAP].chunk_bytes
+            self.store_lasting(chunk_bytes)
             deliver = isinstance(planned[0], DeliverTask)
-            self._publish(deliver, [task.spec for task in planned], state, channel_map, tiers)
+            self._publish(deliver, [task.spec for task in planned], state, chunk_bytes, tiers)
 
     def assign(
         self,
@@ -75,15 +86,16 @@ class TaskAssigner:
         state: State,
         *,
         state_sha256: str,
-        channel_map: BlobRef,
+        lasting: Mapping[str, BlobRef],
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, Mapping[str, BlobRef]],
     ) -> dict[str, Assignment]:
         """Each device's task, its blobs in the store; `tiers` are the sub-models of later rounds.
 
-        `graphs` has the ONNX graphs of devices that need them, by the names of their blobs.
+        `lasting` are the blobs of `store_lasting`; `graphs` has the ONNX graphs of devices that need them, by
+        the names of their blobs.
         """
-        blobs = self._blobs(command, plans, state, channel_map, tiers, graphs)
+        blobs = self._blobs(command, plans, state, lasting, tiers, graphs)
         masking = self._masking(command, plans)
         store = self._upload(ref for named in blobs.values() for ref in named.blobs.values())
         made, limits = {}, dict[str, int]()
@@ -128,16 +140,17 @@ class TaskAssigner:
         command: PlanRound,
         plans: Mapping[str, TaskPlan],
         state: State,
-        channel_map: BlobRef,
+        lasting: Mapping[str, BlobRef],
         tiers: Callable[[], Iterable[SubModelSpec]],
         graphs: Mapping[str, Mapping[str, BlobRef]],
     ) -> dict[str, TaskBlobs]:
         """Each device's blobs; tasks assigned one at a time have no shared topics."""
         shared = self._broadcasts and command.wanted is None
         specs = {name: plan.cut.spec for name, plan in plans.items()}
-        frames = self._publish(command.deliver, specs.values(), state, channel_map, tiers)
+        chunk_bytes = lasting[MAP].chunk_bytes
+        frames = self._publish(command.deliver, specs.values(), state, chunk_bytes, tiers)
         named = name_blobs(
-            specs, frames, channel_map=channel_map, shared=shared, new_map=self._new_map, graphs=graphs
+            specs, frames, lasting=lasting, shared=shared, new_map=self._new_map, graphs=graphs
         )
         self._new_map = self._new_map and not shared
         return named
@@ -147,7 +160,7 @@ class TaskAssigner:
         deliver: bool,
         specs: Iterable[SubModelSpec],
         state: State,
-        channel_map: BlobRef,
+        chunk_bytes: int,
         tiers: Callable[[], Iterable[SubModelSpec]],
     ) -> tuple[PublishedVersion, ...]:
         """Publish the model for these sub-models; repeating it makes the same blobs.
@@ -157,7 +170,7 @@ class TaskAssigner:
         if self._strategy.statistics:
             return ()
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tiers)
-        version = ModelVersion(state.params, state.round, holding, channel_map.chunk_bytes)
+        version = ModelVersion(state.params, state.round, holding, chunk_bytes)
         if deliver:
             return self._publisher.publish_exact(version, specs)
         return self._publisher.publish(version, specs, tiers)

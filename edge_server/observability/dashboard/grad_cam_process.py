@@ -21,6 +21,7 @@ from torch import nn
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_blank
+from edge_client.models.fixed_state import fill_fixed
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios
 from edge_client.pruning.slicing import extract
@@ -30,7 +31,7 @@ from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.grad_cam import grad_cam
-from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_folder import RunFolder, read_fixed
 from edge_server.strategy.pruning.pruners import Evidence
 from schemas.errors import ConfigError, EdgeError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -120,7 +121,9 @@ def tier_model(config: Config, data: LabelledData, version: Path, tier: int) -> 
         if not 1 <= tier <= len(config.tiers.ratios):
             raise ConfigError(f"there is no tier {tier}: there are 1 to {len(config.tiers.ratios)}")
         spec = _tier_spec(config, version, tier, channels, params)
-    module = cut_down(build_blank(model_spec(config, data)), spec, channels)
+    whole = build_blank(model_spec(config, data))
+    fill_fixed(whole, read_fixed(version))
+    module = cut_down(whole, spec, channels)
     load_arrays(module, extract(params, spec, channels))
     return module
 

@@ -1,5 +1,6 @@
 """Checks a federation file against its network and data before a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from edge_client.data.splits import part_of
@@ -14,11 +15,13 @@ from edge_server.storage.run_names import RUNS
 from schemas.errors import ConfigError
 
 
-def check_run(config: Config, source: str, *, registry: Path | None = None) -> Rehearsed | None:
+def check_run(
+    config: Config, source: str, *, registry: Path | None = None, on_draw: Callable[[], None] = lambda: None
+) -> Rehearsed | None:
     """Check data, partition and network, and rehearse two rounds; None if the data's shape is unknown.
 
     Raises `ConfigError` for the first problem. The default `registry` for an initial model is that of this
-    folder's runs.
+    folder's runs; `on_draw` as in `rehearse`.
     """
     try:
         data = load_test_data(config)
@@ -27,7 +30,8 @@ def check_run(config: Config, source: str, *, registry: Path | None = None) -> R
         if data is None and (config.model.input_shape is None or config.num_classes is None):
             users_function(entry(config.model.name).factory, what="[model] name")
             return None
-        return rehearse(config, data, find_initial_model(config, [registry or RUNS / "registry"]))
+        first = find_initial_model(config, [registry or RUNS / "registry"])
+        return rehearse(config, data, first, on_draw=on_draw)
     except ConfigError as error:
         raise ConfigError(f"{source}: {_keyed(error)}") from error
 

@@ -6,8 +6,9 @@ round starts from the ranked channels, downlink groups and private state that th
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.data.tasks.registry import learning_task
+from edge_client.inference.export.refusal import ExportRefused
+from edge_client.models.registry import is_ours
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
@@ -26,8 +29,9 @@ from edge_server.config.privacy import PrivacySettings
 from edge_server.config.test_data import model_spec
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.evaluation import Testing
+from edge_server.coordinator.evaluation import Testing, distinct
 from edge_server.coordinator.initial_model import InitialModel
+from edge_server.coordinator.network_check import no_export
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.storage.run_folder import RunFolder
@@ -51,8 +55,17 @@ class Rehearsed:
     notices: tuple[str, ...] = ()
 
 
-def rehearse(config: Config, data: LabelledData | None, first: InitialModel | None = None) -> Rehearsed:
-    """Rehearse on some of `data`, or on noise, from `first` if given; `ConfigError` if the run would fail."""
+def rehearse(
+    config: Config,
+    data: LabelledData | None,
+    first: InitialModel | None = None,
+    *,
+    on_draw: Callable[[], None] = lambda: None,
+) -> Rehearsed:
+    """Rehearse on some of `data`, or on noise, from `first` if given; `ConfigError` if the run would fail.
+
+    `on_draw` is called before the graphs of a user's network are drawn, which may take half a minute.
+    """
     spec = model_spec(config, data)
     examples = _handful(config, spec, data)
     with tempfile.TemporaryDirectory(prefix="edge-check-") as scratch:
@@ -71,9 +84,23 @@ def rehearse(config: Config, data: LabelledData | None, first: InitialModel | No
         try:
             for number in range(1, ROUNDS + 1):
                 _play(coordinator, tried, number, examples, Path(scratch))
+            _draw(coordinator, on_draw)
             return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
         finally:
             coordinator.suspend()
+
+
+def _draw(coordinator: Coordinator, on_draw: Callable[[], None]) -> None:
+    """Draw the graph of each tier's network, and compare it with torch, where the run exports models."""
+    context, model = coordinator.context, coordinator.model
+    if not context.strategy.trains or is_ours(context.spec.name):
+        return
+    on_draw()
+    for spec in distinct(model.tier_specs()).values():
+        try:
+            model.network.draw(model.params_of(spec), spec)
+        except ExportRefused as error:
+            raise ConfigError(no_export(context.spec.name, str(error))) from error
 
 
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
@@ -137,7 +164,8 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
         profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
-        yield Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
+        able = Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
+        yield replace(able, takes_fixed=True)
 
 
 def _update(
@@ -157,11 +185,19 @@ def _update(
         trainer=make_trainer(device.profile.trainers[0]),
     )
     where = f"round {task.round} of a rehearsal, tier {task.tier} of '{task.model.name}'"
+    train = partial(do_training, task, context, on_epoch=lambda _: None, should_stop=lambda: False)
     try:
-        update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
+        update = train()
+        again = update if is_ours(task.model.name) else train()
     except FAILS as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{where}: a training step fails: {reason}") from error
+    if again.blob.digest != update.blob.digest:
+        raise ConfigError(
+            f"{where}: the same step, taken twice, gives two results: the network keeps something outside of "
+            "itself (in its class, a global variable, a cache), or draws from a generator that nobody seeds: "
+            "keep it in parameters, buffers or attributes"
+        )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
     if checked.reason is not None:
         raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")

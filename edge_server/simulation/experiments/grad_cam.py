@@ -16,6 +16,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
 from edge_client.data.splits import part_of
 from edge_client.models.build import build_model
+from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.surgery import load_arrays
 from edge_client.training.evaluation import evaluate
 from edge_server.config.test_data import model_spec, read_source
@@ -24,6 +25,7 @@ from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.findings import Findings, Table
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate, run_path
 from edge_server.simulation.experiments.runner import Progress, run_all
+from edge_server.storage.run_folder import read_fixed
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import FileGroups
 
@@ -79,6 +81,7 @@ def _trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
         raise ConfigError(f"{folder} contains no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
     module = build_model(spec)
+    fill_fixed(module, read_fixed(latest.parent))
     load_arrays(module, FileGroups(latest)["model"])
     return module
 

@@ -10,7 +10,6 @@ from torch import nn
 from edge_client.models.build import build_blank, build_model
 from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.surgery import parameter_count
-from edge_client.system.torchvision_compat import torchvision_ready
 from schemas.errors import ConfigError
 from schemas.values import ModelSpec
 
@@ -182,12 +181,6 @@ def test_a_name_that_cannot_be_built_is_refused_with_a_remedy(name, complaint):
 def test_an_input_that_is_too_small_is_refused():
     with pytest.raises(ConfigError, match="sides of 4 or more"):
         build_model(spec("two-nn", (1, 3, 3)))
-
-
-def test_torchvision_can_be_made_ready_twice():
-    torchvision_ready()
-    torchvision_ready()
-    assert "torchvision" in sys.modules
 
 
 def test_every_entry_names_targets_and_a_summary():

@@ -1,6 +1,7 @@
 """Weights are channels-last only while a network runs, and results do not change."""
 
 import contextlib
+import copy
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training import evaluation, loop
 from edge_client.training.memory_format import channels_innermost
+from edge_client.training.shuffling import epoch_orders
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
+from tests.other_networks import Viewed
 
 SHAPE = (3, 16, 16)
+PROBES = torch.zeros(2, *SHAPE)
 NETWORKS = [
     ("two-nn", (1, 16, 16)),
     ("cnn", SHAPE),
@@ -47,7 +51,7 @@ def test_convolution_weights_are_channels_last_only_inside_the_context() -> None
     innermost = []
 
     def work() -> None:
-        with channels_innermost(module):
+        with channels_innermost(module, PROBES):
             innermost.extend(weight.stride(1) == 1 for weight in module.parameters() if weight.ndim == 4)
             raise KeyError
 
@@ -72,7 +76,7 @@ def test_gradients_are_the_same_in_both_layouts(name: str, shape: tuple[int, ...
         return list(torch.autograd.grad(loss, list(module.parameters())))
 
     plain = gradients()
-    with channels_innermost(module):
+    with channels_innermost(module, PROBES):
         laid = gradients()
     for ours, expected in zip(laid, plain, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-9)
@@ -93,7 +97,7 @@ def test_training_and_evaluation_use_channels_last_with_equal_results(
     loss, tested, arrays = outcome()
     laid = list[torch.nn.Module]()
 
-    def unchanged_layout(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    def unchanged_layout(module: torch.nn.Module, _: torch.Tensor) -> contextlib.AbstractContextManager[None]:
         laid.append(module)
         return contextlib.nullcontext()
 
@@ -105,3 +109,48 @@ def test_training_and_evaluation_use_channels_last_with_equal_results(
     assert tested == pytest.approx(plain_tested, rel=1e-4)
     for key, array in arrays.items():
         np.testing.assert_allclose(array, plain[key], rtol=0, atol=1e-4)
+
+
+class Batched(Viewed):
+    """`view` in training alone, behind a normalisation."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(shape, classes)
+        self.norm, self.norm.weight = torch.nn.BatchNorm2d(8), torch.nn.Parameter(torch.full((8,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.conv(x)))
+        return self.out(x.view(x.size(0), -1) if self.training else x.flatten(1))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("network_class", [Viewed, Batched])
+def test_a_network_whose_view_refuses_the_layout_trains_to_the_bits_of_plain_torch(
+    network_class: type[torch.nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    module = network_class(SHAPE, 4)
+    plain = copy.deepcopy(module)
+    data, plan = pictures(SHAPE), TrainingPlan(learning_rate=0.01, batch_size=24, local_epochs=1, seed=3)
+    loop.train(module, data, plan)
+    order = next(epoch_orders(plan.seed, 24))
+    inputs, labels = torch.from_numpy(data.inputs())[order], torch.arange(24)[order] % 4
+    functional.cross_entropy(plain(inputs), labels).backward()
+    torch.optim.SGD(plain.parameters(), 0.01).step()
+    trained = arrays_of(module)
+    assert all(np.array_equal(trained[name], array) for name, array in arrays_of(plain).items())
+    assert evaluation.evaluate(module, data).loss == pytest.approx(
+        functional.cross_entropy(plain.eval()(torch.from_numpy(data.inputs())), torch.arange(24) % 4).item()
+    )
+
+
+def test_a_trial_changes_no_statistics_and_draws_no_numbers() -> None:
+    module = Batched(SHAPE, 4).train()
+    before, state = arrays_of(module), torch.get_rng_state()
+    with channels_innermost(module, torch.ones(2, *SHAPE)):
+        assert all(parameter.is_contiguous() for parameter in module.parameters())
+    with channels_innermost(module.eval(), torch.ones(2, *SHAPE)):
+        assert module.conv.weight.stride(1) == 1
+    assert torch.equal(torch.get_rng_state(), state)
+    assert module.norm.num_batches_tracked == 0
+    assert all(np.array_equal(array, before[name]) for name, array in arrays_of(module).items())

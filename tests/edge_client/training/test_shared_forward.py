@@ -48,12 +48,12 @@ def batches(*counts: int, shape: tuple[int, ...] = SHAPE) -> list[Tensor]:
 
 
 def shared(modules: list[nn.Module], cuts: list[Cut], parts: list[Tensor]) -> list[Tensor] | None:
-    with prepared(modules):
+    with prepared(modules, parts[0]):
         return shared_outputs(modules, cuts, parts)
 
 
 def alone(modules: list[nn.Module], parts: list[Tensor]) -> list[Tensor]:
-    with prepared(modules):
+    with prepared(modules, parts[0]):
         return [torch.cat([module(part) for part in parts]) for module in modules]
 
 
@@ -89,9 +89,10 @@ def test_the_convolutions_of_sub_models_are_those_of_the_whole_network() -> None
 def test_results_for_the_same_shapes_are_compared_once() -> None:
     modules, cuts = networks("two-nn")
     compared: set[Hashable] = set()
+    parts = batches(64, 64, 64)
     for count in (2 + 3 * 2 + 3 * 2, 2 + 3 * 2):
-        with Convolutions() as computed, prepared(modules):
-            found = shared_outputs(modules, cuts, batches(64, 64, 64), compared)
+        with Convolutions() as computed, prepared(modules, parts[0]):
+            found = shared_outputs(modules, cuts, parts, compared)
         assert found is not None
         assert computed.count == count
 

@@ -75,6 +75,19 @@ def test_without_the_process_graphs_are_drawn_when_they_are_needed(
     assert coordinator.model.network._graphs == ()
 
 
+def test_a_model_that_is_gone_is_asked_for_again_and_a_refusal_is_known(
+    coordinator: Coordinator, asked: list[GraphJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Future[Drawn]] = [Future(), Future()]
+    answers[0].set_exception(ProcessLost("FileNotFoundError: round-0000"))
+    answers[1].set_result(Drawn((b"graph",), "ONNX has no operator for it"))
+    monkeypatch.setattr(ModelProcess, "draw", lambda *_: answers.pop(0))
+    coordinator.early_graphs.begin()
+    coordinator.early_graphs.wait()
+    assert coordinator.early_graphs.refused == "ONNX has no operator for it"
+    assert coordinator.model.network._graphs == (b"graph",)
+
+
 @pytest.mark.skipif("EVERY_NETWORK" not in os.environ, reason="make test-graphs draws in earnest")
 def test_the_export_uses_graphs_that_another_process_has_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

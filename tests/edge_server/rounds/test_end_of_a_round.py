@@ -2,7 +2,15 @@
 
 import pytest
 
-from edge_server.rounds.events import CloseRound, EndRun, Note, PlanRound, RoundClosed, UpdateChecked
+from edge_server.rounds.events import (
+    CloseRound,
+    EndRun,
+    Note,
+    PlanRound,
+    RoundClosed,
+    RoundPlanned,
+    UpdateChecked,
+)
 from edge_server.rounds.machine import RETRY_S, Phase
 from edge_server.rounds.participant import Status
 from schemas.values import Reason
@@ -155,3 +163,22 @@ def test_the_end_of_another_rounds_aggregation_is_ignored(number):
     run.upload("a")
     assert run.tell(RoundClosed(number)) == []
     assert run.phase is Phase.CLOSING
+
+
+def test_an_abandoned_round_says_what_most_devices_have_failed_with():
+    run = training("a", "b", "c")
+    for name, words in (("a", "KeyError: 'b'"), ("b", "out of memory")):
+        run.hear(reply(name, accepted=False, detail=words))
+    commands = run.hear(reply("c", accepted=False, detail="KeyError: 'b'"))
+    assert of(Note, commands)[-1].detail == (
+        "round 1: 0 of 3 updates, below the quorum; 2 of 3 failed with KeyError: 'b'"
+    )
+
+
+def test_a_round_for_which_nobody_can_be_chosen_says_why():
+    run = training("a")
+    run.decline("a")
+    run.wait(RETRY_S)
+    planned = RoundPlanned(run.federation.attempt, {}, left_out="a: its edge-federation is too old")
+    commands = run.tell(planned)
+    assert of(Note, commands)[-1].detail == "round 1: no device chosen: a: its edge-federation is too old"

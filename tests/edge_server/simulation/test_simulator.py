@@ -86,7 +86,7 @@ def test_a_client_that_diverges_is_refused_by_name_and_the_run_continues(tmp_pat
 def test_a_round_without_valid_updates_fails_the_run_with_the_reason(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "fedavg", "num-clients=2", "learning-rate=1e20", "local-epochs=2")
     assert summary.outcome == "failed"
-    assert "0 of 2 updates, below the quorum" in summary.detail
+    assert "0 of 2 updates, below the quorum; 2 of 2 failed with not-finite; given up" in summary.detail
 
 
 # With one tier the boards alternate: device-0001 is a Pi Zero 2, device-0002 a Jetson Nano.

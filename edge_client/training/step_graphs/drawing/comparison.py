@@ -9,8 +9,9 @@ import onnxruntime
 import torch
 from torch import Tensor
 
+from edge_client.models.graphs.checks import first_line
 from edge_client.training.step_graphs.drawing.passes import Passes
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 
 COMPARED_EXAMPLES = (5, 16)
 COMPARISONS = 3

@@ -11,12 +11,13 @@ from onnx_ir.passes import common
 from onnxscript import optimizer
 from torch import Tensor, fx, nn
 
+from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing import normalisation, pooling
 from edge_client.training.step_graphs.drawing.free_batch import free_axes, free_initializers
 from edge_client.training.step_graphs.drawing.program import ready_program
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.transposes import cancel_transposes
 
 log = logging.getLogger(__name__)

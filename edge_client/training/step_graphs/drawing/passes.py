@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.modes import normalises_batches
 from edge_client.training.losses import LOSSES
 from edge_client.training.step_graphs import names
@@ -170,11 +171,15 @@ def _stop_counting(network: nn.Module) -> None:
 
 
 def _paths(part: nn.Module, prefix: str, named: str) -> dict[str, str]:
-    """Places of a module's floating-point tensors by their names in the graph."""
-    tensors = {**dict(part.named_parameters()), **dict(part.named_buffers())}
-    return {
-        f"{named}{name}": f"{prefix}{name}" for name, tensor in tensors.items() if tensor.is_floating_point()
-    }
+    """Places of the tensors that a module's model has by their names in the graph; others are constants."""
+    sent = distinct(sent_tensors(part))
+    parameters = dict(part.named_parameters())
+    # All parameters come before the first buffer.
+    names = [
+        *(name for name in sent if name in parameters),
+        *(name for name in sent if name not in parameters),
+    ]
+    return {f"{named}{name}": f"{prefix}{name}" for name in names}
 
 
 def _is_mask(path: str, masked: Mapping[str, object]) -> bool:

@@ -13,13 +13,15 @@ from torch import Tensor, fx, nn
 
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.models.attributes import attributes_of, differing_places, users_parts
+from edge_client.models.graphs.exporter import reason_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.comparison import compare_with_torch
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, export
 from edge_client.training.step_graphs.drawing.free_batch import number_of_examples
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused, first_line
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
 from edge_client.training.step_graphs.drawing.working_memory import working_memory
 from schemas.strategy import Component
@@ -54,13 +56,17 @@ def draw_step(
             trains=trains,
             task=task,
         )
+        parts = users_parts(passes.whole)
+        before = attributes_of(passes.whole, parts)
         model = _exported(passes, input_shape)
+        if changed := differing_places(before, attributes_of(passes.whole, parts)):
+            raise DrawingRefused(f"a step changes '{changed[0]}' of the network, which a graph does not keep")
     except DrawingRefused:
         raise
     except Exception as error:
         # Tracer and exporter raise the errors of a user's module, and many classes of their own.
         raise DrawingRefused(
-            f"a step of {type(module).__name__} cannot be drawn: {first_line(error.__cause__ or error)}"
+            f"a step of {type(module).__name__} cannot be drawn: {reason_of(error)}"
         ) from error
     data = _finished(model, passes)
     compare_with_torch(data, passes, input_shape)

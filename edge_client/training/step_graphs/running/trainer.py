@@ -106,7 +106,9 @@ class OnnxTrainer(Trainer):
             if name not in job.graphs:
                 raise GraphRefused(f"the task has no blob {name!r}")
             narrow = read_step_graph(job.graphs[name])
-            taken = {key: index_set.take(weights[key]) for key, index_set in width.index_sets.items()}
+            # A weight of two layers is among the graph's once.
+            held = {key: index_set for key, index_set in width.index_sets.items() if key in weights}
+            taken = {key: index_set.take(weights[key]) for key, index_set in held.items()}
             own = narrow.fitting({key: np.ascontiguousarray(array) for key, array in taken.items()})
             smaller[width.number] = (self._session(narrow, own), own)
         return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts)

@@ -136,7 +136,7 @@ def test_a_layer_used_twice_couples_its_inputs_and_outputs():
     assert channel_map.groups["a"].layers == ("a", "b")
 
 
-def test_layers_with_tied_weights_share_a_group():
+def test_layers_with_tied_weights_share_a_group_which_the_first_of_them_stands_for():
     first, second = conv(4, 4), conv(4, 4)
     second.weight = first.weight
     channel_map = trace(
@@ -146,7 +146,8 @@ def test_layers_with_tied_weights_share_a_group():
         second=second,
         out=conv(4, 2),
     )
-    assert channel_map.groups["a"].layers == ("a", "first", "second")
+    assert channel_map.groups["a"].layers == ("a", "first")
+    assert channel_map.parameters["second.weight"] == channel_map.parameters["first.weight"]
 
 
 UNKNOWN = {

@@ -56,7 +56,7 @@ class Desk:
         self.described = self.store.put(encode_json(channel_map))
 
     def parts(self, specs, holding, **how):
-        how = {"channel_map": self.described, "shared": True, "new_map": True, **how}
+        how = {"lasting": {"channel-map": self.described}, "shared": True, "new_map": True, **how}
         paths = publish_increments(specs.values(), holding, self.store.put_groups, self.channel_map)
         return name_blobs(specs, [PublishedVersion(paths)], **how)
 

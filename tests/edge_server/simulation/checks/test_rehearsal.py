@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from edge_client.inference.export.refusal import ExportRefused
 from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
+from edge_server.coordinator.global_model import GlobalModel
+from edge_server.simulation.checks import rehearsal
 from edge_server.simulation.checks.model import check_run
 from edge_server.simulation.checks.rehearsal import Rehearsed
 from edge_server.simulation.simulator import simulate
@@ -16,8 +19,32 @@ from schemas.errors import ConfigError
 from schemas.strategy import PersonalPruning
 from schemas.submodel import SubModelSpec
 from tests.edge_server.own_networks import NAME
+from tests.other_networks import NAME as OTHERS
 
 DATA = f"data.source=python:{NAME}:pictures"
+
+
+DRAW = rehearsal._draw
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network is drawn at the end of a rehearsal, which takes seconds."""
+    monkeypatch.setattr(rehearsal, "_draw", lambda *_: None)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[SubModelSpec]:
+    """The sub-models whose graphs are asked for."""
+    specs: list[SubModelSpec] = []
+
+    def draw(_: GlobalModel, params: object, spec: SubModelSpec) -> bytes:
+        specs.append(spec)
+        return b"graph"
+
+    monkeypatch.setattr(rehearsal, "_draw", DRAW)
+    monkeypatch.setattr(GlobalModel, "draw", draw)
+    return specs
 
 
 def file(recipe: str, network: str, *words: str) -> Config:
@@ -205,3 +232,64 @@ def test_a_notice_says_when_statistics_of_batch_normalisation_are_measured(
 
 def test_there_is_no_such_notice_where_statistics_are_averaged() -> None:
     assert tried("attending-common", "normed").notices == ()
+
+
+def test_a_network_of_ones_own_is_drawn_for_every_tier(
+    asked: list[SubModelSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", "heterofl", DATA, "tiers.ratios=[0.5,0.0,0.0]"]
+    assert main([*words, f"model.name={NAME}:hidden"]) == 0
+    assert capsys.readouterr().err == (
+        "edge-server: drawing the network as ONNX, which may take half a minute\n"
+    )
+    assert [spec.kept for spec in asked] == [{"1": 5}, {}]
+    asked.clear()
+    assert main([*words, "model.name=mlp"]) == 0
+    assert (asked, capsys.readouterr().err) == ([], "")
+
+
+def test_a_network_that_cannot_become_onnx_is_refused_with_the_whole_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> bytes:
+        raise ExportRefused("torch cannot export Uneven: " + "a long reason, " * 50)
+
+    monkeypatch.setattr(rehearsal, "_draw", DRAW)
+    monkeypatch.setattr(GlobalModel, "draw", refused)
+    with pytest.raises(ConfigError) as error:
+        tried("fedavg", "hidden")
+    assert str(error.value) == (
+        f"home.toml: [model] name: '{NAME}:hidden' cannot become an ONNX file, which devices and tiers get: "
+        "torch cannot export Uneven: " + "a long reason, " * 50
+    )
+
+
+REFUSED = {
+    "Squeezed": "returns (3,) for one example and 3 classes: return one score per class and example, a "
+    "tensor [batch, num_classes]; squeeze() loses the axis of a single example: use flatten(1)",
+    "Paired": "fails with one example: ",
+    "Attribute": "'order' is drawn at random when the network is built",
+    "Shared": "the same step, taken twice, gives two results",
+    "Unseeded": "the same step, taken twice, gives two results",
+    "old_weight_norm": "use torch.nn.utils.parametrizations.weight_norm",
+}
+
+
+@pytest.mark.parametrize("network", REFUSED)
+def test_a_network_that_would_do_otherwise_in_the_run_is_refused(network: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_run(load_config("fedavg", [DATA, f"model.name={OTHERS}:{network}"]), "home.toml")
+    assert REFUSED[network] in str(error.value)
+    assert str(error.value).startswith("home.toml: ")
+
+
+@pytest.mark.parametrize(
+    ("network", "recipe"),
+    [
+        *(("Ordered", recipe) for recipe in ("attending", "scaffold", "fedp3", "ditto", "heterofl")),
+        *((network, "attending") for network in ("Counting", "Viewed", "lazy", "weight_norm")),
+    ],
+)
+def test_networks_as_others_write_them_are_right(network: str, recipe: str) -> None:
+    words = [DATA, f"model.name={OTHERS}:{network}", "tiers.ratios=[0.5, 0.0]"]
+    assert check_run(load_config(recipe, words), "home.toml") is not None
