@@ -14,7 +14,7 @@ from typing import Literal, TextIO
 
 import numpy as np
 
-from edge_client.data.sqlite_table import BUSY_S
+from edge_client.data.tables.sqlite_table import BUSY_S
 from schemas.errors import ConfigError
 
 TABLE = "examples"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edge_client.data.classes import misfit, numbers
 from edge_client.data.columns import column_misfit
-from edge_client.data.picture_scale import scale_misfit
+from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task

@@ -14,10 +14,9 @@ from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
-from edge_client.data.recordings import read_recordings
 from edge_client.data.source_options import place_and_options
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
-from edge_client.data.table_readers import TABLES, read_source
+from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.validation import checked_images, checked_labels
 from edge_client.system.plugins import Registry
 from edge_client.system.schemas_package import hidden_by_ours
@@ -118,7 +117,7 @@ def _examples(value: Any, source: str) -> LabelledData:
 
 def _folder(request: SourceRequest) -> LabelledData:
     # Imported here because it needs Pillow, which other sources do without.
-    from edge_client.data.image_folders import read_folder
+    from edge_client.data.pictures.folders import read_folder
 
     data, official = read_folder(request.path, request.options, split=request.split)
     return data if official else request.of(data)
@@ -131,6 +130,8 @@ def _table(request: SourceRequest) -> LabelledData:
 
 
 def _wav(request: SourceRequest) -> LabelledData:
+    from edge_client.data.sounds.recordings import read_recordings
+
     data, official = read_recordings(request.path, request.options, split=request.split)
     return data if official else request.of(data)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.pictures import name_of, read_picture
+from edge_client.data.pictures.picture_files import name_of, read_picture
 from edge_client.data.shapes import MODES, in_words, redrawn
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing

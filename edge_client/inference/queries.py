@@ -15,13 +15,13 @@ from edge_client.data.class_folders import counts_in_words, files_below, parts_o
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
-from edge_client.data.image_folders import picture_options
-from edge_client.data.picture_scale import scale_in_words
-from edge_client.data.pictures import endings_read
-from edge_client.data.recordings import read_recordings
-from edge_client.data.sound_files import ENDINGS
+from edge_client.data.pictures.folders import picture_options
+from edge_client.data.pictures.picture_files import endings_read
+from edge_client.data.pictures.scale import scale_in_words
+from edge_client.data.sounds.recordings import read_recordings
+from edge_client.data.sounds.sound_files import ENDINGS
 from edge_client.data.source_options import place_and_options
-from edge_client.data.table_readers import TABLES, read_source
+from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.recordings import cut
 from edge_client.data.shapes import in_words
-from edge_client.data.sound_files import read_sound
+from edge_client.data.sounds.recordings import cut
+from edge_client.data.sounds.sound_files import read_sound
 from edge_client.inference.onnx_model import LoadedModel
 from schemas.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
-from edge_client.data.picture_scale import FULL, parsed_scale
+from edge_client.data.pictures.scale import FULL, parsed_scale
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import mean_ratio

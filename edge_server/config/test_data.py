@@ -6,7 +6,7 @@ from dataclasses import replace
 from edge_client.data.classes import completed, remark_on_numbers, shortened
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
-from edge_client.data.picture_scale import scale_misfit
+from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit, in_words, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split

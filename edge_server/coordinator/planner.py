@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_client.data.picture_scale import scale_in_words
+from edge_client.data.pictures.scale import scale_in_words
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.early_graphs import EarlyGraphs

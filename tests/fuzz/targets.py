@@ -22,7 +22,7 @@ from edge_client.compression.delta_frames import added_up, changes
 from edge_client.compression.layered_model import Holding, assemble
 from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.zstd import unpack
-from edge_client.data.sound_files import read_sound
+from edge_client.data.sounds.sound_files import read_sound
 from edge_client.pruning.slicing import extract
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
@@ -43,7 +43,7 @@ from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json,
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
 from schemas.values import Reason
 from tests.edge_client.agent.client_update.wheels import make_release, make_wheel
-from tests.edge_client.data.sounds import pcm, tone, wav_bytes
+from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
 from tests.edge_server.coordinator.validation.test_firewall import (
     ASKED,
     CHOSEN,

@@ -23,7 +23,7 @@ from edge_client.data.arrays import as_batch
 from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
-from edge_client.data.sound_files import is_sound
+from edge_client.data.sounds.sound_files import is_sound
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import LoadedModel
 from edge_client.inference.recordings import read_recording

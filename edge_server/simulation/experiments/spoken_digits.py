@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, labelled
-from edge_client.data.sound_files import read_sound
+from edge_client.data.sounds.sound_files import read_sound
 from schemas.errors import ConfigError
 
 Floats = NDArray[np.floating[Any]]

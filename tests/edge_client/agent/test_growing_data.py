@@ -21,14 +21,14 @@ from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
-from edge_client.data.recordings import RESTS_S
+from edge_client.data.sounds.recordings import RESTS_S
 from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
 from schemas.messages import Task
 from schemas.values import DriftFinding
 from tests.edge_client.agent.session.by_hand import task, update
-from tests.edge_client.data.sounds import pcm, wav_bytes, write_wav
+from tests.edge_client.data.sounds.sound_bytes import pcm, wav_bytes, write_wav
 
 DIGITS = load_source("digits")
 

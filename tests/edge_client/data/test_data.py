@@ -13,7 +13,7 @@ from edge_client.data.arrays import channels_first
 from edge_client.data.dataset import LabelledData, Pixels, labelled, preprocess
 from edge_client.data.sources import SOURCES, load_source
 from edge_client.data.splits import part_of, split_off
-from edge_client.data.table_readers import TABLES
+from edge_client.data.tables.kinds import TABLES
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.sources import FILES, SOURCES, load_source
-from edge_client.data.table_readers import TABLES
+from edge_client.data.tables.kinds import TABLES
 from schemas.errors import ConfigError
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -13,8 +13,8 @@ from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import MAX_IMAGES, read_request
 from schemas.errors import ConfigError
-from tests.edge_client.data.sounds import pcm, tone, wav_bytes
-from tests.edge_client.data.test_sound_files import KINDS
+from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
+from tests.edge_client.data.sounds.test_sound_files import KINDS
 from tests.edge_client.inference.test_onnx_model import write_model
 
 RATE, LENGTH = 8000, 800

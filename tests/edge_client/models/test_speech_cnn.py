@@ -18,7 +18,7 @@ from edge_server.config.load import load_config
 from edge_server.simulation.experiments.spoken_digits import mel_filters
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
-from tests.edge_client.data.sounds import tone, write_wav
+from tests.edge_client.data.sounds.sound_bytes import tone, write_wav
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 from tests.once import made_once

@@ -8,7 +8,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator import evaluation
 from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
-from tests.edge_client.data.test_image_folders import depth_folder
+from tests.edge_client.data.pictures.test_image_folders import depth_folder
 
 
 def scale_of(*words: str) -> PictureScale | None:

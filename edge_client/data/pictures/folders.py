@@ -1,0 +1,113 @@
+"""The source `folder:PATH?...`: folders of picture files, one for each class.
+
+| option | meaning |
+| --- | --- |
+| `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`depth`) |
+| `broken` | the largest share of files that may be broken (default 0.1) |
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.broken_files import MAX_BROKEN, read_each
+from edge_client.data.class_folders import files_of_classes, parts_of
+from edge_client.data.classes import in_classes
+from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
+from edge_client.data.pictures.scale import parsed_scale
+from edge_client.data.said_once import say_once
+from edge_client.data.shapes import redrawn
+from edge_client.data.source_options import number, options_of
+from schemas.errors import ConfigError
+from schemas.values import PictureScale, Preprocessing
+
+log = logging.getLogger(__name__)
+
+OPTIONS = ("scale", "broken")
+MIN_SPREAD = 1 / 8
+"""Deep pictures that use less of their range are probably to be scaled otherwise."""
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """How pictures become pixels, and the largest share of files that may be broken."""
+
+    scale: PictureScale | None
+    broken: float
+
+
+def picture_options(text: str, *, source: str, scale: PictureScale | None = None) -> PictureOptions:
+    """The options of a folder; without one the given scale. `ConfigError` for others."""
+    options = options_of(text, OPTIONS, source=source)
+    return PictureOptions(
+        parsed_scale(options["scale"], source=source) if "scale" in options else scale,
+        number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+    )
+
+
+def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
+    """Read a folder with one sub-folder of pictures per class; returns whether it has its own test part.
+
+    Pictures stay grey if all are grey; those of an uncommon size are resized. Raises `ConfigError` without
+    classes, for a class without pictures, and if too many files are broken.
+    """
+    source = f"folder:{root}"
+    options = picture_options(text, source=source)
+    parts = parts_of(root, split)
+    endings, remedies = endings_read()
+    classes = files_of_classes(parts.chosen, endings, remedies=remedies)
+    if not classes:
+        raise ConfigError(f"no image folder at {root}: expected one sub-folder of images per class")
+    paths = [path for below in classes.values() for path in below]
+    read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
+    labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
+    for place, (name, files) in enumerate(classes.items()):
+        if place not in labels:
+            raise ConfigError(
+                f"{source}: all {len(files)} files of class '{name}' are broken, the first is {files[0]}: "
+                "repair them, or move the folder away"
+            )
+    _say_of(read.values, root, options.scale)
+    data = labelled(
+        _alike(read.values, root),
+        labels,
+        class_names=tuple(classes),
+        preprocessing=Preprocessing(picture_scale=options.scale),
+    )
+    return in_classes(replace(data, resizable=True, skipped=read.skipped), parts.class_names), parts.official
+
+
+def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
+    """Pixels [N, C, H, W] of the most common size, grey if all are grey, else in three colours."""
+    channels = 1 if all(len(picture.pixels) == 1 for picture in pictures) else 3
+    (size, most), *others = Counter(picture.pixels.shape[1:] for picture in pictures).most_common()
+    if others:
+        height, width = size
+        log.info(
+            "%s: %d of %d pictures are not %dx%d like most: they are resized to it",
+            *(root, len(pictures) - most, len(pictures), width, height),
+        )
+    return np.stack([redrawn(picture.pixels, (channels, *size)) for picture in pictures])
+
+
+def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
+    """What a user may not expect of these pictures."""
+    for note, count in Counter(note for picture in pictures for note in picture.notes).items():
+        say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
+    deep = [picture.pixels for picture in pictures if picture.pixels.dtype != np.uint8]
+    if not deep or scale is not None:
+        return
+    low, high = min(pixels.min() for pixels in deep) / 255, max(pixels.max() for pixels in deep) / 255
+    is_odd = low < -1 or high > 1 or high - low < MIN_SPREAD
+    say_once(
+        f"{root}: {len(deep)} of {len(pictures)} pictures have more than 8 bits; their pixels are "
+        f"{low:.2g} to {high:.2g} of the full range, which for floats is 1"
+        + (": scale=min-max or scale=FACTOR would spread them" if is_odd else ""),
+        logging.WARNING if is_odd else logging.INFO,
+    )

@@ -1,0 +1,157 @@
+"""The source `wav:FOLDER?...`: recordings as examples [1, samples], float32 from -1 to 1.
+
+| option | meaning |
+| --- | --- |
+| `name` | fields of a file's name, as `{label}_{speaker}_{index}`; without it each sub-folder is a class |
+| `group` | a field: recordings are in its order, so that `partition = "blocks"` gives a device whole groups |
+| `only` | `FIELD:VALUE`, the recordings with this value alone |
+| `test` | `FIELD<NUMBER`, the recordings of the test part; all others are for training |
+| `rate` | Hz; without it all files must have one sampling rate. Files of another rate are resampled |
+| `seconds` | length of an example (default 1); shorter recordings are filled with silence |
+| `hop` | seconds from one example of a recording to the next (default `seconds`); `none`: only the first |
+| `broken` | the largest share of files that may be broken (default 0.1); they are left out |
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edge_client.data.broken_files import MAX_BROKEN, ReadFiles, read_each
+from edge_client.data.changes import settles_at
+from edge_client.data.classes import shortened
+from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.said_once import say_once
+from edge_client.data.sounds.recording_files import RecordingFiles, find_recordings
+from edge_client.data.sounds.resampling import Samples
+from edge_client.data.sounds.sound_files import RATES, Sound, read_sound
+from edge_client.data.source_options import number, options_of
+from schemas.errors import ConfigError
+from schemas.values import Preprocessing
+
+OPTIONS = ("name", "group", "only", "test", "rate", "seconds", "hop", "broken")
+SECONDS, MIN_SECONDS, MAX_SECONDS = 1.0, 0.001, 3600.0
+LONGEST = 1e9
+"""More seconds than any recording has."""
+RESTS_S = 10.0
+"""Seconds after which a file that has not been written is no longer taken for one that is being recorded."""
+
+
+def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
+    """The recordings of a folder with these options, and whether they have a test part of their own.
+
+    Raises `ConfigError` that names file, option or folder, and the remedy.
+    """
+    source = f"wav:{folder}"
+    options = options_of(text, OPTIONS, source=source)
+    files = find_recordings(folder, options, split=split, source=source)
+    if not files.recordings:
+        raise ConfigError(f"{source}?{text}: no recording is for {split}ing")
+    seconds = number(options, "seconds", SECONDS, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
+    hop = LONGEST
+    if options.get("hop") != "none":
+        hop = number(options, "hop", seconds, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
+    read, settles = _read(files, options, source)
+    rate = _common_rate(files, read, source)
+    length, step = round(rate * seconds), round(rate * hop)
+    counts = [count_of(len(sound.samples), length, step) for sound in read.values]
+    labels = [files.class_names.index(files.recordings[place].label) for place in read.places]
+    _say(files, read, counts, f"{seconds:g}", source)
+    data = labelled(
+        _examples(read.values, counts, length, step),
+        np.repeat(labels, counts),
+        class_names=files.class_names,
+        preprocessing=Preprocessing(scale=1.0, rate=rate),
+    )
+    origins = np.repeat(read.places, counts) if max(counts) > 1 else None
+    return replace(data, origins=origins, skipped=read.skipped, settles_at=settles), files.official
+
+
+def _read(
+    files: RecordingFiles, options: Mapping[str, str], source: str
+) -> tuple[ReadFiles[Sound], float | None]:
+    """The recordings that can be read, and when one that is being recorded counts as whole.
+
+    Raises `ConfigError` for a class of which none can be read.
+    """
+    rate = None
+    if "rate" in options:
+        rate = round(number(options, "rate", 0, least=RATES[0], most=RATES[-1], source=source))
+    most = number(options, "broken", MAX_BROKEN, least=0, most=1, source=source)
+    growing = list[float]()
+
+    def read_file(path: Path) -> Sound:
+        sound = read_sound(path, rate=rate)
+        if sound.unfinished and (moment := settles_at(path, RESTS_S)) is not None:
+            growing.append(moment)
+            raise ConfigError(f"{path} is being recorded: it is used once it has not grown for {RESTS_S:g} s")
+        return sound
+
+    read = read_each([recording.path for recording in files.recordings], read_file, source=source, most=most)
+    there = {files.recordings[place].label for place in read.places}
+    lost = next((recording.label for recording in files.recordings if recording.label not in there), None)
+    if lost is not None and read.skipped is not None:
+        raise ConfigError(
+            f"{source}: no recording of class '{lost}' can be read; the first error: {read.skipped.first}"
+        )
+    return read, min(growing, default=None)
+
+
+def _common_rate(files: RecordingFiles, read: ReadFiles[Sound], source: str) -> float:
+    """The rate of all files in Hz; `ConfigError` if they differ."""
+    rates = [sound.rate for sound in read.values]
+    if other := next((place for place, rate in enumerate(rates) if rate != rates[0]), 0):
+        first, path = (files.recordings[read.places[place]].path for place in (0, other))
+        raise ConfigError(
+            f"{source}: {path} has {rates[other]:g} Hz and {first.name} {rates[0]:g}: state "
+            f"rate={rates[0]:g}, to which all are resampled"
+        )
+    return rates[0]
+
+
+def _examples(sounds: list[Sound], counts: Sequence[int], length: int, hop: int) -> Pixels:
+    """Examples [N, 1, length] of all recordings, which are forgotten one by one: no sample is held twice."""
+    images, end = np.empty((sum(counts), 1, length), np.float32), sum(counts)
+    for count in reversed(counts):
+        images[end - count : end] = cut(sounds.pop().samples, length, hop)
+        end -= count
+    return images
+
+
+def _say(
+    files: RecordingFiles, read: ReadFiles[Sound], counts: Sequence[int], seconds: str, source: str
+) -> None:
+    """What the data are, and what a user may not expect of them."""
+    say_once(f"{source}: {len(counts)} recordings, {sum(counts)} examples of {seconds} s")
+    if several := sum(sound.channels > 1 for sound in read.values):
+        say_once(f"{source}: {several} of {len(counts)} recordings have several channels: their mean is used")
+    per_class = Counter(files.recordings[place].label for place in read.places)
+    long = {
+        files.recordings[place].label for place, count in zip(read.places, counts, strict=True) if count > 1
+    }
+    if alone := [name for name in files.class_names if per_class[name] == 1 and name in long]:
+        say_once(
+            f"{source}: there is one recording alone of {shortened(alone)}: a part of it is held out",
+            logging.WARNING,
+        )
+
+
+def cut(samples: Samples, length: int, hop: int) -> Pixels:
+    """Examples [N, 1, length] of a recording, at every `hop` samples; the first may be filled with silence.
+
+    What is left at the end becomes another one, filled with silence, if at least half of what it adds is
+    sound.
+    """
+    images = np.zeros((count_of(len(samples), length, hop), 1, length), np.float32)
+    for place, image in enumerate(images[:, 0]):
+        piece = samples[place * hop :][:length]
+        image[: len(piece)] = piece
+    return images
+
+
+def count_of(samples: int, length: int, hop: int) -> int:
+    """How many examples a recording of so many samples gives."""
+    return max(1, 1 + (samples - length + min(hop, length) // 2) // hop)

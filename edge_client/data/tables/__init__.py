@@ -1,0 +1,1 @@
+"""Tables as data: rows, windows of rows, or series of readings become examples."""

@@ -1,0 +1,236 @@
+"""Tables in CSV files as programs of many countries write them: separators, decimal commas, encodings, gzip.
+
+What is not stated is told by the beginning of the file. A last line without a line end may be half written:
+it is left out until the file has stayed the same for a while. Zero bytes, as a power cut leaves them behind,
+are no line.
+"""
+
+import csv
+import gzip
+import io
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from edge_client.data.changes import SETTLED_S, settles_at
+from edge_client.data.said_once import say_once
+from edge_client.data.tables.csv_form import THOUSANDS, WITH_COMMA, CsvForm, form_of, split
+from edge_client.data.tables.table import Row, Table
+from edge_client.data.tables.values import plain_numbers
+from schemas.errors import ConfigError
+
+SAMPLE = 65_536
+"""Bytes, and LOOK rows, by which a file is judged."""
+LOOK = 100
+BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}
+"""How a file in UTF-16 begins, and its line end."""
+PACKED = b"\x1f\x8b"
+"""How a file that gzip has packed begins."""
+USUAL = CsvForm()
+
+
+@dataclass(frozen=True)
+class CsvTable(Table):
+    """A CSV file, of which the first `size` bytes are read; its first line names the columns.
+
+    A half-written last line is left out until `settles_at`, in seconds since 1970.
+    """
+
+    path: Path
+    form: CsvForm = USUAL
+    encoding: str = "utf-8-sig"
+    size: int | None = None
+    settles_at: float | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Iterator[Row]]:
+        """The rows with the numbers of their lines, without empty lines."""
+        with _text_of(self.path, self.encoding, self.size) as file:
+            reader = csv.reader(file, delimiter=self.form.delimiter)
+            rows = islice((row for row in reader if any(row)), self.form.head, None)
+            try:
+                yield ((reader.line_num, self._plain(row, reader.line_num)) for row in rows)
+            except csv.Error as error:
+                raise ConfigError(f"{self.place(reader.line_num)} is no line of a table: {error}") from error
+
+    def place(self, number: int) -> str:
+        """The line, for messages."""
+        return f"{self.path} line {number}"
+
+    def _plain(self, row: list[str], number: int) -> list[str]:
+        """The values with decimal points; none for a row with zero bytes."""
+        if "\0" in "".join(row):
+            return []
+        return [self._with_point(value, number) for value in row] if self.form.decimal == "," else row
+
+    def _with_point(self, value: str, number: int) -> str:
+        text = value.strip()
+        if THOUSANDS.fullmatch(text) and "." in text:
+            raise ConfigError(
+                f"{self.place(number)}: {text} may be a thousand, as the file has decimal commas: write "
+                "numbers without points between thousands, or state decimal=."
+            )
+        return text.replace(",", ".") if WITH_COMMA.fullmatch(text) else value
+
+
+def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
+    """The table of a file, and its options."""
+    return csv_table(path, options), options
+
+
+def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
+    """The table of a file as it is at the moment, with the stated options or those that its beginning tells.
+
+    Raises `ConfigError` for a file that cannot be read as text, and for wrong options.
+    """
+    stated = options or {}
+    delimiter, decimal = _stated(stated, path)
+    with _bytes_of(path, None) as file:
+        start = file.read(SAMPLE)
+    encoding = stated.get("encoding") or _encoding_of(start)
+    size, whole_at = _whole_lines(path, start, encoding)
+    with _text_of(path, encoding, size) as text:
+        lines = list(islice(text, LOOK))
+    if whole_at is not None and len(lines) < 2:
+        raise ConfigError(f"{path} has no whole row: its last line has no line end, and may be half written")
+    try:
+        form = form_of(lines, delimiter=delimiter, decimal=decimal)
+    except csv.Error as error:
+        raise ConfigError(f"{path} is no table of text: {error}") from error
+    for header in split(lines, form.delimiter)[form.head : form.head + 1]:
+        _check_names(path, header, stated)
+    if words := form.in_words():
+        say_once(f"{path} is read as a table with {words}")
+    return CsvTable(path, form, encoding, size, whole_at)
+
+
+def _stated(options: Mapping[str, str], path: Path) -> tuple[str, str]:
+    """Delimiter and decimal sign, each empty if it is not stated."""
+    delimiter = options.get("delimiter", "").replace("tab", "\t")
+    if "delimiter" in options and (len(delimiter) != 1 or delimiter in '\r\n"'):
+        raise ConfigError(f"csv:{path}: delimiter={delimiter} must be one character, or tab")
+    decimal = options.get("decimal", "")
+    if "decimal" in options and decimal not in (",", "."):
+        raise ConfigError(f"csv:{path}: decimal={decimal} must be a comma or a point")
+    return delimiter, decimal
+
+
+def _encoding_of(start: bytes) -> str:
+    """The encoding of a file that begins like this; without a mark, every other byte of UTF-16 is zero."""
+    if start[:2] in BYTE_ORDERS:
+        return "utf-16"
+    even, odd = start[:64:2], start[1:64:2]
+    if odd and all(even) and not any(odd):
+        return "utf-16-le"
+    return "utf-16-be" if odd and all(odd) and not any(even) else "utf-8-sig"
+
+
+def _check_names(path: Path, header: Sequence[str], options: Mapping[str, str]) -> None:
+    """Refuse a first line of numbers, which is data, unless they count columns, or an option names one."""
+    words = [word for name in header for word in name.split()]
+    counted = [[str(start + place) for place in range(len(words))] for start in (0, 1)]
+    stated = {name.strip() for text in options.values() for name in text.split(",")}
+    if words and plain_numbers(words) is not None and words not in counted and not stated.intersection(words):
+        raise ConfigError(
+            f"{path} begins with numbers, {', '.join(words)[:60]}: name the columns in its first line; if "
+            "these are their names, state the inputs with columns=..."
+        )
+
+
+@contextmanager
+def _bytes_of(path: Path, size: int | None) -> Iterator[BinaryIO]:
+    """A file's first `size` bytes, or what gzip has packed in it."""
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] == PACKED:
+                yield gzip.GzipFile(fileobj=file)  # type: ignore[misc]
+            else:
+                yield io.BufferedReader(_Beginning(file, size))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _text_of(path: Path, encoding: str, size: int | None) -> Iterator[io.TextIOWrapper]:
+    """The text of a file's first `size` bytes."""
+    try:
+        with _bytes_of(path, size) as file:
+            yield io.TextIOWrapper(file, encoding=encoding, newline="")
+    except LookupError as error:
+        raise ConfigError(
+            f"csv:{path}: encoding={encoding} must be one such as utf-8, utf-16, cp1252"
+        ) from error
+    except UnicodeError as error:
+        name, remedy = encoding.removesuffix("-sig").upper(), "such as encoding=cp1252 of Windows"
+        raise ConfigError(f"{path} is no text in {name}: state another, {remedy}: {error}") from error
+
+
+class _Beginning(io.RawIOBase):
+    """The first `size` bytes of a file, all if it is None."""
+
+    def __init__(self, file: BinaryIO, size: int | None) -> None:
+        self._file, self._left = file, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._file.read(len(buffer) if self._left is None else min(len(buffer), self._left))
+        buffer[: len(part)] = part
+        self._left = None if self._left is None else self._left - len(part)
+        return len(part)
+
+
+def _whole_lines(path: Path, start: bytes, encoding: str) -> tuple[int | None, float | None]:
+    """The bytes up to the last line end, and when a line behind it counts as whole, if not yet."""
+    line_end = _line_end(start, encoding)
+    with path.open("rb") as file:
+        if file.peek(2)[:2] == PACKED:
+            return None, None
+        size = os.fstat(file.fileno()).st_size
+        end = _place_behind(file, size, lambda part: len(part.rstrip(b"\0"))) if len(line_end) == 1 else size
+        whole = _place_behind(file, end, lambda part: _behind_last(part, line_end))
+    if end < size:
+        say_once(
+            f"{path} ends in {size - end} zero bytes, as after a power cut: they are left out",
+            logging.WARNING,
+        )
+        return whole, None
+    whole_at = None if whole == end else settles_at(path)
+    if whole_at is None:
+        return end, None
+    say_once(
+        f"{path}: the last line has no line end, and may be half written: it is left out until the file has "
+        f"stayed the same for {SETTLED_S // 60} minutes"
+    )
+    return whole, whole_at
+
+
+def _line_end(start: bytes, encoding: str) -> bytes:
+    """What ends the lines of a file that begins like this."""
+    if start[:2] in BYTE_ORDERS:
+        return BYTE_ORDERS[start[:2]]
+    wide = {"utf-16-le": b"\n\0", "utf-16-be": b"\0\n"}.get(encoding.lower())
+    return wide or (b"\n" if b"\n" in start else b"\r")
+
+
+def _behind_last(part: bytes, line_end: bytes) -> int:
+    place = part.rfind(line_end)
+    return 0 if place < 0 else place + len(line_end)
+
+
+def _place_behind(file: BinaryIO, end: int, look: Callable[[bytes], int]) -> int:
+    """The place behind what `look` finds last in the first `end` bytes; 0 if that is nowhere."""
+    while end > 0:
+        begin = max(0, end - SAMPLE)
+        file.seek(begin)
+        if place := look(file.read(end - begin)):
+            return begin + place
+        end = begin
+    return 0

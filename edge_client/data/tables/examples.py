@@ -1,0 +1,199 @@
+"""Rows of a table, or windows of rows, as examples; `kinds` lists the kinds of tables,
+`options` their options.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.columns import features_of
+from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.said_once import say_once
+from edge_client.data.tables.csv_table import csv_table
+from edge_client.data.tables.labels import labels_of, rows_with_labels
+from edge_client.data.tables.late_labels import late_labels
+from edge_client.data.tables.options import TableChoice, choose
+from edge_client.data.tables.plan import Column, TablePlan, TableRows
+from edge_client.data.tables.precision import warn_if_coarse
+from edge_client.data.tables.row_numbers import numbering, say_numbering
+from edge_client.data.tables.rows import Mask, read_rows
+from edge_client.data.tables.table import Table, first_row
+from edge_client.data.tables.times import as_text, gaps_in, without_repeated_hours
+from edge_client.data.tables.values import is_truth
+from edge_client.data.tables.windows import window_ends
+from schemas.errors import ConfigError
+from schemas.values import Feature, Preprocessing
+
+REMEDY = "write its differences into a column of their own"
+
+
+def read_table(table: Table, options: Mapping[str, str], *, source: str) -> LabelledData:
+    """The examples of a table with these options: rows [columns] or windows [columns, window] in float32.
+
+    Their preprocessing subtracts each column's mean and divides by its standard deviation in this file, and
+    labels that are numbers likewise. Without `label` all labels are 0. Raises `ConfigError` with file, line,
+    column and remedy.
+    """
+    choice = choose(table, options, source)
+    rows = read_rows(table, _plan(choice))
+    choice = _without_numbering(table, rows, choice)
+    settles_at = [table.settles_at]
+    if choice.late is not None:
+        late = csv_table(choice.late)
+        settles_at.append(late.settles_at)
+        (label,), ident = choice.labels, choice.ident or ""
+        rows.columns[label] = late_labels(late, rows.columns[ident].tolist(), ident=ident, label=label)
+    breaks = _breaks(rows, choice)
+    ends = rows_with_labels(_ends(len(rows), rows.columns, breaks, choice), rows.columns, choice)
+    labels, names = labels_of(rows.columns, ends, choice)
+    about, values = _inputs(rows, choice)
+    about = about.model_copy(update={"columns": _features(table, values, choice)})
+    if labels.ndim > 1:
+        mean, std = _statistics(labels)
+        about = about.model_copy(update={"target_mean": mean, "target_std": std})
+    images = _windows(values, ends, choice.window) if choice.window else _chosen(values, ends)
+    data = labelled(images, labels, class_names=names, preprocessing=about)
+    soonest = min((moment for moment in settles_at if moment is not None), default=None)
+    return replace(data, skipped=table.skipped or rows.skipped, settles_at=soonest)
+
+
+def _plan(choice: TableChoice) -> TablePlan:
+    """The columns to read: labels that are forecast are numbers, others may be text."""
+    further = (choice.group, choice.ident)
+    inside = () if choice.late else choice.labels
+    numbers = (*choice.inputs, *(inside if choice.horizon and not choice.sparse else ()), choice.sequence)
+    return TablePlan(
+        numbers=tuple(dict.fromkeys(name for name in numbers if name is not None)),
+        labels=inside,
+        texts=tuple(name for name in further if name is not None),
+        times=choice.times,
+        time_format=choice.time_format,
+        sparse=inside if choice.sparse else (),
+        group=choice.group,
+        fill=choice.fill,
+        broken=choice.broken,
+    )
+
+
+def _without_numbering(table: Table, rows: TableRows, choice: TableChoice) -> TableChoice:
+    """The choice without inputs that turned out to number the rows, unless they are named."""
+    if choice.named:
+        return choice
+    found = numbering({name: rows.columns[name] for name in choice.inputs})
+    inputs = tuple(name for name in choice.inputs if name not in found)
+    say_numbering(table, found, inputs)
+    if not inputs:
+        raise ConfigError(f"{table.path} has no column of numbers but row numbers: state columns=...")
+    return replace(choice, inputs=inputs)
+
+
+def _breaks(rows: TableRows, choice: TableChoice) -> Mask:
+    """Where [N - 1] a row begins another series: of another group, behind a broken row, or a gap in time."""
+    breaks = np.zeros(len(rows) - 1, bool)
+    if choice.group is not None:
+        groups = rows.columns[choice.group]
+        breaks = groups[1:] != groups[:-1]
+    if rows.times is not None:
+        breaks |= _gaps(rows, ~breaks, choice)
+    return np.asarray(breaks | (np.diff(rows.broken_before) != 0))
+
+
+def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
+    """Where [N - 1] a series has a gap in time; `ConfigError` where its times go back."""
+    assert rows.times is not None
+    times, name = rows.times, " and ".join(choice.times)
+    if rows.is_local:
+        times, count = without_repeated_hours(times, is_following)
+        if count:
+            say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")
+    back = is_following & (np.diff(times) < 0)
+    if back.any():
+        place = int(np.argmax(back)) + 1
+        earlier, later = (as_text(rows.times[at], is_local=rows.is_local) for at in (place, place - 1))
+        raise ConfigError(
+            f"{choice.source}: row {place + 1} is of {earlier}, before {later}: sort the file by '{name}'"
+        )
+    gaps = gaps_in(times, is_following, choice.gap)
+    if choice.window and gaps.any():
+        say_once(
+            f"{choice.source}: no window reaches over the {gaps.sum()} gaps in '{name}', the shortest of "
+            f"{np.diff(times)[gaps].min():g} s: gap= states what is one"
+        )
+    return gaps
+
+
+def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: TableChoice) -> NDArray[np.int64]:
+    """The last row of each example."""
+    if not choice.window:
+        return np.arange(0, count, choice.stride)
+    numbers = columns[choice.sequence].astype(np.int64) if choice.sequence is not None else None
+    ends = window_ends(
+        count,
+        breaks,
+        window=choice.window,
+        stride=choice.stride,
+        after=choice.horizon,
+        numbers=numbers,
+    )
+    if not len(ends):
+        edges = np.concatenate([[-1], np.flatnonzero(breaks), [count - 1]])
+        needed, longest = choice.window + choice.horizon, np.diff(edges).max()
+        raise ConfigError(
+            f"{choice.source}: window={choice.window} and horizon={choice.horizon} need a series of {needed} "
+            f"rows, and the file has {count} in series of at most {longest}"
+        )
+    return ends
+
+
+def _chosen(rows: NDArray[np.float32], ends: NDArray[np.int64]) -> NDArray[np.float32]:
+    """These rows; all of them are not copied."""
+    return rows if len(ends) == len(rows) else rows[ends]
+
+
+def _windows(rows: NDArray[np.float32], ends: NDArray[np.int64], window: int) -> NDArray[np.float32]:
+    """Windows [N, columns, window] that end at these rows."""
+    views = np.lib.stride_tricks.sliding_window_view(rows, window, axis=0)
+    return np.ascontiguousarray(views[ends - (window - 1)])
+
+
+def _inputs(rows: TableRows, choice: TableChoice) -> tuple[Preprocessing, NDArray[np.float32]]:
+    """The statistics of all rows, and the rows [N, columns]; the columns are used up."""
+    values, mean, std = list[NDArray[np.float32]](), tuple[float, ...](), tuple[float, ...]()
+    for name in choice.inputs:
+        # One after the other, as both kinds of all columns take half as much memory again.
+        column = rows.columns.pop(name)
+        warn_if_coarse(column, f"{choice.source}: column '{name}'", REMEDY)
+        values.append(column.astype(np.float32))
+        own_mean, own_std = _statistics(column[:, None])
+        mean, std = mean + own_mean, std + own_std
+    return Preprocessing(scale=1.0, mean=mean, std=std), np.stack(values, axis=1)
+
+
+def _features(table: Table, rows: NDArray[np.float32], choice: TableChoice) -> tuple[Feature, ...]:
+    """The inputs with their units, and with their kinds as far as these rows [N, columns] tell them."""
+    first = first_row(table)[1]
+    is_binary = ((rows == 0) | (rows == 1)).all(axis=0)
+    kinds = [
+        _kind(first.get(name, ""), binary) for name, binary in zip(choice.inputs, is_binary, strict=True)
+    ]
+    features = features_of(choice.inputs, table.units)
+    if not features:
+        say_once(f"{choice.source}: the columns are taken in their order: they are many, or one has no name")
+    return tuple(f.model_copy(update={"kind": kind}) for f, kind in zip(features, kinds, strict=False))
+
+
+def _kind(first: str, is_binary: bool) -> str:
+    """The kind of a column whose first value is this text: zeros and ones may be either."""
+    if not is_binary:
+        return "number"
+    return "truth" if is_truth(first) else ""
+
+
+def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each column."""
+    mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+    # A constant column says nothing, and stays near 0.
+    deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = 1.0
+    return tuple(mean.tolist()), tuple(deviation.tolist())

@@ -1,0 +1,99 @@
+"""The labels of a table's examples: classes or numbers, of a row or of those behind a window."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.data.classes import shortened
+from edge_client.data.said_once import say_once
+from edge_client.data.tables.options import TableChoice
+from edge_client.data.tables.plan import Column
+from edge_client.data.tables.precision import warn_if_coarse
+from edge_client.data.tables.values import is_number, is_truth
+from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
+from edge_client.data.validation import MOST_CLASSES, checked_labels
+from schemas.errors import ConfigError
+
+
+def rows_with_labels(
+    ends: NDArray[np.int64], columns: Mapping[str, Column], choice: TableChoice
+) -> NDArray[np.int64]:
+    """The last rows of the examples that have all their labels."""
+    if not choice.sparse:
+        return ends
+    steps = range(choice.horizon + 1) if choice.change else range(1, choice.horizon + 1)
+    has = np.ones(len(ends), bool)
+    for name in choice.labels:
+        known = columns[name] != "" if columns[name].dtype.kind == "U" else ~np.isnan(columns[name])
+        for step in steps if choice.horizon else (0,):
+            has &= known[ends + step]
+    if not has.any():
+        raise ConfigError(
+            f"{choice.source}: none of {len(ends)} examples has a label yet: label some, or learn without "
+            'labels, for instance [model] task = "anomaly"'
+        )
+    return ends[has]
+
+
+def labels_of(
+    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
+) -> tuple[Column, tuple[str, ...]]:
+    """Labels and their names: none are zeros."""
+    if not choice.labels:
+        return np.zeros(len(ends), np.int64), ()
+    if choice.horizon:
+        return _forecast(columns, ends, choice)
+    if len(choice.labels) > 1:
+        return np.stack(
+            [_measured(columns, ends, name, choice) for name in choice.labels], axis=1
+        ), choice.labels
+    own, where = columns[choice.labels[0]][ends], f"{choice.source}: column '{choice.labels[0]}'"
+    if choice.kind != "numbers":
+        if own.dtype.kind == "U":
+            classes, numbers = np.unique(own, return_inverse=True)
+            return numbers, tuple(classes.tolist())
+        if (own == np.floor(own)).all() and own.min() >= 0:
+            return checked_labels(own, where, images=len(own)), ()
+        found = classes_by_value(own, most=MOST_CLASSES if choice.kind else MAX_WHOLE)
+        if found is not None:
+            say_once(f"{where} has the classes {shortened(found[1])}: kind=numbers takes them for numbers")
+            return found
+        if choice.kind == "classes":
+            raise ConfigError(f"{where} has fractions, which are no classes")
+    return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
+
+
+def _forecast(
+    columns: Mapping[str, Column], ends: NDArray[np.int64], choice: TableChoice
+) -> tuple[Column, tuple[str, ...]]:
+    """The labels of the steps behind each window, or by how much they change, and their names."""
+    steps = [(step, name) for step in range(1, choice.horizon + 1) for name in choice.labels]
+    if choice.change:
+        for name in choice.labels:
+            _check_numbers(columns, name, choice)
+        changes = [columns[name][ends + step] - columns[name][ends] for step, name in steps]
+        return np.stack(changes, axis=1).astype(np.float32), tuple(
+            f"{name}+{step} change" for step, name in steps
+        )
+    ahead = [_measured(columns, ends + step, name, choice) for step, name in steps]
+    return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step, name in steps)
+
+
+def _measured(
+    columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
+) -> NDArray[np.float32]:
+    """A column's numbers in these rows as labels."""
+    _check_numbers(columns, name, choice)
+    column = columns[name]
+    remedy = "learn its changes with change=yes" if choice.horizon else "learn its differences"
+    warn_if_coarse(column[np.isfinite(column)], f"{choice.source}: column '{name}'", remedy)
+    numbers: NDArray[np.float32] = column[at].astype(np.float32)
+    return numbers
+
+
+def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice) -> None:
+    if columns[name].dtype.kind == "U":
+        words = set(columns[name].tolist()) - {""}
+        first = min(word for word in words if not is_number(word) or is_truth(word))
+        raise ConfigError(f"{choice.source}: column '{name}' has {first!r}, no number to learn")

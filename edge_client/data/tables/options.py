@@ -1,0 +1,174 @@
+"""The options of a table as a data source: which columns are inputs and labels, and which rows are examples.
+
+| option | meaning |
+| --- | --- |
+| `label` | columns to learn, with commas: text or whole numbers are classes, other numbers are numbers |
+| `columns` | inputs; by default every column of numbers that no other option names |
+| `ignore` | columns to leave out |
+| `group` | rows of another value here belong to another series |
+| `time` | a column of ascending times, which is no input, or two of days and hours, with a comma |
+| `time-format` | how times are written, as Python's strptime has it: `%d/%m/%Y %H:%M` |
+| `gap` | a step in time (`30s`, `5min`, `2h`) over which no window reaches; by default three usual ones |
+| `window`, `stride` | rows of one example [columns, window], and from one example to the next |
+| `horizon` | learn the labels of this many rows after the window: a forecast |
+| `change` | `yes` learns by how much labels change from the window's last row, which is easier |
+| `missing` | refuse, drop, previous, or a number in place of a missing one |
+| `kind` | `classes` or `numbers`: what labels that are whole numbers are, by default classes |
+| `unlabelled` | `drop` leaves out examples whose label is missing; else `missing` says what happens |
+| `id`, `labels` | labels are in this other CSV file, next to the id of their example |
+| `sequence` | a column of consecutive numbers: a gap begins another series |
+| `broken` | the largest share of broken rows, which are left out |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_client.data.broken_files import MAX_BROKEN
+from edge_client.data.source_options import names_in, number, one_of, whole_number
+from edge_client.data.tables.plan import Fill
+from edge_client.data.tables.row_numbers import nameless, say_numbering
+from edge_client.data.tables.table import Table, first_row, header_of
+from edge_client.data.tables.times import parse_gap
+from edge_client.data.tables.values import is_number, remedy_of
+from schemas.errors import ConfigError, nearest
+
+OPTIONS = (
+    *("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing"),
+    *("unlabelled", "id", "labels", "sequence", "time-format", "gap", "kind", "broken"),
+)
+
+
+@dataclass(frozen=True)
+class TableChoice:
+    """What the options choose; `window` 0 means single rows.
+
+    `named` inputs are stated; others may turn out to number the rows. `sparse` labels may be missing; `late`
+    is the file of labels that has them by `ident`. `times` are one column, or one of days and one of hours.
+    """
+
+    source: str
+    inputs: tuple[str, ...]
+    labels: tuple[str, ...]
+    group: str | None
+    times: tuple[str, ...]
+    window: int
+    stride: int
+    horizon: int
+    change: bool
+    fill: Fill
+    named: bool = False
+    sparse: bool = False
+    ident: str | None = None
+    late: Path | None = None
+    sequence: str | None = None
+    time_format: str | None = None
+    gap: float | None = None
+    kind: str | None = None
+    broken: float = MAX_BROKEN
+
+
+def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice:
+    """What the options choose of a table; `ConfigError` with the remedy for what it does not have."""
+    names, labels = header_of(table), names_in(options, "label")
+    late = _late(options, labels, source)
+    horizon = whole_number(options, "horizon", 0, least=1, source=source)
+    times = _times(options, names, source)
+    # What is forecast may be known until now.
+    inputs = _inputs(
+        table, names, options, times, learned=() if horizon else labels, inside=() if late else labels
+    )
+    window = whole_number(options, "window", 0, least=1, source=source)
+    if horizon and not (window and labels):
+        raise ConfigError(
+            f"{source}: horizon={horizon} forecasts labels after a window: state label and window"
+        )
+    stride = whole_number(options, "stride", 1, least=1, source=source)
+    fill = Fill.parsed(options.get("missing", "refuse"), source=source)
+    change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
+    if change and not horizon:
+        raise ConfigError(f"{source}: change=yes needs a horizon")
+    unlabelled = one_of(options, "unlabelled", ("refuse", "drop"), source=source)
+    return TableChoice(
+        source,
+        inputs,
+        labels,
+        options.get("group"),
+        times,
+        window,
+        stride,
+        horizon,
+        change,
+        fill,
+        named="columns" in options,
+        sparse=bool(labels) and (late is not None or unlabelled == "drop"),
+        ident=options.get("id"),
+        late=late,
+        sequence=options.get("sequence"),
+        time_format=options.get("time-format"),
+        gap=parse_gap(options.get("gap"), source=source),
+        kind=one_of(options, "kind", ("", "classes", "numbers"), source=source) or None,
+        broken=number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+    )
+
+
+def _times(options: Mapping[str, str], names: Sequence[str], source: str) -> tuple[str, ...]:
+    """The columns of the times; a comma may be in a name, too."""
+    stated = options.get("time")
+    if stated is None:
+        alone = next((key for key in ("gap", "time-format") if key in options), None)
+        if alone is not None:
+            raise ConfigError(f"{source}: {alone}={options[alone]} needs time=COLUMN")
+        return ()
+    return (stated,) if stated in names else names_in(options, "time")
+
+
+def _late(options: Mapping[str, str], labels: Sequence[str], source: str) -> Path | None:
+    """The other file that has the labels, if any."""
+    if "labels" not in options:
+        return None
+    late = Path(options["labels"]).expanduser()
+    if "id" not in options or len(labels) != 1:
+        raise ConfigError(
+            f"{source}: labels={late} needs id=COLUMN, which both files have, and label=COLUMN, which that "
+            "file has"
+        )
+    return late
+
+
+def _inputs(
+    table: Table,
+    names: Sequence[str],
+    options: Mapping[str, str],
+    times: Sequence[str],
+    *,
+    learned: Sequence[str],
+    inside: Sequence[str],
+) -> tuple[str, ...]:
+    """The inputs: those stated, else all of numbers but the `learned` ones and those of other options.
+
+    The table has all columns that an option names, and the labels `inside` it; `ConfigError` otherwise.
+    """
+    ignored = names_in(options, "ignore")
+    single = [*(options[key] for key in ("group", "id", "sequence") if key in options), *times]
+    others = {*learned, *ignored, *single}
+    row_names = nameless(table, names) - others
+    number, first = first_row(table)
+    inputs = names_in(options, "columns")
+    if not inputs:
+        inputs = tuple(name for name in names if name not in others | row_names)
+        say_numbering(table, row_names)
+    stated = (*inside, *inputs, *ignored, *single)
+    unknown = next((name for name in stated if name not in names), None)
+    if unknown is not None:
+        near = nearest(unknown, names)
+        raise ConfigError(f"{table.path} has no column '{unknown}'{near}: {', '.join(names)}")
+    unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
+    if unfit is not None:
+        raise ConfigError(
+            f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: "
+            f"{remedy_of(first[unfit], unfit)}, or state the inputs with columns=..."
+        )
+    if not inputs:
+        raise ConfigError(f"{table.path} has no column of numbers to learn from: state columns=...")
+    return inputs

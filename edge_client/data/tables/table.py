@@ -1,0 +1,100 @@
+"""Tables of texts under a header: what every kind of table offers, and how its header is understood."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice, pairwise
+from pathlib import Path
+
+from schemas.errors import ConfigError
+from schemas.values import SkippedFiles
+
+LOOK = 100
+"""Rows by which the header is judged."""
+ROW = "(row)"
+"""The name of a first column that the header does not name."""
+
+Row = tuple[int, Sequence[str]]
+"""The values of a row with its number, by which a message names it."""
+
+
+class Table(ABC):
+    """Rows of texts under a header, in the file `path`."""
+
+    path: Path
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[Iterator[Row]]:
+        """The header as the first row, then all others, until the block ends."""
+
+    @abstractmethod
+    def place(self, number: int) -> str:
+        """Where a row is, for messages."""
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """The units of columns by name, where something else than the header knows them."""
+        return {}
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The columns that their writer has marked as the names of the rows."""
+        return ()
+
+    @property
+    def skipped(self) -> SkippedFiles | None:
+        """The broken ones of several files."""
+        return None
+
+    @property
+    def settles_at(self) -> float | None:
+        """When a half-written last row, which is left out, counts as whole, in seconds since 1970."""
+        return None
+
+
+def header_of(table: Table) -> tuple[str, ...]:
+    """The names of a table's columns; one without a name is called `ROW`, or by its place, as "(column 3)".
+
+    Rows with one value more than the header begin with a name of their own, as R writes them, unless it is
+    an empty one at their end. Raises `ConfigError` for a file that cannot be read, has no rows, or names a
+    column twice.
+    """
+    with table.opened() as rows:
+        head, following = next(rows, None), [values for _, values in islice(rows, LOOK)]
+    if head is None or not head[1] or not following:
+        raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
+    named = [name.strip() for name in head[1]]
+    # numpy.savetxt writes "# a,b".
+    named[0] = named[0].lstrip("# ") or named[0]
+    longer = [values for values in following if len(values) == len(named) + 1]
+    if 2 * len(longer) > len(following):
+        if not any(values[-1].strip() for values in longer):
+            named.append("")
+        elif _are_row_names([values[0] for values in longer], len(named)):
+            named.insert(0, "")
+        else:
+            raise ConfigError(
+                f"{table.place(head[0])}: rows have one value more than there are names: name all columns, "
+                "or state delimiter= if commas are decimal ones"
+            )
+    named = [name or (f"(column {place})" if place > 1 else ROW) for place, name in enumerate(named, 1)]
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{table.place(head[0])}: two columns are called '{twice}': rename one")
+    return tuple(named)
+
+
+def _are_row_names(values: Sequence[str], columns: int) -> bool:
+    """Whether these values name rows; before a single column numbers must count, as 1,5 may be a number."""
+    if columns == 1 and all(value.strip().lstrip("+-").isdecimal() for value in values):
+        return len(values) > 1 and all(int(b) - int(a) == 1 for a, b in pairwise(values))
+    return len(set(values)) == len(values)
+
+
+def first_row(table: Table) -> tuple[int, dict[str, str]]:
+    """The number of the first row that is as long as the header, and its values by column."""
+    names = header_of(table)
+    with table.opened() as rows:
+        whole = (row for row in islice(rows, 1, None) if len(row[1]) == len(names))
+        number, values = next(whole, (0, ()))
+    return number, dict(zip(names, values, strict=False))
