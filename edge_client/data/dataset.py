@@ -74,7 +74,8 @@ class LabelledData:
         """The classes of this data: all with names, but of numbers those that occur."""
         if self.named or self.labels.ndim > 1:
             return self.class_names
-        return tuple(self.class_names[place] for place in np.unique(self.labels))
+        # numpy.unique would take another megabyte of a small board.
+        return tuple(self.class_names[place] for place in np.flatnonzero(np.bincount(self.labels)))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
