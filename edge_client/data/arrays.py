@@ -89,7 +89,7 @@ def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[
     pixels = with_channels(checked_images(arrays[images], f"{source}: array '{images}'"), source)
     labels = {name: _labels(arrays, *part, source=source) for name, part in parts.items()}
     names = _class_names(arrays)
-    return labelled(pixels, labels[split], class_names=names, beside=tuple(labels.values())), official
+    return labelled(pixels, labels[split], class_names=names, other_parts=tuple(labels.values())), official
 
 
 def _labels(arrays: dict[str, Pixels], images: str, labels: str, *, source: str) -> Labels:

@@ -141,12 +141,12 @@ def labelled(
     *,
     class_names: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
-    beside: Sequence[Labels] = (),
+    other_parts: Sequence[Labels] = (),
 ) -> LabelledData:
     """Make `LabelledData`; unnamed classes are called by their numbers (`by_number`), floats are not scaled.
 
-    images [N, ...], labels [N] of any integer type, or floats [N, L]. The classes of the labels `beside`,
-    other parts of the same data, count too. Raises `ConfigError` if two classes have one name.
+    images [N, ...], labels [N] of any integer type, or floats [N, L]. The classes of the labels of
+    `other_parts` of the same data count too. Raises `ConfigError` if two classes have one name.
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
@@ -154,7 +154,7 @@ def labelled(
     labels, names = np.asarray(labels), tuple(class_names)
     labels = labels.astype(np.int64 if labels.ndim == 1 else np.float32)
     if not names and labels.ndim == 1:
-        whole, names = by_number(np.concatenate([labels, *(part for part in beside if part.ndim == 1)]))
+        whole, names = by_number(np.concatenate([labels, *(part for part in other_parts if part.ndim == 1)]))
         labels = whole[: len(labels)]
     names = names or numbers(labels.shape[1])
     if preprocessing is None:

@@ -85,7 +85,7 @@ def redrawn(pixels: "Pixels", shape: Shape) -> "Pixels":
 
 
 def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
-    """Floats [1, 3 or 4, H, W] as a picture of so many channels, as Pillow converts bytes."""
+    """Floats [1, 3 or 4, H, W] as a picture with this number of channels, as Pillow converts bytes."""
     import numpy as np
 
     colours, alpha = pixels[:3], pixels[3:]

@@ -1,4 +1,4 @@
-"""Makes `import torchvision` work with a CPU-only torch, whoever imports it.
+"""Makes `import torchvision` work with a CPU-only torch, from wherever it is imported.
 
 The default torchvision wheel contains an extension compiled for CUDA. With a CPU-only torch the extension
 does not load, its operators stay undeclared, and torchvision's import fails at the first of them. Networks

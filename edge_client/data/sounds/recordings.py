@@ -153,5 +153,5 @@ def cut(samples: Samples, length: int, hop: int) -> Pixels:
 
 
 def count_of(samples: int, length: int, hop: int) -> int:
-    """How many examples a recording of so many samples gives."""
+    """How many examples a recording of this number of samples gives."""
     return max(1, 1 + (samples - length + min(hop, length) // 2) // hop)

@@ -118,8 +118,8 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
     gaps = gaps_in(times, is_following, choice.gap)
     if choice.window and gaps.any():
         say_once(
-            f"{choice.source}: no window reaches over the {gaps.sum()} gaps in '{name}', the shortest of "
-            f"{np.diff(times)[gaps].min():g} s: gap= states what is one"
+            f"{choice.source}: no window reaches over gaps in '{name}' ({gaps.sum()}, the shortest of "
+            f"{np.diff(times)[gaps].min():g} s): gap= states what is one"
         )
     return gaps
 

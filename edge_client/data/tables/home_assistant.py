@@ -53,7 +53,7 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
 
 @dataclass(frozen=True)
 class HomeAssistantTable(Table):
-    """The states of entities: a row for each moment at which one changed, or for `every` so many seconds.
+    """The states of entities: a row for each moment at which one changed, or one every `every` seconds.
 
     An entity has no value while it is unavailable or unknown, and none has while nothing was recorded.
     """

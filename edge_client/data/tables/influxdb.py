@@ -50,7 +50,7 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
 
 @dataclass(frozen=True)
 class InfluxTable(Table):
-    """A file of tables: a row for each moment of a series, or for `every` so many seconds.
+    """A file of tables: a row for each moment of a series, or one every `every` seconds.
 
     A value has the name that the columns `name` give. The columns `group`, by default all tags, tell series
     apart.

@@ -1,7 +1,7 @@
 """Tables of which each line is one reading (time, name, value), turned into rows with a column for each name.
 
 A row stands for each moment at which something was read. A column keeps its last value until the next one,
-and has none before its first. With `every` rows stand at each multiple of so many seconds instead.
+and has none before its first. With `every` there is a row at each multiple of these seconds instead.
 """
 
 import math

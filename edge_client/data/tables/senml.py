@@ -37,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True)
 class SenmlTable(Table):
-    """Packs of records, one after the other: a row for each moment, or for `every` so many seconds."""
+    """Packs of records, one after the other: a row for each moment, or one every `every` seconds."""
 
     path: Path
     every: float = 0

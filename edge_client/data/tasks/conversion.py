@@ -24,7 +24,7 @@ def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData
 
 
 def _by_value(data: LabelledData, *, least: int) -> LabelledData:
-    """The examples with labels that are what the source calls them, of at least so many classes.
+    """The examples with labels that are what the source calls them, with at least `least` classes.
 
     Classes below 0, which are no places, stay in their order.
     """

@@ -56,3 +56,13 @@ def test_a_file_that_is_no_picture_names_its_source(tmp_path: Path) -> None:
         read_input(tmp_path / "room.csv", model_of((2,)))
     with pytest.raises(ConfigError, match=r"room.csv is text, which jsonl: does not read"):
         read_input(Path(f"jsonl:{tmp_path / 'room.csv'}"), model_of((2,)))
+
+
+def test_a_half_written_line_is_left_out_and_the_user_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("x,y\n1,2\n3,4\n5,")
+    found = read_input(Path(f"csv:{path}"), model_of((2,)))
+    assert found.images.tolist() == [[1, 2], [3, 4]]
+    assert found.notes == (
+        f"csv:{path}: what is half written is left out, such as a last line without a line end",
+    )
