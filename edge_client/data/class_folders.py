@@ -16,7 +16,7 @@ from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
 
 TRAINING = ("train", "training")
-TESTING = ("test", "testing", "validation", "val", "valid")
+TESTING = ("test", "testing", "validation", "val", "valid", "dev", "eval")
 """Names of parts, in any case; the first that a root has is used."""
 SERVICE = frozenset(
     {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_client.data.classes import misfit, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.shapes import fit, shape_misfit
+from edge_client.data.shapes import fit, say_other_scale, shape_misfit
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -100,4 +100,5 @@ def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
     taken = fit(data, task.model.input_shape, task.preprocessing.columns)
+    say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

@@ -5,6 +5,7 @@ W]. Pictures from files are resized and converted to grey or colour, as `infer` 
 else is refused with both shapes.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from edge_client.data.columns import in_columns
 from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
-from schemas.values import Feature
+from schemas.values import Feature, Preprocessing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's mode by number of channels."""
+MAX_INPUT, MIN_SPREAD = 50, 0.02
+"""Inputs beyond this number, or closer together, are those of another range than the model's."""
 LUMA = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
 
@@ -40,6 +43,23 @@ def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> 
     images = fitted(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
     return replace(data, images=_resized(data, shape) if images is None else images)
+
+
+def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
+    """Warn once of numbers that a model's preprocessing makes very large or very small.
+
+    Arrays say by their type alone whether they are 0 to 255 or 0 to 1.
+    """
+    if data.preprocessing.scale == common.scale or not len(data):
+        return
+    low, high = float(data.images.min()), float(data.images.max())
+    ends = [(end / common.scale - common.mean[0]) / min(common.std) for end in (low, high)]
+    if max(map(abs, ends)) > MAX_INPUT or ends[1] - ends[0] < MIN_SPREAD:
+        say_once(
+            f"numbers from {low:g} to {high:g} become {ends[0]:.2g} to {ends[1]:.2g} by the model's "
+            f"preprocessing, which divides by {common.scale:g}: save them in the range of the other data",
+            logging.WARNING,
+        )
 
 
 def shape_misfit(data: "LabelledData", shape: Shape) -> str:

@@ -13,7 +13,7 @@ import onnxruntime
 from pydantic import ValidationError
 
 from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
-from edge_client.data.shapes import fit, fitted, in_words
+from edge_client.data.shapes import fit, fitted, in_words, say_other_scale
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
@@ -68,6 +68,7 @@ class LoadedModel:
 
     def fit(self, data: LabelledData) -> LabelledData:
         """The examples in the shape and with the columns that the model takes; `ConfigError` for others."""
+        say_other_scale(data, self.preprocessing)
         return fit(data, self.input_shape, self.preprocessing.columns)
 
     def run(self, inputs: Inputs) -> Inputs:

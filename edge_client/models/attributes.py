@@ -3,6 +3,7 @@
 Such values are in no state dict. They do not travel with a model, and stay what a forward pass made of them.
 """
 
+import inspect
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 VALUES = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 LISTS = (list, tuple, set, frozenset)
-CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType)
+CODE = (type, ModuleType, MethodType, BuiltinFunctionType)
 WITHOUT_NUMBERS = sys.stdlib_module_names - {"types"}
 """Where objects come from that are not looked into: loggers, locks, references."""
 TORCHS = frozenset(vars(nn.Module()))
@@ -88,6 +89,8 @@ def _inside(value: Any) -> Mapping[str, Any] | None:
         # A module in a plain list is no part of the network.
         own = {**value._parameters, **value._buffers, **value._modules}
         return {f".{key}": item for key, item in own.items()}
+    if isinstance(value, FunctionType):
+        return {f".{key}": item for key, item in inspect.getclosurevars(value).nonlocals.items()}
     if isinstance(value, CODE) or type(value).__module__.partition(".")[0] in WITHOUT_NUMBERS:
         return {}
     return {f".{key}": item for key, item in getattr(value, "__dict__", {}).items()}

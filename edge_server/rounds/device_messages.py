@@ -147,7 +147,7 @@ def _broken_files(known: Device | None, birth: Birth) -> list[Command]:
     skipped = birth.data.skipped
     if skipped is None or (known and (birth.session < known.session or known.data.skipped == skipped)):
         return []
-    return [Note("has broken files", birth.device, detail=skipped.in_words())]
+    return [Note("has broken files:", birth.device, detail=skipped.in_words())]
 
 
 def _no_room(birth: Birth, most: int) -> Command:

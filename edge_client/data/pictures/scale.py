@@ -1,5 +1,7 @@
 """What becomes full brightness of picture files, as a source and a federation state it."""
 
+import math
+
 from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
@@ -27,12 +29,16 @@ def parsed_scale(text: str, *, source: str) -> PictureScale | None:
 
 def scale_in_words(scale: PictureScale | None) -> str:
     """As `parsed_scale` reads it."""
-    return FULL if scale is None else scale if isinstance(scale, str) else f"{scale:.12g}"
+    if scale is None or isinstance(scale, str):
+        return FULL if scale is None else scale
+    largest = round(1 / scale)
+    return f"1/{largest}" if largest > 1 and math.isclose(scale * largest, 1) else f"{scale:.12g}"
 
 
 def scale_misfit(own: PictureScale | None, common: PictureScale | None) -> str:
     """Why pictures scaled so do not fit a federation; empty if they do."""
-    if own == common:
+    is_alike = isinstance(own, float) and isinstance(common, float) and math.isclose(own, common)
+    if own == common or is_alike:
         return ""
     return (
         f"the federation takes pictures with scale={scale_in_words(common)}, this data has "

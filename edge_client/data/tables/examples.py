@@ -103,11 +103,9 @@ def _breaks(rows: TableRows, choice: TableChoice) -> Mask:
 def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
     """Where [N - 1] a series has a gap in time; `ConfigError` where its times go back."""
     assert rows.times is not None
-    times, name = rows.times, " and ".join(choice.times)
+    times, name, repeated = rows.times, " and ".join(choice.times), 0
     if rows.is_local:
-        times, count = without_repeated_hours(times, is_following)
-        if count:
-            say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")
+        times, repeated = without_repeated_hours(times, is_following)
     back = is_following & (np.diff(times) < 0)
     if back.any():
         place = int(np.argmax(back)) + 1
@@ -115,6 +113,8 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
         raise ConfigError(
             f"{choice.source}: row {place + 1} is of {earlier}, before {later}: sort the file by '{name}'"
         )
+    if repeated:
+        say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")
     gaps = gaps_in(times, is_following, choice.gap)
     if choice.window and gaps.any():
         say_once(

@@ -65,6 +65,7 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             value = json.loads(line)
         except ValueError as error:
             if not line.endswith("\n") and number > 1:
+                say_once(f"{table.path}: line {number}, the last one, is half written: it is left out")
                 return
             raise ConfigError(f"{table.place(number)} is no JSON ({error}): {FORM}") from error
         if not isinstance(value, dict):

@@ -228,7 +228,5 @@ class _Reader:
     def _say_truths(self) -> None:
         for name, words in self._words.items():
             if truths := words & TRUTH.keys():
-                which = ", ".join(sorted(truths))
-                say_once(
-                    f"{self._table.path}: column '{name}' has truth values: {which} are taken as 1 and 0"
-                )
+                which = ", ".join(f"{word} is {TRUTH[word]:.0f}" for word in sorted(truths))
+                say_once(f"{self._table.path}: column '{name}' has truth values: {which}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.data.class_folders import class_folders, files_below, files_of_classes, parts_of
+from edge_client.data.class_folders import TESTING, class_folders, files_below, files_of_classes, parts_of
 from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
 
@@ -25,7 +25,7 @@ def make(root: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize("training", ["train", "training", "Train"])
-@pytest.mark.parametrize("testing", ["test", "testing", "validation", "val", "valid", "Testing"])
+@pytest.mark.parametrize("testing", [*TESTING, "Testing"])
 def test_usual_names_of_parts_are_parts(tmp_path: Path, training: str, testing: str) -> None:
     make(tmp_path, f"{training}/cat/1.png", f"{training}/dog/1.png", f"{testing}/cow/1.png")
     parts = parts_of(tmp_path, "train"), parts_of(tmp_path, "test")

@@ -11,7 +11,7 @@ from PIL import Image
 from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import labelled
-from edge_client.data.shapes import fit, shape_misfit, with_side
+from edge_client.data.shapes import fit, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import load_model
@@ -20,6 +20,7 @@ from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.simulation.inputs import training_data
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
+from schemas.values import Preprocessing
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
@@ -216,3 +217,25 @@ def test_infer_accepts_the_shipped_digits(tmp_path: Path, capsys: pytest.Capture
     model = write_model(tmp_path / "model.onnx", shape=(1, 8, 8), metadata={})
     assert main(["infer", str(model), "digits"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("on 359 labelled images")
+
+
+@pytest.mark.parametrize(
+    ("pixels", "common", "said"),
+    [
+        (np.linspace(0, 1, 8, dtype=np.float32), Preprocessing(), True),
+        (np.linspace(0, 255, 8).astype(np.uint8), Preprocessing(scale=1.0), True),
+        (np.linspace(0, 255, 8, dtype=np.float32), Preprocessing(), False),
+        (
+            np.linspace(0, 255, 8).astype(np.uint8),
+            Preprocessing(scale=1.0, mean=(120.0,), std=(60.0,)),
+            False,
+        ),
+        (np.linspace(0, 1, 8, dtype=np.float32), Preprocessing(scale=1.0), False),
+    ],
+)
+def test_numbers_of_another_range_than_the_models_are_said(
+    pixels: np.ndarray, common: Preprocessing, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = labelled(pixels.reshape(2, 1, 2, 2), np.arange(2))
+    say_other_scale(data, common)
+    assert ("save them in the range of the other data" in caplog.text) is said

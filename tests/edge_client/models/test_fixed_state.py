@@ -61,6 +61,7 @@ def test_what_a_factory_draws_besides_its_weights_is_found(network: str, names: 
     [
         ("Attribute", "'order'"),
         ("InList", "'tables[0]['order']'"),
+        ("InClosure", "'arranged.order'"),
         ("AsArray", "'places'"),
         ("AsNumber", "'shift'"),
         ("Unlisted", "'layers[0].weight', 'layers[0].bias'"),

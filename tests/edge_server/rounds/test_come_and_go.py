@@ -121,5 +121,5 @@ def test_broken_files_of_a_device_are_noted_once_until_they_change():
     births = [(1, 1), (1, 1), (1, 2), (3, 2), (1, 1), (0, 2)]
     notes = [of(Note, run.hear(with_broken(count, session))) for count, session in births]
     detail = "of 20 files are broken and left out; the first: a.jpg: empty"
-    first, again = (Note("has broken files", "b", detail=f"{count} {detail}") for count in (1, 3))
+    first, again = (Note("has broken files:", "b", detail=f"{count} {detail}") for count in (1, 3))
     assert notes == [[first], [], [], [again], [], []]

@@ -88,7 +88,7 @@ def test_the_scale_of_a_folder_travels_with_the_model(tmp_path: Path, text: str,
     assert (read_image(first, (1, 8, 8), model.preprocessing).pixels == data.images[0]).all()
 
 
-@pytest.mark.parametrize(("own", "common"), [("full", MIN_MAX), ("min-max", None), ("0.5", 0.25)])
+@pytest.mark.parametrize(("own", "common"), [("full", MIN_MAX), ("min-max", None), ("0.3", 0.25)])
 def test_a_device_with_pictures_of_another_scale_declines(
     tmp_path: Path, own: str, common: PictureScale | None
 ) -> None:
@@ -114,23 +114,44 @@ def test_infer_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("level", "words", "said"),
+    ("dtype", "level", "scale", "words", "said"),
     [
-        (60_000, "0 to 0.92 of the full range, which for floats is 1", logging.INFO),
-        (4095, "0 to 0.062 of the full range, .*: scale=min-max or scale=FACTOR", logging.WARNING),
+        (np.uint16, 60_000, "", "have more than 8 bits; .* 0 to 0.92, where 1 is full", logging.INFO),
+        (np.uint16, 4095, "", "have more than 8 bits; .* 0 to 0.062, .* another scale=", logging.WARNING),
+        (np.uint16, 4095, "?scale=1/4095", "are taken .*=1/4095; .* 0 to 1, where", logging.INFO),
+        # A factor for 12 bits makes pictures of 8 bits dark, and without "1/" all of them white.
+        (
+            np.uint8,
+            250,
+            "?scale=1/4095",
+            "are taken .*=1/4095; .* 0 to 0.061, .* another",
+            logging.WARNING,
+        ),
+        (
+            np.uint16,
+            4095,
+            "?scale=4095",
+            "are taken .*=4095; .* 0 to 1.7e.07, .* another",
+            logging.WARNING,
+        ),
     ],
 )
 def test_how_much_of_the_full_range_is_used_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, level: int, words: str, said: int
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    dtype: type,
+    level: int,
+    scale: str,
+    words: str,
+    said: int,
 ) -> None:
-    save(tmp_path / "cat" / "a.png", np.array([[0, level]], np.uint16))
+    save(tmp_path / "cat" / "a.png", np.array([[0, level]], dtype))
     with caplog.at_level(logging.INFO, "edge_client"):
         for _ in range(2):
-            load_source(f"folder:{tmp_path}")
+            load_source(f"folder:{tmp_path}{scale}")
     (record,) = caplog.records
     assert record.levelno == said
-    assert record.message.startswith(f"{tmp_path}: 1 of 1 pictures have more than 8 bits; their pixels are ")
-    assert re.search(words, record.message)
+    assert re.match(f"{re.escape(str(tmp_path))}: 1 of 1 pictures {words}", record.message)
 
 
 def test_deep_and_shallow_pictures_are_one_data_set(tmp_path: Path) -> None:

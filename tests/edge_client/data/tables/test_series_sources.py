@@ -137,9 +137,11 @@ def test_a_key_behind_the_first_thousand_objects_is_left_out_and_said(
 
 
 @pytest.mark.parametrize("half", ['{"a": 3, "st', '{"a": 3.', "{"])
-def test_a_half_written_last_line_waits(tmp_path: Path, half: str) -> None:
+def test_a_half_written_last_line_waits(tmp_path: Path, half: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + half)
-    assert len(load_source(f"jsonl:{tmp_path / 'a.jsonl'}")) == 2
+    with caplog.at_level(logging.INFO):
+        assert len(load_source(f"jsonl:{tmp_path / 'a.jsonl'}")) == 2
+    assert "line 3, the last one, is half written: it is left out" in caplog.text
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + half + '\n{"a": 4}\n')
     with pytest.raises(ConfigError, match=r"a.jsonl line 3 is no JSON"):
         load_source(f"jsonl:{tmp_path / 'a.jsonl'}")

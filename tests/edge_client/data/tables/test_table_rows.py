@@ -59,7 +59,7 @@ def test_truth_values_in_words_are_ones_and_zeros(
     with caplog.at_level(logging.INFO):
         data = read_table(kind, tmp_path, ("door", "lamp", "home", "x"), rows, "missing=previous")
     assert data.images.tolist() == [[1, 1, 1, 1.5], [0, 0, 0, 2.5], [1, 0, 0, 3.5]]
-    assert "'lamp' has truth values: off, on are taken as 1 and 0" in caplog.text
+    assert "'lamp' has truth values: off is 0, on is 1" in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)
