@@ -234,7 +234,8 @@ def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
 def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
     from edge_client.system.hardware.profile import profile
-    from edge_client.training.choice import choose_trainers, outdated_runtime, process_bytes
+    from edge_client.training.choice import PROCESS_BYTES, choose_trainers, outdated_runtime, process_bytes
+    from schemas.values import MeasuredSpeed
 
     found = profile(state, tier=args.tier)
     needed = process_bytes(found.speeds)
@@ -243,4 +244,12 @@ def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     if args.trainer == "auto" and (outdated := outdated_runtime()):
         log.warning("this device cannot train with onnxruntime: %s", outdated)
     log.info("trains with %s", " or ".join(trainers))
-    return found.model_copy(update={"trainers": trainers})
+    further = found.further_speeds
+    if (
+        "torch" in trainers
+        and found.speed_with("torch") is None
+        and needed["torch"] != PROCESS_BYTES["torch"]
+    ):
+        # The server is to plan with what this torch takes, before the first process has imported it.
+        further = (*further, MeasuredSpeed(trainer="torch", resident_bytes=needed["torch"]))
+    return found.model_copy(update={"trainers": trainers, "further_speeds": further})

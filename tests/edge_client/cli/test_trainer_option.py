@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.cli.commands.run import _profile
+from edge_client.training.choice import CUDA_BYTES
 from tests.edge_client.training.test_choice import installed
 
 AUTO = argparse.Namespace(tier=None, flower=None, trainer="auto")
@@ -31,3 +32,14 @@ def test_a_current_onnxruntime_is_announced(
     with caplog.at_level(logging.INFO):
         assert _profile(AUTO, tmp_path).trainers == ("onnx",)
     assert "too old" not in caplog.text
+
+
+def test_a_torch_with_cuda_states_what_it_takes_from_the_first_start_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_client.training.choice.has_file", lambda package, name: package == "torch")
+    measured = _profile(AUTO, tmp_path).speed_with("torch")
+    assert measured is not None
+    assert measured.resident_bytes == CUDA_BYTES
+    monkeypatch.undo()
+    assert _profile(AUTO, tmp_path).speed_with("torch") is None
