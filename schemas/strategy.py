@@ -90,6 +90,10 @@ class TrainingSettings(Settings):
     this length along the batch's gradient. An epoch of such steps counts as two. The first epochs of a round
     have them, and the last one or two are plain: with fewer than three epochs all are. 0 makes all plain.
     """
+    warm_up_steps: int = Field(default=0, ge=0, le=10_000, exclude_if=lambda steps: not steps)
+    """Steps of each round over which the learning rate rises linearly to `learning-rate`. By default 10
+    with Adam and AdamW, whose first steps are as large where a gradient is small, and 0 with SGD.
+    """
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)

@@ -18,13 +18,14 @@ from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
+from schemas.capabilities import birth_fields
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 
 LATER_FIELDS = (
     *("labels", "model", "prunes_first", "trains_sharply", "matches_numbers"),
-    *("data.skipped", "data.columns", "takes_fixed"),
+    *("data.skipped", "data.columns", "takes_fixed", "can"),
 )
 """Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
 of them knows none of those after it."""
@@ -101,10 +102,7 @@ class Presence:
         later: dict[str, Any] = {
             "labels": self._settings.labels,
             "model": self._model(),
-            "prunes_first": True,
-            "trains_sharply": True,
-            "matches_numbers": True,
-            "takes_fixed": True,
+            **birth_fields(),
         }
         unknown = {name: None for name in ("skipped", "columns") if f"data.{name}" not in self._stated}
         return Birth(

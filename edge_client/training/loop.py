@@ -27,6 +27,7 @@ from edge_client.training.sharpness import step_gradients
 from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
+from edge_client.training.warm_up import step_rate
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -96,7 +97,8 @@ def train(
                 # A sharpness-aware epoch took the place of this one.
                 continue
             radius = epoch_radius(plan, progress.done)
-            found = _run_epoch(batches, steps(radius), objectives, should_stop=should_stop)
+            paced = partial(_pace, optimizer, plan, progress.steps, steps(radius))
+            found = _run_epoch(batches, paced, objectives, should_stop=should_stop)
             progress.add(*found, epochs=WORK if radius else 1)
             if checkpoint is not None:
                 checkpoint.save(partial(state_of, module, optimizer, objectives, **progress.figures()))
@@ -223,21 +225,29 @@ def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]
 
 def _run_epoch(
     batches: Iterator[Examples],
-    step: Step,
+    step: Callable[[int, Examples], Tensor],
     objectives: Sequence[LocalObjective],
     *,
     should_stop: Callable[[], bool],
 ) -> tuple[float | None, int]:
-    """One pass over the batches; returns the mean loss per example and the number of steps."""
+    """One pass over the batches, as numbered steps; returns the mean loss per example and their number."""
     losses, counts = list[Tensor](), list[int]()
     for objective in objectives:
         objective.start_epoch()
     for examples in batches:
         if should_stop():
             raise TrainingStopped("local training was stopped")
-        losses.append(step(examples))
+        losses.append(step(len(losses), examples))
         counts.append(len(examples.labels))
     return bounded(_mean(losses, counts)), len(losses)
+
+
+def _pace(
+    optimizer: Optimizer, plan: TrainingPlan, before: int, step: Step, number: int, examples: Examples
+) -> Tensor:
+    """The epoch's step `number` at its learning rate, after `before` steps in earlier epochs."""
+    optimizer.rate = step_rate(plan, before + number)
+    return step(examples)
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:

@@ -24,22 +24,25 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 @dataclass(frozen=True)
 class Descent:
-    """The plain step b = momentum b + g, w = w - lr b; without momentum, b is g."""
+    """The plain step b = momentum b + g, w = w - rate b; without momentum, b is g."""
 
-    lr: float
     momentum: float
 
-    def step(self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor]) -> None:
+    def step(
+        self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rate: float
+    ) -> None:
         """Update parameters of one device and type; `buffers` are their b, empty without momentum."""
-        _fused_sgd(parameters, gradients, buffers, self.lr, self.momentum)
+        _fused_sgd(parameters, gradients, buffers, rate, self.momentum)
 
 
 class Optimizer(Protocol):
     """Updates `parameters` by their gradients; `state` may be read and replaced between two steps.
 
-    `descent` is set if a step is a plain descent; its b is then the state's `momentum_buffer`.
+    `rate` is the learning rate of the next step. `descent` is set if a step is a plain descent; its b is then
+    the state's `momentum_buffer`.
     """
 
+    rate: float
     parameters: list[nn.Parameter]
     state: dict[int, dict[str, Tensor]]
     descent: Descent | None = None
@@ -58,8 +61,8 @@ class Sgd(Optimizer):
 
     def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
-        self._lr, self._momentum, self._weight_decay = plan.learning_rate, plan.momentum, plan.weight_decay
-        self.descent = None if self._weight_decay else Descent(self._lr, self._momentum)
+        self.rate, self._momentum, self._weight_decay = plan.learning_rate, plan.momentum, plan.weight_decay
+        self.descent = None if self._weight_decay else Descent(self._momentum)
 
     def step(self) -> None:
         """Update every parameter with a gradient; parameters without momentum start it."""
@@ -79,7 +82,7 @@ class Sgd(Optimizer):
             parameters, gradients = _pairs(group)
             buffers = [self.state[place]["momentum_buffer"] for place, _ in group] if self._momentum else []
             _fused_sgd(
-                parameters, gradients, buffers, self._lr, self._momentum, self._weight_decay, first=first
+                parameters, gradients, buffers, self.rate, self._momentum, self._weight_decay, first=first
             )
 
 
@@ -90,7 +93,7 @@ class Adam(Optimizer):
 
     def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
-        self._lr, self._weight_decay = plan.learning_rate, plan.weight_decay
+        self.rate, self._weight_decay = plan.learning_rate, plan.weight_decay
 
     def step(self) -> None:
         """Update every parameter with a gradient; its moments start at 0."""
@@ -110,7 +113,7 @@ class Adam(Optimizer):
             torch._foreach_add_(steps, 1)
             type(self).fused(
                 parameters, gradients, means, squares, [], steps,
-                lr=self._lr, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, weight_decay=self._weight_decay,
+                lr=self.rate, beta1=BETAS[0], beta2=BETAS[1], eps=EPSILON, weight_decay=self._weight_decay,
                 amsgrad=False, maximize=False,
             )  # fmt: skip
 

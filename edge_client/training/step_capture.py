@@ -157,17 +157,20 @@ class _RecordedSteps:
         play, given, moves = recording.play, self._tensors, recording.moves
         places = range(len(self._parameters))
         moved = [self._optimizer.state[place]["momentum_buffer"] for place in places if self._momentum]
-        further = [moved[place] for place in moves] + ([descent.momentum, -descent.lr] if moves else [])
-        further += self._turned(recording)
+        buffered, turned = [moved[place] for place in moves], self._turned(recording)
         others = [place for place in places if place not in moves]
         parameters = [self._parameters[place].detach() for place in others]
         buffers = [moved[place] for place in others if self._momentum]
 
         def step(examples: Examples) -> Tensor:
+            rate = self._optimizer.rate
+            factors = [descent.momentum, -rate] if moves else []
             with torch.inference_mode(), _as_recorded():
-                loss, *gradients = play(*given, examples.inputs, examples.labels, *further)
+                loss, *gradients = play(
+                    *given, examples.inputs, examples.labels, *buffered, *factors, *turned
+                )
                 if gradients:
-                    descent.step(parameters, gradients, buffers)
+                    descent.step(parameters, gradients, buffers, rate)
             return loss
 
         return step

@@ -57,8 +57,10 @@ def _without_later_options(before: Config, config: Config) -> Config:
 
 
 def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrainingSettings:
-    """The training of `config`, without sharpness-aware steps that its recipe got after the run began."""
+    """The training of `config`, without steps that its recipe or a default got after the run began."""
     now = config.training
+    if "warm_up_steps" not in now.model_fields_set:
+        now = now.model_copy(update={"warm_up_steps": before.warm_up_steps})
     if before.sam_radius or now.sam_radius != _of_recipe(config).get("sam-radius"):
         return now
     return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})

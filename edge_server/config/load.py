@@ -11,7 +11,7 @@ from edge_server.config.config import Config
 from edge_server.config.errors import explain
 from edge_server.config.overrides import merge_tables, override_table
 from edge_server.config.recipe_files import read_recipe, recipe_names
-from edge_server.config.renamed import RENAMED, is_of_a_run, with_new_names
+from edge_server.config.renamed import RENAMED, as_written, is_of_a_run
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError, nearest
 
@@ -24,7 +24,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
     else:
         table = _with_recipe(_read_toml(path), source)
     if is_of_a_run(path):
-        table = with_new_names(table, path)
+        table = as_written(table, path)
     for override in overrides:
         table = merge_tables(table, override_table(override))
     return check_config(table, source)

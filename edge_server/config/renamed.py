@@ -1,4 +1,4 @@
-"""Renamed sections of the federation file, and run folders that still use their old names."""
+"""Renamed sections of the federation file, and run folders of earlier versions."""
 
 import logging
 from collections.abc import Mapping
@@ -18,8 +18,9 @@ def is_of_a_run(path: Path) -> bool:
     return path.name == "federation.toml" and in_a_run and (path.parent / "models").is_dir()
 
 
-def with_new_names(table: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """A run file's table of an earlier version, with the current section names."""
+def as_written(table: Mapping[str, Any], source: object) -> dict[str, Any]:
+    """A run file's table of an earlier version, with the current section names and the steps it trained."""
     for old in RENAMED.keys() & table.keys():
         log.info("%s: [%s] of an earlier version is read as [%s]", source, old, RENAMED[old])
-    return {RENAMED.get(section, section): value for section, value in table.items()}
+    current = {RENAMED.get(section, section): value for section, value in table.items()}
+    return {**current, "training": {"warm-up-steps": 0, **current.get("training", {})}}

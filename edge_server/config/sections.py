@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -297,6 +297,11 @@ _Ratio = Annotated[
 ]
 
 
+def warm_up_steps(training: Mapping[str, Any]) -> int:
+    """The default of `[training] warm-up-steps` with these settings."""
+    return 10 if training.get("optimizer") in ("adam", "adamw") else 0
+
+
 class RunTrainingSettings(TrainingSettings):
     """How devices train locally."""
 
@@ -305,6 +310,7 @@ class RunTrainingSettings(TrainingSettings):
     `learning-rate * learning-rate-decay ** (r - 1)`.
     """
 
+    warm_up_steps: int = Field(default_factory=warm_up_steps, ge=0, le=10_000)
     sam_normalised: bool = Field(default=True, exclude_if=lambda normalised: normalised)
     """Sharpness-aware steps (`sam-radius`) also in networks with normalisation, whose weights have no scale
     that a radius could fit.

@@ -28,6 +28,7 @@ from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
+from schemas.capabilities import Capability
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import Feature
@@ -177,7 +178,7 @@ class Planner:
     def _too_old_for(self, device: Device) -> str:
         """What a device's version does not know of this run; empty if nothing."""
         scale, what = self._context.testing.preprocessing.picture_scale, ""
-        if self._model.fixed and not device.takes_fixed:
+        if self._model.fixed and Capability.TAKES_FIXED not in device.can:
             what = f"a network that draws '{next(iter(self._model.fixed))}'"
         elif scale is not None and device.data.columns is None:
             what = f"pictures with scale={scale_in_words(scale)}"
@@ -214,14 +215,12 @@ class Planner:
         tiers = {client.name: client.tier for client in clients}
         # Devices that join an open round do not change how many updates it needs.
         needed = planned.needed if command.wanted is None else None
-        able = {device.name for device in command.devices if device.prunes_first}
         jobs = plan_training_tasks(
             planned,
             tiers,
             self._context.config,
             number=command.round,
-            prune_first=able,
-            sharp={device.name for device in command.devices if device.trains_sharply},
+            can={device.name: device.can for device in command.devices},
             share=self._work.planned_share,
         )
         return jobs, needed, self._choices(command, clients, planned)
@@ -255,7 +254,7 @@ class Planner:
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
         cut = Cut(self._model.tier_spec(ratio), own=self._context.own_layers)
-        return TaskPlan(tier, cut, level, provenance=provenance)
+        return TaskPlan(tier, cut, level, provenance=provenance, can=device.can)
 
 
 def _known(clients: Sequence[Client]) -> dict[str, tuple[int, int]]:

@@ -7,6 +7,7 @@ from edge_server.rounds import newcomers as fresh
 from edge_server.rounds.membership import Membership
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.persistent_map import PersistentMap
+from schemas.capabilities import Capability
 from schemas.messages import Birth, Death, Update
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
@@ -21,10 +22,8 @@ class Device:
     `eligibility` says whether its owner lets it train, `ineligible_because` why not. A nonempty `misfit` says
     why its data does not fit the federation's columns or classes. By its own statement its certificate is
     valid until `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
-    (`stated_labels`); by them it is `outside` if the run is for other devices. One that `prunes_first` can
-    prune by its own scores before it trains, one that `trains_sharply` knows plans with `sam_radius`, and one
-    that `matches_numbers` takes labels without names for names in a list of numbers, one that `takes_fixed`
-    tasks with the blob `fixed`.
+    (`stated_labels`); by them it is `outside` if the run is for other devices. `can` is what its version
+    can do.
     """
 
     name: str
@@ -41,10 +40,7 @@ class Device:
     stated_labels: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
-    prunes_first: bool = False
-    trains_sharply: bool = False
-    matches_numbers: bool = False
-    takes_fixed: bool = False
+    can: frozenset[Capability] = frozenset()
 
     @property
     def able(self) -> bool:
@@ -122,10 +118,7 @@ class Fleet:
             stated_labels=birth.labels,
             labels=self.membership.labels(birth.device, birth.labels),
             outside=not self.membership.admits(birth.device, birth.labels),
-            prunes_first=birth.prunes_first,
-            trains_sharply=birth.trains_sharply,
-            matches_numbers=birth.matches_numbers,
-            takes_fixed=birth.takes_fixed,
+            can=birth.capabilities,
         )
         return self._with(device)
 

@@ -44,6 +44,7 @@ from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.transfers import Transits, later_request_bytes, transfer_bytes
 from edge_server.simulation.virtual_board import free_for_training
+from schemas.capabilities import birth_fields
 from schemas.errors import PeerError
 from schemas.messages import (
     AnyMessage,
@@ -210,10 +211,7 @@ class DeviceEdge:
             profile=self.profile,
             data=self.data,
             labels=self.device.labels,
-            prunes_first=True,
-            trains_sharply=True,
-            matches_numbers=True,
-            takes_fixed=True,
+            **birth_fields(),
         )
 
     def cut(self) -> None:

@@ -65,6 +65,7 @@ from edge_server.simulation.events import (
 from edge_server.simulation.resume import ResumedRun
 from edge_server.simulation.round_checkpoint import Boundary, write_boundary
 from edge_server.storage.records import Summary
+from schemas.capabilities import ALL
 from schemas.errors import ConfigError
 from schemas.messages import (
     BlobRequest,
@@ -403,10 +404,7 @@ class Simulation:
                     edge.data,
                     state.lost_at,
                     stated_labels=edge.device.labels,
-                    prunes_first=True,
-                    trains_sharply=True,
-                    matches_numbers=True,
-                    takes_fixed=True,
+                    can=ALL,
                 )
         self._federation = replace(
             Federation(

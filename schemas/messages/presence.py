@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from schemas.capabilities import Capability
 from schemas.labels import Labels
 from schemas.messages.message import Message
 from schemas.names import Name
@@ -27,10 +28,9 @@ class Birth(Message):
     It is published again when `eligibility` changes. `instance` identifies the process and `origin` describes
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
-    version of the model in use. A device that `prunes_first` can prune by its own scores before it trains;
-    one that `trains_sharply` knows plans with `sam_radius`, one that `matches_numbers` takes labels without
-    names for names in a list of numbers, and one that `takes_fixed` tasks with the blob `fixed`. A birth
-    without these six is written as by earlier versions, which know none of them.
+    version of the model in use. The four flags and the words of `can` state `capabilities`; words that a
+    server does not know mean nothing to it. A birth without these seven is written as by earlier versions,
+    which know none of them.
     """
 
     kind: Literal["birth"] = "birth"
@@ -49,6 +49,12 @@ class Birth(Message):
     trains_sharply: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     matches_numbers: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
     takes_fixed: Annotated[bool, Field(exclude_if=lambda able: not able)] = False
+    can: Annotated[tuple[Name, ...], Field(max_length=64, exclude_if=lambda words: not words)] = ()
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this version of the device can do, as far as it is known here."""
+        return frozenset(word for word in Capability if word in self.can or getattr(self, word, False))
 
 
 class Death(Message):

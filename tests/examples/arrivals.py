@@ -48,6 +48,7 @@ SETTINGS = {
     "model.name": "mlp",
     "training.optimizer": "adam",
     "training.learning-rate": 0.001,
+    "training.warm-up-steps": 0,
     "training.local-epochs": 2,
     "training.batch-size": 32,
 }

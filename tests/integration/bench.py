@@ -25,6 +25,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
+from schemas.capabilities import ALL
 from schemas.messages import Task, Update, encode_message
 from schemas.values import CapabilityProfile, DataCard, TrainerName
 from tests.other_networks import NAME as OTHERS
@@ -66,9 +67,7 @@ class Bench:
                 1,
                 CapabilityProfile(tier=tier),
                 CARD,
-                prunes_first=True,
-                trains_sharply=True,
-                takes_fixed=True,
+                can=ALL,
             )
             for tier, name in enumerate(names, start=1)
         )

@@ -21,6 +21,7 @@ from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import FIXED_STATE, RunFolder
+from schemas.capabilities import ALL, Capability
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FlatGroups
@@ -116,12 +117,14 @@ def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
 ) -> None:
     run = bench_of(tmp_path, "Ordered")
     weak, strong = run.devices
-    run.devices = (replace(weak, takes_fixed=False), strong)
+    run.devices = (replace(weak, can=ALL - {Capability.TAKES_FIXED}), strong)
     with caplog.at_level(logging.WARNING):
         assert run.tasks(1, 1, deliver=deliver).keys() == {"strong"}
         run.tasks(1, 2, deliver=deliver)
     (line,) = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    planned = run.coordinator.planner.plan(PlanRound(1, 3, (replace(weak, takes_fixed=False),)))
+    planned = run.coordinator.planner.plan(
+        PlanRound(1, 3, (replace(weak, can=ALL - {Capability.TAKES_FIXED}),))
+    )
     assert planned.left_out == (
         "weak: its edge-federation is too old for a network that draws 'order': update it"
     )
@@ -132,7 +135,7 @@ def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
 
 def test_other_networks_have_no_such_blob_and_their_devices_any_version(tmp_path: Path) -> None:
     run = bench_of(tmp_path, "Positions")
-    run.devices = tuple(replace(device, takes_fixed=False) for device in run.devices)
+    run.devices = tuple(replace(device, can=ALL - {Capability.TAKES_FIXED}) for device in run.devices)
     assert all("fixed" not in task.blobs for task in run.tasks(1, 1).values())
     assert len(run.tasks(1, 2)) == 2
     assert not (run.folder.version(0) / FIXED_STATE).exists()

@@ -9,6 +9,7 @@ import pytest
 
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.channel_selection import best_spec, group_scores
+from schemas.capabilities import ALL, Capability
 from schemas.messages import TrainTask, Update
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -81,7 +82,7 @@ def test_the_weakest_device_sends_no_more_than_its_tier_holds(tmp_path: Path) ->
 def test_devices_of_an_earlier_version_only_score_and_the_others_train(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "attending", *WORDS)
     weak, strong = bench.devices
-    bench.devices = (replace(weak, prunes_first=False), strong)
+    bench.devices = (replace(weak, can=ALL - {Capability.PRUNES_FIRST}), strong)
     tasks = first_tasks(bench)
     assert tasks["weak"].personal is not None
     assert tasks["weak"].personal.scored_by is None

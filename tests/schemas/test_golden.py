@@ -38,7 +38,7 @@ LATER = ("epoch", "own", "own_model", "personalise", "by_class", "statistics")
 UNSET = {
     "train-task": {"trial", "provenance", *LATER},
     "deliver-task": {"personal", "returned", "masking", "uplink", "training", *LATER},
-    "birth": {"labels", "model"},
+    "birth": {"labels", "model", "can"},
     "update": {"drift", "receipt"},
     "site-sum": {"lost"},
     "site-terms": {"epoch"},

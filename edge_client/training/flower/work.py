@@ -116,5 +116,6 @@ def flower_config(round_number: int, plan: TrainingPlan) -> dict[str, Any]:
         "momentum": plan.momentum,
         "weight-decay": plan.weight_decay,
         "sam-radius": plan.sam_radius,
+        "warm-up-steps": plan.warm_up_steps,
         "seed": plan.seed,
     }

@@ -1,7 +1,7 @@
 """Makes the tasks of a round."""
 
 import hashlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from edge_server.rounds.events import PlanRound
 from edge_server.strategy.groups.equal_work import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
+from schemas.capabilities import Capability
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
@@ -27,6 +28,10 @@ A device that has moved up a tier gets a larger, slower network and must not kee
 """
 
 
+STEPS_OF = {Capability.TRAINS_SHARPLY: "sam_radius", Capability.WARMS_UP: "warm_up_steps"}
+"""Settings that devices without the capability do not know; 0 means plain steps."""
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export.
@@ -39,7 +44,7 @@ class TaskPlan:
     ratio: float
     local_epochs: int = 0
     provenance: Mapping[str, str] = field(default_factory=dict)
-    sharp: bool = False
+    can: frozenset[Capability] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -64,25 +69,24 @@ def plan_training_tasks(
     config: Config,
     *,
     number: int,
-    prune_first: Container[str],
-    sharp: Container[str],
+    can: Mapping[str, frozenset[Capability]],
     share: Callable[[SubModelSpec], float],
 ) -> dict[str, TaskPlan]:
     """The plan of every selected device for round `number`.
 
     The file's epochs apply unless a schedule sets the epochs; where a sub-model's mean step has a `share` of
-    the work of a whole one, the device trains further epochs. The devices that can `prune_first` are asked to
-    where the cut says so; the others only score. Devices that are not `sharp` take plain steps.
+    the work of a whole one, the device trains further epochs. `can` says what each device can do: those
+    that prune first are asked to where the cut says so, the others only score.
     """
     plans: dict[str, TaskPlan] = {}
     for name, chosen in planned.assignments.items():
         epochs = _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs
         plans[name] = TaskPlan(
             tiers[name],
-            chosen.cut if name in prune_first else chosen.cut.only_scored(),
+            chosen.cut if Capability.PRUNES_FIRST in can[name] else chosen.cut.only_scored(),
             chosen.ratio,
             equal_work_epochs(number, epochs, share(chosen.cut.spec)),
-            sharp=name in sharp,
+            can=can[name],
         )
     return plans
 
@@ -123,7 +127,7 @@ def make_task(
     }
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
-        tuning = _personalising(template.config, command.round, device)
+        tuning = _personalising(template.config, command.round, device, plan)
         return DeliverTask(**fields, trial=trial, provenance=plan.provenance, personalise=tuning)
     return TrainTask(
         **fields,
@@ -154,24 +158,28 @@ def _training(
 ) -> TrainingPlan:
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
     settings = config.training.of_round(round_number).model_dump()
-    plain = {} if plan.sharp else {"sam_radius": 0.0}
     return TrainingPlan(
-        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0, **plain},
+        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0, **_unknown_steps(plan)},
         seed=_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,
     )
 
 
-def _personalising(config: Config, round_number: int, device: str) -> TrainingPlan | None:
+def _unknown_steps(plan: TaskPlan) -> dict[str, int]:
+    """The settings of steps that the device's version does not know, as plain steps."""
+    return {name: 0 for capability, name in STEPS_OF.items() if capability not in plan.can}
+
+
+def _personalising(config: Config, round_number: int, device: str, plan: TaskPlan) -> TrainingPlan | None:
     """The training of a delivered model on the device's data; None if it is exported as it is."""
     epochs = config.training.personalise_epochs
     if not epochs:
         return None
     settings = config.training.of_round(max(1, round_number)).model_dump()
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
-    # Also for a device of an earlier version, which knows plain steps alone.
-    return TrainingPlan(**{**settings, "local_epochs": epochs, "sam_radius": 0.0}, seed=seed)
+    steps = {**_unknown_steps(plan), "sam_radius": 0.0}
+    return TrainingPlan(**{**settings, "local_epochs": epochs, **steps}, seed=seed)
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_server.config.renamed import with_new_names
+from edge_server.config.renamed import as_written
 from edge_server.observability.report.provenance_file import read_provenance
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
@@ -74,7 +74,7 @@ def read_run_contents(directory: Path) -> RunContents:
         files.summary,
         files.history,
         files.federation_toml,
-        with_new_names(tomllib.loads(files.federation_toml), directory),
+        as_written(tomllib.loads(files.federation_toml), directory),
         read_provenance(directory),
         version,
         _described(directory, files.history),

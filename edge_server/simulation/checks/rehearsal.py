@@ -7,7 +7,7 @@ round starts from the ranked channels, downlink groups and private state that th
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -35,6 +35,7 @@ from edge_server.coordinator.network_check import no_export
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.storage.run_folder import RunFolder
+from schemas.capabilities import ALL
 from schemas.errors import ConfigError
 from schemas.messages import TrainTask, Update
 from schemas.values import CapabilityProfile, DataCard, ModelSpec
@@ -164,8 +165,7 @@ def _devices(config: Config, examples: LabelledData) -> Iterator[Device]:
     ends = (("weakest", max(levels)), ("strongest", min(levels)))
     for trainer, (name, level) in product(dict.fromkeys(config.simulation.trainers), ends):
         profile = CapabilityProfile(machine="check", tier=levels.index(level) + 1, trainers=(trainer,))
-        able = Device(f"{name}-{trainer}", 1, profile, card, prunes_first=True, trains_sharply=True)
-        yield replace(able, takes_fixed=True)
+        yield Device(f"{name}-{trainer}", 1, profile, card, can=ALL)
 
 
 def _update(

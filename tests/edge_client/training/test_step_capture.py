@@ -83,11 +83,12 @@ PLANS = {
     "decay": plan(momentum=0.5, weight_decay=0.01),
     "momentum": plan(momentum=0.9),
     "adam": plan(optimizer="adam", learning_rate=0.001),
+    "warmed": plan(momentum=0.9, warm_up_steps=5),
     "sharp": plan(momentum=0.9, sam_radius=0.1, local_epochs=3),
 }
 QUICK = (
     {("mlp", "sharp")}
-    | {(network, "momentum") for network in NETWORKS}
+    | {(network, "warmed" if network == "mlp" else "momentum") for network in NETWORKS}
     | {("normalised", optimizer) for optimizer in PLANS}
 )
 """Every network with a descent in its graph, and every optimizer with buffers and random numbers."""

@@ -6,6 +6,7 @@ import pytest
 
 from edge_server.config.differences import as_begun, differences
 from edge_server.config.load import load_config
+from edge_server.storage.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("began", ['["fill-with-global"]', '[{name="fill-with-global",normalised=false}]'])
@@ -30,6 +31,18 @@ def test_a_run_of_plain_steps_goes_on_without_the_sharp_steps_of_its_recipe(tmp_
     assert as_begun(tmp_path / "federation.toml", now).to_toml() == before.to_toml()
     (found,) = differences(tmp_path / "federation.toml", load_config("attending", ["sam-radius=0.5"]))
     assert found == ("training.sam-radius", None, 0.5)
+
+
+def test_a_run_without_warm_up_goes_on_without_it(tmp_path: Path) -> None:
+    words = ['training.optimizer="adam"']
+    path = RunFolder.create(tmp_path / "run", load_config("attending", words)).path / "federation.toml"
+    path.write_text(path.read_text().replace("warm-up-steps = 10\n", ""))
+    now = load_config("attending", words)
+    assert (now.training.warm_up_steps, load_config(str(path)).training.warm_up_steps) == (10, 0)
+    assert list(differences(path, now)) == []
+    assert as_begun(path, now).training.warm_up_steps == 0
+    stated = load_config("attending", [*words, "warm-up-steps=3"])
+    assert list(differences(path, stated)) == [("training.warm-up-steps", 0, 3)]
 
 
 def test_a_run_with_the_decay_that_its_recipe_had_goes_on_with_it(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from edge_client.training.step_graphs.running.gradient_sums import GradientSums,
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
+from edge_client.training.warm_up import step_rate
 from schemas.strategy import TrainingPlan
 
 Array = NDArray[Any]
@@ -141,6 +142,7 @@ class Training:
             if should_stop():
                 raise TrainingStopped("local training was stopped")
             self._taken = self._progress.steps + steps
+            self._optimizer.rate = step_rate(self._plan, self._taken)
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
             steps += 1

@@ -19,10 +19,11 @@ BLOCK = 32 * 1024
 class Optimizer(Protocol):
     """Updates weights by their gradients, which it uses as working memory.
 
-    `state` holds the optimizer's arrays, by their kind and the weight's name; it may be read and replaced
-    between two steps.
+    `rate` is the learning rate of the next step. `state` holds the optimizer's arrays, by their kind and the
+    weight's name; it may be read and replaced between two steps.
     """
 
+    rate: float
     state: dict[str, dict[str, Array]]
     steps: int
 
@@ -34,12 +35,13 @@ class Sgd(Optimizer):
     """b = momentum b + (g + decay w), w = w - lr b."""
 
     def __init__(self, plan: TrainingPlan) -> None:
-        self._rate, self._momentum = np.float32(plan.learning_rate), np.float32(plan.momentum)
+        self.rate, self._momentum = plan.learning_rate, np.float32(plan.momentum)
         self._decay = np.float32(plan.weight_decay)
         self.state, self.steps = ({"momentum": {}} if plan.momentum else {}), 0
 
     def step(self, weights: Arrays, gradients: Arrays) -> None:
         self.steps += 1
+        rate = np.float32(self.rate)
         for weight, gradient, *means in _blocks(weights, gradients, self.state):
             if self._decay:
                 gradient += self._decay * weight
@@ -47,7 +49,7 @@ class Sgd(Optimizer):
                 mean *= self._momentum
                 mean += gradient
                 np.copyto(gradient, mean)
-            gradient *= self._rate
+            gradient *= rate
             weight -= gradient
 
 
@@ -57,7 +59,7 @@ class Adam(Optimizer):
     decoupled = False
 
     def __init__(self, plan: TrainingPlan) -> None:
-        self._rate, self._decay = plan.learning_rate, np.float32(plan.weight_decay)
+        self.rate, self._decay = plan.learning_rate, np.float32(plan.weight_decay)
         self.state, self.steps = {"mean": {}, "square": {}}, 0
 
     def step(self, weights: Arrays, gradients: Arrays) -> None:
@@ -65,9 +67,9 @@ class Adam(Optimizer):
         first, second = (np.float32(beta) for beta in BETAS)
         # Subtracted in double precision: 1 - 0.999 in float32 is 5e-5 too large.
         new_first, new_second = (np.float32(1 - beta) for beta in BETAS)
-        size = np.float32(self._rate / (1 - BETAS[0] ** self.steps))
+        size = np.float32(self.rate / (1 - BETAS[0] ** self.steps))
         root = np.float32(math.sqrt(1 - BETAS[1] ** self.steps))
-        kept = np.float32(1 - self._rate * float(self._decay))
+        kept = np.float32(1 - self.rate * float(self._decay))
         for weight, gradient, mean, square in _blocks(weights, gradients, self.state):
             if self._decay and self.decoupled:
                 weight *= kept

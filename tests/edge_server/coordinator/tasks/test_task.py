@@ -11,6 +11,7 @@ from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
+from schemas.capabilities import ALL, Capability
 from schemas.messages import TrainTask
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
@@ -32,7 +33,7 @@ def epochs(
     config = load_config("attending", ["local-epochs=4", *overrides])
     tiers = {"a": 1, "b": 2, "c": 5}
     tasks = plan_training_tasks(
-        planned, tiers, config, number=number, prune_first="abc", sharp="abc", share=lambda spec: share
+        planned, tiers, config, number=number, can=dict.fromkeys("abc", ALL), share=lambda spec: share
     )
     assert all(isinstance(task, TaskPlan) for task in tasks.values())
     return {name: task.local_epochs for name, task in tasks.items()}
@@ -64,7 +65,7 @@ def test_a_device_that_cannot_prune_before_it_trains_only_scores() -> None:
     planned = Plan({"new": Assignment(cut, 0.5), "old": Assignment(cut, 0.5)}, needed=2)
     config = load_config("attending", [])
     tasks = plan_training_tasks(
-        planned, {"new": 1, "old": 1}, config, number=1, prune_first={"new"}, sharp={"new"}, share=whole
+        planned, {"new": 1, "old": 1}, config, number=1, can={"new": ALL, "old": frozenset()}, share=whole
     )
     assert tasks["new"].cut == cut
     assert tasks["old"].cut == Cut(
@@ -98,12 +99,13 @@ def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
 
 
 def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending")
+    bench = Bench(tmp_path, "attending", 'training.optimizer="adam"')
     weak, strong = bench.devices
-    bench.devices = (replace(weak, trains_sharply=False), strong)
+    bench.devices = (replace(weak, can=ALL - {Capability.TRAINS_SHARPLY, Capability.WARMS_UP}), strong)
     plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
     assert {name: plan.sam_radius for name, plan in plans.items()} == {"weak": 0.0, "strong": 0.1}
-    assert "sam_radius" not in plans["weak"].model_dump()
+    assert {name: plan.warm_up_steps for name, plan in plans.items()} == {"weak": 0, "strong": 10}
+    assert not {"sam_radius", "warm_up_steps"} & plans["weak"].model_dump().keys()
 
 
 @pytest.mark.parametrize(("network", "kept"), [("cnn", True), ("cnn-group", False)])

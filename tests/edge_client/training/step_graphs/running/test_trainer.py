@@ -32,7 +32,7 @@ from tests.groups import decode_groups
 from tests.integration.bench import Bench
 
 RECIPES: dict[str, tuple[str, ...]] = {
-    "fedavg": (),
+    "fedavg": ("warm-up-steps=3",),
     "fedprox": (),
     "scaffold": (),
     "igfl": (),

@@ -1,0 +1,34 @@
+"""What devices of later versions can do, as their births state it."""
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any
+
+
+class Capability(StrEnum):
+    """One thing that a device of an earlier version cannot do."""
+
+    PRUNES_FIRST = "prunes_first"
+    """Prunes by its own scores before it trains."""
+    TRAINS_SHARPLY = "trains_sharply"
+    """Knows training plans with `sam_radius`."""
+    MATCHES_NUMBERS = "matches_numbers"
+    """Takes labels without names for names in a list of numbers."""
+    TAKES_FIXED = "takes_fixed"
+    """Knows tasks with the blob `fixed`."""
+    WARMS_UP = "warms_up"
+    """Knows training plans with `warm_up_steps`."""
+
+
+ALL = frozenset(Capability)
+OF_OWN_FIELDS = (
+    *(Capability.PRUNES_FIRST, Capability.TRAINS_SHARPLY),
+    *(Capability.MATCHES_NUMBERS, Capability.TAKES_FIXED),
+)
+"""Those for which a birth has a field each; it names all later ones in its field `can`."""
+
+
+def birth_fields(can: Collection[Capability] = ALL) -> dict[str, Any]:
+    """The fields of a birth that states these capabilities."""
+    own = {str(capability): True for capability in OF_OWN_FIELDS if capability in can}
+    return {**own, "can": tuple(sorted({*can} - {*OF_OWN_FIELDS}))}

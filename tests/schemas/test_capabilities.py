@@ -1,0 +1,29 @@
+"""What a birth says that its device can do."""
+
+import pytest
+
+from schemas.capabilities import ALL, Capability, birth_fields
+from schemas.messages import Birth, decode_message, encode_message
+from schemas.values import DataCard
+
+CARD = DataCard(source="digits", examples=1, input_shape=(1, 8, 8), num_classes=10)
+
+
+def birth(**fields: object) -> Birth:
+    made = Birth(federation="home", device="pi", session=1, data=CARD, **fields)  # type: ignore[arg-type]
+    decoded = decode_message(encode_message(made))
+    assert isinstance(decoded, Birth)
+    return decoded
+
+
+@pytest.mark.parametrize("can", [ALL, *(frozenset({each}) for each in Capability), frozenset()])
+def test_each_capability_arrives(can: frozenset[Capability]) -> None:
+    assert birth(**birth_fields(can)).capabilities == can
+
+
+def test_words_of_later_versions_mean_nothing() -> None:
+    assert birth(can=("flies", "warms_up")).capabilities == {Capability.WARMS_UP}
+
+
+def test_a_birth_without_later_ones_is_written_as_before() -> None:
+    assert "can" not in birth(**birth_fields(ALL - {Capability.WARMS_UP})).model_dump()
