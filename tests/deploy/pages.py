@@ -1,8 +1,8 @@
 """Runs documentation pages: writes their files, runs their commands and compares the output.
 
 A block that starts with `# NAME` is the file NAME. A line `$ COMMAND` of a `console` block is run by bash;
-the lines after it are the command's output. `...` stands for any text, a line `...` for any lines. `wait-for
-FILE TEXT` waits until the file contains the text.
+the lines after it are the command's output. `...` stands for any text, a line `...` for any lines, and
+accuracies are alike within `POINTS`.
 """
 
 import contextlib
@@ -20,13 +20,15 @@ from tests.forked.connection import ADDRESS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "deploy" / "docs"
 DEADLINE_S = 300
+POINTS = 5.0
+"""Percentage points by which a printed accuracy may differ from that of the page: processors round unlike."""
+ACCURACY = r"accuracy (\d[\d.]*)%"
 SETUP = """set -euo pipefail
 run() { PYTHONPATH="$ROOT:$PWD" $PYTHON -m "$@"; }
 edge-server() { run edge_server.cli.main "$@"; }
 edge-client() { run edge_client.cli.main "$@"; }
 python() { $PYTHON "$@"; }
 mosquitto() { "$MOSQUITTO" "$@"; }
-wait-for() { timeout 240 sh -c 'until grep -qs "$1" "$0"; do sleep 0.1; done' "$@"; }
 """
 
 
@@ -104,5 +106,12 @@ def _lines_match(shown: list[str], printed: list[str]) -> bool:
     first, *rest = shown
     if first.strip() == "...":
         return any(_lines_match(rest, printed[count:]) for count in range(len(printed) + 1))
-    pattern = re.escape(first).replace(r"\.\.\.", ".*")
-    return bool(printed) and bool(re.fullmatch(pattern, printed[0])) and _lines_match(rest, printed[1:])
+    return bool(printed) and _line_matches(first, printed[0]) and _lines_match(rest, printed[1:])
+
+
+def _line_matches(shown: str, printed: str) -> bool:
+    pattern = re.escape(re.sub(ACCURACY, "accuracy ...%", shown)).replace(r"\.\.\.", ".*")
+    accuracies = zip(re.findall(ACCURACY, shown), re.findall(ACCURACY, printed), strict=False)
+    return bool(re.fullmatch(pattern, printed)) and all(
+        abs(float(ours) - float(theirs)) <= POINTS for ours, theirs in accuracies
+    )

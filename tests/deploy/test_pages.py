@@ -40,6 +40,8 @@ def test_a_pages_commands_print_the_output_on_the_page(page: Path, tmp_path: Pat
         ("a\n", "a\n", True),
         ("a\n", "b\n", False),
         ("accuracy ...%\n", "accuracy 97.2%\n", True),
+        ("accuracy 99.0% on 9\n", "accuracy 94.5% on 9\n", True),
+        ("accuracy 99.0% on 9\n", "accuracy 66.7% on 9\n", False),
         ("...\nlast\n", "one\ntwo\nlast\n", True),
         ("first\n...\n", "first\n", True),
         ("first\n...\nlast\n", "first\nlast\n", True),
