@@ -26,7 +26,7 @@ from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.single_process import TIERS, SingleProcessServer, final_model, make_devices
 from tests.slow import slow
 
-EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "15"))
+EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "25"))
 """The server crashes at every n-th write; `make chaos` sets 1."""
 
 

@@ -46,7 +46,7 @@ DAMAGES = pytest.mark.parametrize(
     ("settings", "damage"),
     [
         pytest.param({}, flip, id="flip"),
-        pytest.param(CHANGES, cut, id="cut"),
+        slow(CHANGES, cut, id="cut"),
         slow({}, Path.unlink, id="unlink"),
     ],
 )

@@ -12,6 +12,7 @@ from edge_server.releases.registry.registry import Registry
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import Watched, demo_config
 from tests.integration.device_threads import devices
+from tests.slow import slow
 
 WORDS = ("data.source=digits", "model.name=mlp", "num-clients=2", "rounds=1", "test-samples=20", "workers=1")
 
@@ -20,7 +21,7 @@ def writer_files(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*.sqlite-*")]
 
 
-@pytest.mark.parametrize("folder", ["home-20260102-030405", "porch"])
+@pytest.mark.parametrize("folder", ["home-20260102-030405", slow("porch")])
 def test_folder_registry_and_report_have_one_name_and_no_writer_files_remain(
     tmp_path: Path, folder: str
 ) -> None:

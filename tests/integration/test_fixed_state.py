@@ -28,6 +28,7 @@ from schemas.tensors.blobs import FlatGroups
 from schemas.tensors.files import write_tensors
 from tests.integration.bench import INPUTS, bench_of, outputs_of
 from tests.other_networks import NAME
+from tests.slow import slow
 
 ORDER = np.arange(64)[::-1].copy()
 
@@ -37,7 +38,7 @@ ORDER = np.arange(64)[::-1].copy()
     [
         ("Ordered", "fedavg", "torch"),
         ("Hidden", "attending", "torch"),
-        ("Waves", "fedavg", "torch"),
+        slow("Waves", "fedavg", "torch"),
         ("Switched", "ditto", "torch"),
         ("Ordered", "fedavg", "onnx"),
     ],

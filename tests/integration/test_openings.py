@@ -14,6 +14,7 @@ from edge_server.observability.snapshot import Snapshot
 from edge_server.rounds.state import Phase
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER, demo_config
+from tests.slow import slow
 
 DIGITS = load_source("digits")
 FIRST, SECOND = (np.flatnonzero(np.isin(DIGITS.labels, classes)) for classes in ((1, 7, 4, 9), (0, 8, 6, 3)))
@@ -51,7 +52,7 @@ def has_closed(least: int, waits_for: str):
     [
         pytest.param("new-data", "0 of 100 new examples", 1, id="new-data"),
         # The first two rounds on the new digits have helped, so others follow.
-        pytest.param("drift", "0 of 1 devices that report a drift", 2, id="drift"),
+        slow("drift", "0 of 1 devices that report a drift", 2, id="drift"),
     ],
 )
 def test_rounds_begin_when_the_data_asks_for_them(

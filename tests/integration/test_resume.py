@@ -26,6 +26,7 @@ from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until
 from tests.integration.device_threads import devices
+from tests.slow import slow
 
 WORDS = ("data.source=digits", "federation.name=resume", "test-samples=50", "local-epochs=1")
 
@@ -158,7 +159,7 @@ class ServerRun:
         return self.ended
 
 
-@pytest.mark.parametrize("where", ["close", "write_chunk"])
+@pytest.mark.parametrize("where", ["close", slow("write_chunk")])
 def test_a_full_disk_suspends_the_run_and_leaves_the_model_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

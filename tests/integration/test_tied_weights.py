@@ -14,6 +14,7 @@ from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError
 from tests.integration.bench import INPUTS, bench_of, outputs_of
 from tests.other_networks import Tied
+from tests.slow import slow
 
 SHAPE = (1, 4, 4)
 
@@ -21,13 +22,11 @@ SHAPE = (1, 4, 4)
 @pytest.mark.parametrize(
     ("recipe", "trainer"),
     [
-        *((recipe, "torch") for recipe in ("attending", "attending-l1", "attending-literal", "heterofl")),
-        *(
-            (recipe, "torch")
-            for recipe in ("fjord", "scaffold", "fedprox", "fedp3", "hermes", "igfl", "fedmix")
-        ),
+        *((recipe, "torch") for recipe in ("attending", "scaffold", "fedp3")),
+        *(slow(recipe, "torch") for recipe in ("attending-l1", "attending-literal", "heterofl", "fjord")),
+        *(slow(recipe, "torch") for recipe in ("fedprox", "hermes", "igfl", "fedmix")),
         ("attending", "onnx"),
-        ("attending-l1", "onnx"),
+        slow("attending-l1", "onnx"),
     ],
 )
 def test_every_recipe_trains_it_and_the_device_has_the_servers_model(

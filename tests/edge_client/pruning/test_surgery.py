@@ -21,6 +21,7 @@ from schemas.errors import InvariantError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 from tests.edge_client.networks import INPUT, Recipe, SmallNet, images, random_spec, small_net
+from tests.slow import slow
 
 LEVELS = (0.7, 0.5, 0.3, 0.1, 0.0)
 TABLE_4 = {
@@ -240,7 +241,7 @@ def test_macs_of_attention_are_counted_however_it_is_written(name):
     assert count_macs(module, (5, 6)) == 600 + 2 * (75 + 100)
 
 
-@pytest.mark.parametrize("name", ["matmul", "bmm", "function"])
+@pytest.mark.parametrize("name", [slow("matmul"), "bmm", "function"])
 def test_macs_of_attention_are_counted_in_its_graph(name):
     # `@` and names of arguments lead to the same graphs.
     module = Attending(ATTENTIONS[name])

@@ -12,6 +12,7 @@ from edge_client.training.loop import train
 from edge_client.training.step_capture import Recorder, Recording
 from schemas.strategy import Component, TrainingPlan
 from tests.edge_client.training.test_step_capture import SHAPE, examples, named, normalised, plan
+from tests.slow import slow
 
 WIDTHS = {
     "mlp": {
@@ -43,11 +44,10 @@ def dropout(**options: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     "how",
     [
-        plan(**dropout()),
-        plan(**dropout(own=0.5), momentum=0.5),
-        plan(**dropout(own=0.5), momentum=0.5, sam_radius=0.1),
+        slow(plan(**dropout()), id="sgd"),
+        pytest.param(plan(**dropout(own=0.5), momentum=0.5), id="momentum"),
+        pytest.param(plan(**dropout(own=0.5), momentum=0.5, sam_radius=0.1), id="sharp"),
     ],
-    ids=["sgd", "momentum", "sharp"],
 )
 @pytest.mark.parametrize("name", NETWORKS)
 def test_recorded_widths_are_bit_identical_to_plain_ones(name: str, how: TrainingPlan) -> None:

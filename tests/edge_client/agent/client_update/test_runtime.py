@@ -25,6 +25,7 @@ from tests.edge_client.agent.client_update.board import (
 )
 from tests.edge_client.agent.client_update.wheels import manifest_of, offer_of
 from tests.edge_client.signed import SERVER, STRANGER
+from tests.slow import slow
 
 LIMITS = {"watch_s": 20.0, "connect_s": 20.0}
 
@@ -183,7 +184,7 @@ class PowerCut:
         return cut_act
 
 
-@pytest.mark.parametrize("good", [True, False])
+@pytest.mark.parametrize("good", [slow(True), False])
 def test_a_power_cut_at_any_moment_leaves_a_working_client_and_the_same_end(
     root: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: bool
 ) -> None:

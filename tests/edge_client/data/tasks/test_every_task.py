@@ -25,8 +25,11 @@ from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from tests.edge_client.data.tasks.examples import FEATURES, examples
+from tests.slow import slow
 
 NAMES = list(TASKS)
+QUICK = [name if name in ("multi-label", "forecasting") else slow(name) for name in NAMES]
+"""One task of classes, and one of numbers."""
 PLAN = TrainingPlan(learning_rate=0.2, batch_size=10, local_epochs=30)
 
 
@@ -87,7 +90,7 @@ def test_training_improves_the_leading_figure(name: str) -> None:
     assert result.metrics.train_loss < before.loss
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICK)
 def test_recorded_steps_have_the_bits_of_plain_ones(name: str) -> None:
     data = examples(name)
     plain, recorded = (nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, outputs_of(data))) for _ in range(2))
@@ -97,14 +100,14 @@ def test_recorded_steps_have_the_bits_of_plain_ones(name: str) -> None:
     assert all(map(torch.equal, plain.state_dict().values(), recorded.state_dict().values()))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICK)
 def test_a_step_can_be_drawn(name: str) -> None:
     data = examples(name)
     # It is compared with torch before it is returned.
     assert draw_step(network(data), data.input_shape, task=data.learning_task)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICK)
 def test_the_exported_file_knows_its_task(tmp_path: Path, name: str) -> None:
     data = examples(name)
     module, path = network(data).eval(), tmp_path / "model.onnx"

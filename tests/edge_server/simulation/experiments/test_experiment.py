@@ -11,6 +11,7 @@ from edge_server.simulation.experiments.compare import checked_plan, named_exper
 from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 from edge_server.simulation.experiments.sizes import mean_parameters
 from schemas.errors import ConfigError
+from tests.slow import slow
 
 BASE = """
 title = "two recipes"
@@ -201,7 +202,11 @@ def test_a_column_without_its_data_is_left_out_with_a_note(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    [(name, scale) for name in experiment_names() for scale in ("full", *load_experiment(name).scale)],
+    [
+        (pytest.param if place == 0 else slow)(name, scale)
+        for name in experiment_names()
+        for place, scale in enumerate((*load_experiment(name).scale, "full"))
+    ],
 )
 def test_every_shipped_experiment_is_valid(name, scale):
     plan = make_plan(load_experiment(name), RunSelection(scale))
