@@ -76,7 +76,7 @@ def _other_rate(data: "LabelledData", task: Task) -> str:
 
 def _other_pictures(data: "LabelledData", task: Task) -> str:
     own, common = data.preprocessing.picture_scale, task.preprocessing.picture_scale
-    return scale_misfit(own, common) if data.resizable else ""
+    return scale_misfit(own, common) if data.in_units else ""
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:

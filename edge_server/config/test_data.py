@@ -58,7 +58,7 @@ def _with_picture_scale(data: LabelledData, config: Config) -> LabelledData:
     stated = config.data.common_scale
     if stated is None:
         return data
-    if data.resizable and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
+    if data.in_units and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
         raise ConfigError(f"[data] source: {why}")
     return replace(data, preprocessing=data.preprocessing.model_copy(update={"picture_scale": stated}))
 
@@ -94,9 +94,14 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
 
 
 def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
-    """The network's input shape for this data; pictures [H, W] are grey."""
-    shape = data.input_shape
-    return (1, *shape) if entry(name).pictures and len(shape) == 2 else shape
+    """The network's input shape for this data; pictures [H, W] are grey.
+
+    `ConfigError` if neither says whether [A, B] is a picture.
+    """
+    shape, known = data.input_shape, entry(name)
+    if data.question and known.asks:
+        raise ConfigError(f"[data] source: {data.question}")
+    return (1, *shape) if known.pictures and len(shape) == 2 else shape
 
 
 def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:

@@ -20,18 +20,17 @@ from edge_client.data.class_folders import files_of_classes, parts_of
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, labelled
 from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
-from edge_client.data.pictures.scale import parsed_scale, scale_in_words
+from edge_client.data.pictures.scale import parsed_scale
+from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
 from edge_client.data.source_options import number, options_of
 from schemas.errors import ConfigError
-from schemas.values import MIN_MAX, PictureScale, Preprocessing
+from schemas.values import PictureScale, Preprocessing
 
 log = logging.getLogger(__name__)
 
 OPTIONS = ("scale", "broken")
-MIN_SPREAD = 1 / 8
-"""Deep pictures that use less of their range are probably to be scaled otherwise."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,4 @@ def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None)
     """What a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
         say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
-    # A factor concerns pictures of 8 bits, too.
-    scaled = [picture.pixels for picture in pictures if scale is not None or picture.pixels.dtype != np.uint8]
-    if not scaled or scale == MIN_MAX:
-        return
-    low, high = min(pixels.min() for pixels in scaled) / 255, max(pixels.max() for pixels in scaled) / 255
-    is_odd = low < -1.01 or high > 1.01 or high - low < MIN_SPREAD
-    what = "have more than 8 bits" if scale is None else f"are taken with scale={scale_in_words(scale)}"
-    say_once(
-        f"{root}: {len(scaled)} of {len(pictures)} pictures {what}; their pixels are "
-        f"{low:.2g} to {high:.2g}, where 1 is full brightness"
-        + (": another scale= would spread them" if is_odd else ""),
-        logging.WARNING if is_odd else logging.INFO,
-    )
+    say_range([picture.pixels for picture in pictures], len(pictures), root, scale)

@@ -10,12 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL import __version__ as pillow_version
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.pictures.depth import in_units, is_cut, is_deep, values_of
+from edge_client.data.pictures.depth import is_cut, is_deep, values_of
+from edge_client.data.pictures.units import in_units
 from schemas.errors import ConfigError
 from schemas.values import PictureScale
 
@@ -82,7 +84,8 @@ def _read(file: BinaryIO, scale: PictureScale | None) -> Picture:
             raise ValueError("of its colours only 8 bits could be read: save it as PNG, or with 8 bits")
         notes = (SEVERAL,) if getattr(picture, "is_animated", False) else ()
         values, full = values_of(picture, file)
-    return Picture(in_units(values, full, scale), notes)
+    planes = np.atleast_3d(values).transpose(2, 0, 1)
+    return Picture(in_units(planes, full, scale), notes)
 
 
 def _open(file: BinaryIO) -> ImageFile:

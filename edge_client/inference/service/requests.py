@@ -52,7 +52,9 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
-        return _checked(PredictionRequest(as_batch(_array(body), model.input_shape), top), model)
+        return _checked(
+            PredictionRequest(as_batch(_array(body), model.input_shape, model.preprocessing), top), model
+        )
     if is_sound(body[:20]):
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _checked(PredictionRequest(images, top), model)
