@@ -7,6 +7,7 @@ from edge_client.data.classes import misfit, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit, say_other_scale, shape_misfit
+from schemas.counted import counted
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -34,7 +35,8 @@ class LocalData:
         if plan is None or count >= plan.batch_size:
             return ""
         return (
-            f"{count} examples are trained on, fewer than a batch of {plan.batch_size}: a step takes them all"
+            f"trained on {counted(count, 'example')}, fewer than a batch of {plan.batch_size}: a step "
+            "takes them all"
         )
 
     def as_the_server_says(self, task: Task) -> "LocalData":
@@ -87,7 +89,7 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     if not learning_task(task.model.task).named:
         return ""
     if len(names) > outputs:
-        return f"the model has {outputs} classes, the federation names {len(names)}"
+        return f"the model has {counted(outputs, 'class')}, the federation names {len(names)}"
     if names or data.named:
         return misfit(data.own_classes, names, named=data.named)
     return misfit(data.own_classes, numbers(outputs), named=False)

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from edge_client.data.classes import completed, remark_on_numbers, shortened
+from edge_client.data.classes import completed, remark_on_gaps, remark_on_numbers, shortened
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
@@ -30,6 +30,8 @@ def load_test_data(config: Config) -> LabelledData | None:
     if config.data.source is None:
         return None
     data = read_source(config, config.data.source, split="test")
+    if config.data.classes is None and (remark := remark_on_gaps(data)):
+        log.warning("[data] source: %s", remark)
     spec = model_spec(config, data)
     data = fit(_arranged(data, stated_columns(config, data, spec)), spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.broken_files import MAX_BROKEN, read_each
-from edge_client.data.class_folders import files_of_classes, parts_of
+from edge_client.data.class_folders import files_of_classes, parts_of, without_classes
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, labelled
 from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
@@ -25,6 +25,7 @@ from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
 from edge_client.data.source_options import number, options_of
+from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import PictureScale, Preprocessing
 
@@ -62,14 +63,16 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     endings, remedies = endings_read()
     classes = files_of_classes(parts.chosen, endings, remedies=remedies)
     if not classes:
-        raise ConfigError(f"no image folder at {root}: expected one sub-folder of images per class")
+        nothing = f"no image folder at {root}: expected one sub-folder of images per class"
+        raise ConfigError(without_classes(parts.chosen, endings) or nothing)
     paths = [path for below in classes.values() for path in below]
     read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
     labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
     for place, (name, files) in enumerate(classes.items()):
         if place not in labels:
             raise ConfigError(
-                f"{source}: all {len(files)} files of class '{name}' are broken, the first is {files[0]}: "
+                f"{source}: {counted(len(files), 'file')} of class '{name}', all broken, the first is "
+                f"{files[0]}: "
                 "repair them, or move the folder away"
             )
     _say_of(read.values, root, options.scale)
@@ -98,5 +101,5 @@ def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
 def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
     """What a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
-        say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
+        say_once(f"{root}: {count} of {counted(len(pictures), 'picture')} {note}")
     say_range([picture.pixels for picture in pictures], len(pictures), root, scale)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
@@ -98,7 +99,10 @@ def _tried(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     from edge_server.config.units import count_text, ratio_text
 
     shape = "x".join(map(str, tried.spec.input_shape))
-    yield f"'{tried.spec.name}' for {shape} and {tried.spec.num_classes} classes: two rounds rehearsed."
+    yield (
+        f"'{tried.spec.name}' for {shape} and {counted(tried.spec.num_classes, 'class')}: two rounds "
+        "rehearsed."
+    )
     for tier, ratio in enumerate(config.tiers.levels, start=1):
         yield f"tier {tier}, {ratio_text(ratio)} pruned: {count_text(tried.parameters[tier])} parameters"
     yield from tried.notices
