@@ -19,6 +19,7 @@ from edge_server.coordinator.network_check import (
     check_outputs,
     unmeasured_notice,
     unpruned_notice,
+    unscaled_notice,
     untraced_notice,
 )
 from edge_server.coordinator.privacy_session import PrivacyGuard
@@ -137,7 +138,8 @@ def make_context(
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
-    notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
+    unscaled = unscaled_notice(config, testing.model_spec)
+    notices = tuple(text for text in (*whole, unscaled, measured, _kept(strategy, own)) if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 

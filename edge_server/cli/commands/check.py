@@ -1,8 +1,10 @@
 """`edge-server check`: validate a federation file."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from edge_server.config.config import Config
     from edge_server.simulation.checks.rehearsal import Rehearsed
 
+CONFIG = "edge_server.config"
 EXAMPLES = """\
 The command loads [data] source, builds the network, and rehearses two rounds of one training step on this
 machine: with the smallest and the largest sub-model, and with everything that the recipe sends. A network of
@@ -57,8 +60,13 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.simulation.checks.model import check_run
 
     config = load_config(args.config, args.overrides)
-    tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
-    lines = [*(_untried() if tried is None else _tried(tried, config)), summability(config)]
+    with _noted() as notes:
+        tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
+    lines = [
+        *dict.fromkeys(notes),
+        *(_untried() if tried is None else _tried(tried, config)),
+        summability(config),
+    ]
     lines += [*warnings(config), *advice(config)]
     lines += _of_the_broker(args, config)
     if args.format == "json":
@@ -69,6 +77,26 @@ def execute(args: argparse.Namespace) -> int:
         print(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
         print(config.to_toml(), end="")
     return 0
+
+
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """What is logged of the data and the file meanwhile, as the log of a run has it."""
+    notes = list[str]()
+    handler, logs = logging.Handler(), [logging.getLogger(name) for name in ("edge_client.data", CONFIG)]
+    handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    before = [(log.level, log.propagate) for log in logs]
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    try:
+        yield notes
+    finally:
+        for log, (level, propagate) in zip(logs, before, strict=True):
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
 
 
 def _say_that_it_draws() -> None:
