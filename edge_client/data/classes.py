@@ -124,6 +124,17 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
     )
 
 
+def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:
+    """Why labels that are numbers with names do not fit a model that gives other ones; else empty."""
+    if set(own) == set(names):
+        return ""
+    return (
+        f"the model gives {listed(names)}, and this data has {listed(own)}: state label=, horizon= and "
+        "change= "
+        "of the source as in training"
+    )
+
+
 def _places(own: Sequence[str], names: Sequence[str], *, named: bool) -> list[int | None]:
     """The index in `names` of each class of some data; None for one that has no place there."""
     if named or are_numbers(names):

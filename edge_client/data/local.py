@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from edge_client.data.classes import misfit, numbers
+from edge_client.data.classes import misfit, misfit_of_numbers, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit, say_other_scale, shape_misfit
@@ -86,8 +86,11 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     from edge_client.data.tasks.registry import learning_task
 
     names, outputs = task.preprocessing.class_names, task.model.num_classes
-    if not learning_task(task.model.task).named:
+    learnt = learning_task(task.model.task)
+    if not learnt.named:
         return ""
+    if learnt.labels == "numbers" and names and data.named:
+        return misfit_of_numbers(data.class_names, names)
     if len(names) > outputs:
         return f"the model has {counted(outputs, 'class')}, the federation names {len(names)}"
     if names or data.named:

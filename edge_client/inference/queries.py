@@ -202,5 +202,5 @@ def _of_recordings(
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
     if len(images) == 0:
-        raise ConfigError(f"{source} holds no images")
+        raise ConfigError(f"{source} holds no examples")
     return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)

@@ -71,9 +71,13 @@ class RunContext:
     @property
     def classes(self) -> ClassList:
         """The model's classes, with their names as far as they are known."""
-        named = learning_task(self.spec.task).named
-        unnamed = self.testing.data is not None and not self.testing.classes
-        return ClassList(self.spec.num_classes if named else 0, self.testing.classes, from_zero=unnamed)
+        task, names = learning_task(self.spec.task), self.testing.classes
+        return ClassList(
+            self.spec.num_classes if task.named else 0,
+            names,
+            from_zero=self.testing.data is not None and not names,
+            measured=task.labels == "numbers",
+        )
 
     @property
     def columns(self) -> ColumnList:

@@ -179,9 +179,9 @@ def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionReques
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
         wanted, got = in_words(model.input_shape), in_words(images.shape[1:])
-        raise ConfigError(f"the model takes images of {wanted}, got {got}")
+        raise ConfigError(f"the model takes {model.examples} of {wanted}, got {got}")
     if not 1 <= len(images) <= MAX_IMAGES:
-        raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
+        raise ConfigError(f"{len(images)} {model.examples} at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():
         raise ConfigError("the values are not all finite numbers")
     return request

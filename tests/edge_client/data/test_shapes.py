@@ -163,7 +163,7 @@ def test_a_signal_network_is_trained_and_used_through_npz(
     assert load_model(model).input_shape == (2, 8)
     capsys.readouterr()
     assert main(["infer", str(model), str(tmp_path / "signals.npz")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "accuracy 100.00% on 60 labelled images"
+    assert capsys.readouterr().out.splitlines()[-1] == "accuracy 100.00% on 60 labelled examples"
     np.save(tmp_path / "one.npy", images[0])
     assert main(["infer", str(model), str(tmp_path / "one.npy"), "--format", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["results"]) == 1
