@@ -30,8 +30,9 @@ def in_units(planes: NDArray[Any], full: float, scale: PictureScale | None) -> N
         return np.ascontiguousarray(planes)
     if planes.dtype.kind == "f" and not np.isfinite(planes).all():
         raise ValueError("its pixels are not all finite numbers: put a number in place of missing ones")
-    made = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
-    colours, alpha = (made[:3], made[3:]) if len(made) == 4 else (made, made[:0])
+    made: NDArray[Any] = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
+    cut = 3 if len(made) == 4 else len(made)
+    colours, alpha = made[:cut], made[cut:]
     low, high = (colours.min(), colours.max()) if scale == MIN_MAX else (0.0, full)
     if isinstance(scale, float):
         high = 1 / scale
