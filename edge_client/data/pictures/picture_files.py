@@ -16,7 +16,7 @@ from PIL import __version__ as pillow_version
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.pictures.depth import GREY_MODES, is_cut, is_deep, values_of
+from edge_client.data.pictures.depth import GREY_MODES, GREY_WITH_ALPHA, coding_of, is_cut, is_deep, values_of
 from edge_client.data.pictures.units import in_units
 from schemas.errors import ConfigError
 from schemas.values import PictureScale
@@ -96,7 +96,9 @@ def _read(file: BinaryIO, scale: PictureScale | None) -> Picture:
 
 def _alpha_of_grey(picture: ImageFile) -> Pixels | None:
     """The transparency of a grey picture, if it has any, in 8 bits."""
-    if picture.mode not in GREY_MODES or not (picture.mode.lower() == "la" or "transparency" in picture.info):
+    # Pillow opens grey of 16 bits with alpha as RGBA.
+    has_alpha = picture.mode in ("LA", "La") or coding_of(picture)[1] == GREY_WITH_ALPHA
+    if not has_alpha and not (picture.mode in GREY_MODES and "transparency" in picture.info):
         return None
     return np.asarray(picture.convert("LA"))[..., 1]
 
