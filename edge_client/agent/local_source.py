@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.changes import Mark, Marks, is_past, mark_of_examples, mark_of_files, marks_of_images
-from edge_client.data.classes import remark_on_numbers
+from edge_client.data.classes import remark_on_gaps, remark_on_numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ class LocalSource:
     def read(self) -> LocalData:
         """Read the data for the first time, log its size; raises `ConfigError` if it cannot be read."""
         self._mark = mark_of_files(self._files) if self._files else None
-        mine = self._mine(self._load())
+        whole = self._load()
+        mine = self._mine(whole)
         saved = read_record(self._path, about=str(self._choice)) if self._path is not None else None
         self._record = saved or self._record
         if self.grows:
@@ -83,9 +85,14 @@ class LocalSource:
         else:
             self._data = LocalData(*holdout(mine, fraction=self._choice.hold_out, seed=self._choice.seed))
         self._log("")
+        if remark := remark_on_gaps(whole):
+            log.info("%s: %s", self._choice.description, remark)
         if (name := mine.only_class) is not None:
             log.warning(
-                "%s: all %d examples are of one class, '%s'", self._choice.description, len(mine), name
+                "%s: %s, all of one class, '%s'",
+                self._choice.description,
+                counted(len(mine), "example"),
+                name,
             )
         return self._data
 
@@ -201,8 +208,8 @@ class LocalSource:
         assert self._data is not None
         train, held = len(self._data.train), len(self._data.held_out)
         log.info(
-            "%s: %s%d examples, %d trained on, %d held out",
-            *(self._choice.description, prefix, train + held, train, held),
+            "%s: %s%s, %d trained on, %d held out",
+            *(self._choice.description, prefix, counted(train + held, "example"), train, held),
         )
         if not prefix and (remark := remark_on_numbers(self._data.train)):
             log.info("%s: %s", self._choice.description, remark)

@@ -4,6 +4,7 @@ from typing import Any
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.statistics import not_finite, statistics_of
+from schemas.counted import counted
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.statistics import StatisticsRequest
@@ -21,7 +22,8 @@ def do_statistics(
     data = context.data.as_the_server_says(task).train
     if len(data) < context.min_examples:
         raise PeerError(
-            f"{len(data)} examples: statistics of fewer than {context.min_examples} tell too much of each "
+            f"{counted(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
+            "much of each "
             "(--min-examples)",
             reason=Reason.INELIGIBLE,
         )

@@ -1,48 +1,155 @@
-"""Image arrays in `.npy` and `.npz` files, in any common axis order."""
+"""Image arrays in `.npy` and `.npz` files, in any common axis order.
+
+| option of `npz:PATH?...` | meaning |
+| --- | --- |
+| `kind` | what examples [N, A, B] are: `pictures` [N, height, width] or `signals` [N, channels, samples] |
+| `scale` | full brightness of pictures: `full`, `min-max` or a factor, as of picture files (`units`) |
+"""
 
 import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
+from edge_client.data.pictures.scale import parsed_scale
+from edge_client.data.pictures.units import FULL_RANGES, arrays_in_units, say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fitted
+from edge_client.data.source_options import one_of, options_of
 from edge_client.data.validation import checked_images, checked_labels
 from schemas.errors import ConfigError, nearest
+from schemas.values import PictureScale, Preprocessing
 
 _CHANNELS = (1, 3, 4)
 _SPLIT_NAMES = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 _WHOLE_NAMES = ("images", "labels")
+PICTURES, SIGNALS = "pictures", "signals"
 
 
-def channels_first(images: Pixels) -> Pixels:
+@dataclass(frozen=True)
+class ArrayOptions:
+    """What the user says of arrays: their kind, empty if unsaid, and if `scaled` the scale of pictures.
+
+    Without `has_options` the source takes no options, and remedies name none.
+    """
+
+    kind: str = ""
+    scale: PictureScale | None = None
+    scaled: bool = False
+    has_options: bool = False
+
+
+UNSAID = ArrayOptions()
+
+
+def array_options(text: str, *, source: str) -> ArrayOptions:
+    """The options behind `npz:PATH?`; `ConfigError` for others."""
+    options = options_of(text, ("kind", "scale"), source=source)
+    kind = one_of(options, "kind", ("", PICTURES, SIGNALS), source=source)
+    if "scale" not in options:
+        return ArrayOptions(kind, has_options=True)
+    if kind == SIGNALS:
+        raise ConfigError(f"{source}: scale= is of pictures: leave out kind={SIGNALS}, or scale=")
+    return ArrayOptions(kind, parsed_scale(options["scale"], source=source), scaled=True, has_options=True)
+
+
+def channels_first(images: Pixels, kind: str = "") -> Pixels:
     """Images as [N, C, H, W]; accepts [N, H, W] (grey), [N, H, W, C] and [N, C, H, W].
 
-    Channels are last if only the last axis has 1, 3 or 4 entries. [N, H, W] are pictures if they are 8-bit or
-    square; others may be signals [N, channels, samples] and are returned unchanged, for the network decides
-    (`fitted`).
+    Channels are last if only the last axis has 1, 3 or 4 entries. Without a kind [N, H, W] are pictures if
+    they are 8-bit or square; others may be signals [N, channels, samples] and are returned unchanged.
     """
-    if images.ndim == 3 and (images.dtype == np.uint8 or images.shape[1] == images.shape[2] > 1):
+    if kind == SIGNALS:
+        return images
+    if images.ndim == 3 and (
+        kind == PICTURES or images.dtype == np.uint8 or images.shape[1] == images.shape[2] > 1
+    ):
         return images[:, None]
     if images.ndim == 4 and images.shape[-1] in _CHANNELS and images.shape[1] not in _CHANNELS:
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     return images
 
 
-def with_channels(images: Pixels, source: str) -> Pixels:
-    """As `channels_first`; says once what examples [N, A, B] are taken for that are no bytes."""
-    if images.ndim == 3 and images.dtype != np.uint8:
-        _, rows, columns = images.shape
-        what = f"signals of {rows} channels; pictures are saved as [N, 1, {rows}, {columns}], or as uint8"
-        if rows == columns:
-            what = f"grey pictures; for signals state [model] input-shape = [{rows}, {columns}]"
-        say_once(f"{source}: examples of {rows}x{columns} are taken for {what}")
-    return channels_first(images)
+def examples(
+    images: Pixels,
+    labels: Labels,
+    source: str,
+    *,
+    options: ArrayOptions = UNSAID,
+    class_names: tuple[str, ...] = (),
+    other_parts: tuple[Labels, ...] = (),
+) -> LabelledData:
+    """Examples of checked arrays: pictures, channels first, in units of brightness, or signals.
+
+    A network may say what nobody else does, whether examples [N, A, B] are pictures (`question`).
+    """
+    question = _question(images, options, source)
+    is_square = images.ndim == 3 and images.shape[1] == images.shape[2] > 1
+    if is_square and images.dtype != np.uint8 and not options.kind:
+        side = images.shape[1]
+        say_once(
+            f"{source}: examples of {side}x{side} are taken for grey pictures; for signals state "
+            + (f"?kind={SIGNALS} or " if options.has_options else "")
+            + f"[model] input-shape = [{side}, {side}]"
+        )
+    pixels, preprocessing = channels_first(images, options.kind), None
+    is_picture = pixels.ndim == 4 and pixels.dtype.kind != "b"
+    if options.scaled and not is_picture:
+        raise ConfigError(
+            f"{source}: scale= is of pictures, and the examples are {images.shape[1:]}: leave it out"
+        )
+    if options.scaled or (is_picture and pixels.dtype in FULL_RANGES):
+        pixels = arrays_in_units(pixels, options.scale)
+        say_range(pixels, len(pixels), source, options.scale)
+        preprocessing = Preprocessing(picture_scale=options.scale)
+    elif is_picture and pixels.dtype.kind in "iu":
+        say_once(
+            f"{source}: pixels of {pixels.dtype} are taken as they are; as uint8 or uint16 they would be "
+            "scaled by the range of that type"
+        )
+    data = labelled(
+        pixels, labels, class_names=class_names, preprocessing=preprocessing, other_parts=other_parts
+    )
+    return replace(data, question=question, unscaled=bool(question) and images.dtype in FULL_RANGES)
 
 
-def as_batch(images: Pixels, shape: tuple[int, ...]) -> Pixels:
-    """One example or many as [N, *shape]; an array that is neither is returned unchanged, to be refused."""
+def _question(images: Pixels, options: ArrayOptions, source: str) -> str:
+    """What has to be said of examples [N, A, B] that may be pictures or signals; else empty."""
+    if images.ndim != 3 or channels_first(images, options.kind) is not images or options.kind:
+        return ""
+    _, rows, columns = images.shape
+    picture = f"return them as [N, 1, {rows}, {columns}]"
+    signal = f"state [model] input-shape = [{rows}, {columns}]"
+    if options.has_options:
+        picture, signal = f"name it npz:PATH?kind={PICTURES}", f"?kind={SIGNALS}"
+    return (
+        f"{source}: examples of {rows}x{columns} may be grey pictures or signals of {rows} channels: "
+        f"for pictures {picture}, for signals {signal}"
+    )
+
+
+def as_batch(images: Pixels, shape: tuple[int, ...], preprocessing: Preprocessing | None = None) -> Pixels:
+    """One example or many as [N, *shape]; an array that is neither is returned unchanged, to be refused.
+
+    Pictures in the whole numbers of cameras become what files of such numbers are to the preprocessing.
+    """
+    images = _in_shape(images, shape)
+    if (
+        preprocessing is None
+        or len(shape) != 3
+        or images.shape[1:] != shape
+        or images.dtype not in FULL_RANGES
+    ):
+        return images
+    if images.dtype == np.uint8 and preprocessing.picture_scale is None:
+        return images
+    units = arrays_in_units(images, preprocessing.picture_scale)
+    return units * np.float32(preprocessing.scale / 255.0)
+
+
+def _in_shape(images: Pixels, shape: tuple[int, ...]) -> Pixels:
     single = fitted(images[None], shape)
     if single is not None:
         return single
@@ -71,7 +178,9 @@ def read_npz(path: Path) -> dict[str, Pixels]:
         raise ConfigError(f"cannot read {path} as an .npz archive: {error}") from error
 
 
-def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[LabelledData, bool]:
+def examples_of(
+    arrays: dict[str, Pixels], *, split: str, source: str, options: ArrayOptions = UNSAID
+) -> tuple[LabelledData, bool]:
     """The examples of an archive, and whether it has its own test part.
 
     Their classes are those of both parts. Raises `ConfigError` if neither `x_train y_train x_test y_test` nor
@@ -86,10 +195,12 @@ def examples_of(arrays: dict[str, Pixels], *, split: str, source: str) -> tuple[
             "expected images and labels, or x_train, y_train, x_test and y_test"
         )
     images, _ = parts[split]
-    pixels = with_channels(checked_images(arrays[images], f"{source}: array '{images}'"), source)
+    pixels = checked_images(arrays[images], f"{source}: array '{images}'")
     labels = {name: _labels(arrays, *part, source=source) for name, part in parts.items()}
     names = _class_names(arrays)
-    return labelled(pixels, labels[split], class_names=names, other_parts=tuple(labels.values())), official
+    others = tuple(labels.values())
+    data = examples(pixels, labels[split], source, options=options, class_names=names, other_parts=others)
+    return data, official
 
 
 def _labels(arrays: dict[str, Pixels], images: str, labels: str, *, source: str) -> Labels:

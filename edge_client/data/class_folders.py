@@ -13,6 +13,7 @@ from pathlib import Path
 
 from edge_client.data.classes import Names, in_order
 from edge_client.data.said_once import say_once
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 TRAINING = ("train", "training")
@@ -25,6 +26,8 @@ SERVICE = frozenset(
     }
 )
 """Names of folders and files that are no data, in lower case; Speech Commands has `_background_noise_`."""
+USUAL = (".wav", ".flac", ".mp3", ".ogg", ".jpg", ".png", ".webp", ".tif")
+"""Endings that messages name first."""
 MAX_NAMED = 8
 """Most skipped names in a log line."""
 
@@ -114,12 +117,29 @@ def files_of_classes(
             raise ConfigError(
                 f"{root / name}: class '{name}' has no file that can be read: "
                 f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}; "
-                f"expected files such as {', '.join(sorted(endings)[:4])}, or no folder"
+                f"expected files such as {', '.join(_usual_first(endings)[:4])}, or no folder"
             )
     say_left_out(root, sum((Counter(files.others) for files in found.values()), Counter[str]()), remedies)
     if found:
         _say_skipped(root, {name for files in found.values() for name in files.skipped})
     return {name: files.paths for name, files in found.items()}
+
+
+def without_classes(part: Path, endings: Collection[str]) -> str:
+    """Why a folder has no classes, if it is one: its files lie in no sub-folders; else empty."""
+    if not part.is_dir():
+        return ""
+    count = sum(path.suffix.lower() in endings for path in part.iterdir())
+    has = counted(count, "file") if count else "no files"
+    such = _usual_first(endings)[0]
+    return (
+        f"{part} has {has} such as {such} and no sub-folders, which name the classes: put the files of each "
+        f"class into a sub-folder, {part.name}/CLASS/NAME{such}"
+    )
+
+
+def _usual_first(endings: Collection[str]) -> list[str]:
+    return [*(ending for ending in USUAL if ending in endings), *sorted({*endings} - {*USUAL})]
 
 
 def say_left_out(root: Path, others: Mapping[str, int], remedies: Mapping[str, str] | None = None) -> None:

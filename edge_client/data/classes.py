@@ -74,6 +74,17 @@ def remark_on_numbers(data: "LabelledData") -> str:
     )
 
 
+def remark_on_gaps(data: "LabelledData") -> str:
+    """Which classes of labels without names have no example, yet are outputs of a model; else empty."""
+    missing = [name for name in data.class_names if name not in data.own_classes]
+    if data.named or data.labels.ndim > 1 or not missing or not len(data):
+        return ""
+    return (
+        f"no example has a label of {listed(missing)}, yet each of these is a class that the model learns: "
+        "unless other data has examples, number the classes without gaps, or save their names (class_names)"
+    )
+
+
 def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
     """The examples with labels [N, L] in the order of the federation's names, all of which they must have."""
     own = data.class_names if data.named else names
@@ -110,6 +121,17 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
     return (
         f"{what}, but the federation knows {listed(names)}: labels without names are {rule}; "
         f"add it to [data] classes, {remedy}"
+    )
+
+
+def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:
+    """Why labels that are numbers with names do not fit a model that gives other ones; else empty."""
+    if set(own) == set(names):
+        return ""
+    return (
+        f"the model gives {listed(names)}, and this data has {listed(own)}: state label=, horizon= and "
+        "change= "
+        "of the source as in training"
     )
 
 

@@ -28,7 +28,9 @@ class LabelledData:
     numbers that the source calls them by. `resizable` images come from picture files. `task` is the name of
     the learning task. `skipped` are files or rows of the source that could not be read. What is being written
     is left out until `settles_at`, in seconds since 1970. Examples of one of the `origins` [N], such as
-    recordings, stay together when data is shared out or held out; None: each is its own.
+    recordings, stay together when data is shared out or held out; None: each is its own. A `question` is what
+    a network has to say of examples [A, B] that may be pictures or signals; `unscaled` are whole numbers that
+    would be scaled if they were pictures.
     """
 
     images: Pixels
@@ -41,6 +43,8 @@ class LabelledData:
     skipped: SkippedFiles | None = None
     settles_at: float | None = None
     origins: NDArray[np.int64] | None = None
+    question: str = ""
+    unscaled: bool = False
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
@@ -81,6 +85,11 @@ class LabelledData:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one example, [C, H, W] of an image."""
         return tuple(self.images.shape[1:])
+
+    @property
+    def in_units(self) -> bool:
+        """Whether the examples are pictures whose full brightness is 255, by their scale."""
+        return self.resizable or (self.images.ndim == 4 and self.preprocessing.scale == 255.0)
 
     @property
     def num_classes(self) -> int:

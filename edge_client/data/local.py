@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from edge_client.data.classes import misfit, numbers
+from edge_client.data.classes import misfit, misfit_of_numbers, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit, say_other_scale, shape_misfit
+from schemas.counted import counted
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -34,7 +35,8 @@ class LocalData:
         if plan is None or count >= plan.batch_size:
             return ""
         return (
-            f"{count} examples are trained on, fewer than a batch of {plan.batch_size}: a step takes them all"
+            f"trained on {counted(count, 'example')}, fewer than a batch of {plan.batch_size}: a step "
+            "takes them all"
         )
 
     def as_the_server_says(self, task: Task) -> "LocalData":
@@ -76,7 +78,7 @@ def _other_rate(data: "LabelledData", task: Task) -> str:
 
 def _other_pictures(data: "LabelledData", task: Task) -> str:
     own, common = data.preprocessing.picture_scale, task.preprocessing.picture_scale
-    return scale_misfit(own, common) if data.resizable else ""
+    return scale_misfit(own, common) if data.in_units else ""
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:
@@ -84,10 +86,13 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     from edge_client.data.tasks.registry import learning_task
 
     names, outputs = task.preprocessing.class_names, task.model.num_classes
-    if not learning_task(task.model.task).named:
+    learnt = learning_task(task.model.task)
+    if not learnt.named:
         return ""
+    if learnt.labels == "numbers" and names and data.named:
+        return misfit_of_numbers(data.class_names, names)
     if len(names) > outputs:
-        return f"the model has {outputs} classes, the federation names {len(names)}"
+        return f"the model has {counted(outputs, 'class')}, the federation names {len(names)}"
     if names or data.named:
         return misfit(data.own_classes, names, named=data.named)
     return misfit(data.own_classes, numbers(outputs), named=False)

@@ -67,7 +67,7 @@ def shape_misfit(data: "LabelledData", shape: Shape) -> str:
     own = data.input_shape
     picture = data.resizable and len(shape) == 3 and shape[0] in MODES
     if not len(data) or picture or alike(own, shape):
-        return ""
+        return data.question if data.unscaled and len(shape) > len(own) else ""
     return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
 
 
@@ -122,7 +122,7 @@ def with_side(data: "LabelledData", side: int) -> "LabelledData":
     """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side]; `ConfigError` for other data."""
     import numpy as np
 
-    picture = data.resizable or data.images.dtype == np.uint8
+    picture = data.in_units or data.images.dtype == np.uint8
     if data.images.ndim != 4 or not picture or data.input_shape[0] not in MODES:
         kind = f"{in_words(data.input_shape)} of {data.images.dtype}"
         raise ConfigError(

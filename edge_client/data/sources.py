@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from edge_client.data.arrays import examples_of, read_npz, with_channels
+from edge_client.data.arrays import array_options, examples, examples_of, read_npz
 from edge_client.data.classes import are_numbers
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData
 from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
 from edge_client.data.source_options import place_and_options
@@ -23,7 +23,7 @@ from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"folder", "wav", *TABLES})
+WITH_OPTIONS = frozenset({"folder", "npz", "wav", *TABLES})
 """Kinds of sources with options behind the path."""
 
 
@@ -67,7 +67,9 @@ def _digits(request: SourceRequest) -> LabelledData:
 
 
 def _npz(request: SourceRequest) -> LabelledData:
-    data, official = examples_of(read_npz(request.path), split=request.split, source=str(request.path))
+    options = array_options(request.options, source=f"npz:{request.path}")
+    arrays, place = read_npz(request.path), str(request.path)
+    data, official = examples_of(arrays, split=request.split, source=place, options=options)
     return data if official else request.of(data)
 
 
@@ -111,8 +113,8 @@ def _examples(value: Any, source: str) -> LabelledData:
         raise ConfigError(
             f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
         ) from error
-    images = with_channels(checked_images(images, f"{source}: images"), source)
-    return labelled(images, checked_labels(labels, f"{source}: labels", images=len(images)))
+    images = checked_images(images, f"{source}: images")
+    return examples(images, checked_labels(labels, f"{source}: labels", images=len(images)), source)
 
 
 def _folder(request: SourceRequest) -> LabelledData:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import Labels, Pixels
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 MOST_CLASSES = 100_000
@@ -49,7 +50,10 @@ def checked_labels(
             "or several numbers [N, L]"
         )
     if len(labels) != images:
-        raise ConfigError(f"{where} holds {len(labels)} labels of {images} images: expected one for each")
+        raise ConfigError(
+            f"{where} holds {counted(len(labels), 'label')} of {counted(images, 'image')}: expected one for "
+            "each"
+        )
     if labels.dtype.kind not in _NUMBERS:
         raise ConfigError(
             f"{where}[0] is {str(labels[0])[:40]!r}: labels are class numbers from 0; "
@@ -90,7 +94,8 @@ def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:
     found: Labels = labels.astype(np.float32).reshape(len(labels), -1)
     if names and found.shape[1] != len(names):
         raise ConfigError(
-            f"{where} has {found.shape[1]} numbers per image and {len(names)} names: expected as many"
+            f"{where} has {counted(found.shape[1], 'number')} per image and {counted(len(names), 'name')}: "
+            "expected as many"
         )
     for place in np.argwhere(~np.isfinite(found))[:1]:
         raise ConfigError(

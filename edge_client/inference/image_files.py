@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.pictures.picture_files import name_of, read_picture
+from edge_client.data.pictures.picture_files import CLEAR, name_of, read_picture
 from edge_client.data.shapes import MODES, in_words, redrawn
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
@@ -29,6 +29,8 @@ def read_image(
         raise ConfigError(f"{name_of(file)}: the model takes {in_words(shape)}, which is no image")
     picture = read_picture(file, scale=preprocessing.picture_scale)
     notes, (height, width) = picture.notes, picture.pixels.shape[1:]
+    if shape[0] == 4:
+        notes = tuple(note for note in notes if note != CLEAR)
     if (height, width) != shape[1:]:
         notes = (*notes, f"resized from {width}x{height} to {shape[2]}x{shape[1]}")
     pixels = redrawn(picture.pixels, shape)

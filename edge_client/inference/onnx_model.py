@@ -52,6 +52,11 @@ class LoadedModel:
         """The origin of the file: its metadata under the prefix `fl.`."""
         return {key[3:]: value for key, value in sorted(self.metadata.items()) if key.startswith("fl.")}
 
+    @property
+    def examples(self) -> str:
+        """What the model takes, in messages."""
+        return "images" if len(self.input_shape) == 3 else "examples"
+
     def logits(self, images: Pixels) -> Inputs:
         """Outputs [N, L], before softmax, of raw images [N, C, H, W]; `ConfigError` for other shapes."""
         return self.run(self.inputs(images))
@@ -61,7 +66,7 @@ class LoadedModel:
         taken = fitted(images, self.input_shape)
         if taken is None:
             raise ConfigError(
-                f"{self.path.name} takes images of {in_words(self.input_shape)}, "
+                f"{self.path.name} takes {self.examples} of {in_words(self.input_shape)}, "
                 f"got {in_words(images.shape[1:])}"
             )
         return preprocess(taken, self.preprocessing)

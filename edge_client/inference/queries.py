@@ -9,7 +9,16 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from edge_client.data.arrays import as_batch, examples_of, read_npy, read_npz
+from edge_client.data.arrays import (
+    PICTURES,
+    SIGNALS,
+    ArrayOptions,
+    array_options,
+    as_batch,
+    examples_of,
+    read_npy,
+    read_npz,
+)
 from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
 from edge_client.data.dataset import LabelledData, Labels, Pixels
@@ -55,8 +64,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
             return _labelled(given, _recordings(place, options, model), model, known=True)
         data, _ = read_source(kind, place, options, split="test")
         return _labelled(given, data, model, known="label" in dict(parse_qsl(options)))
-    path, options = place_and_options(argument) if kind == "folder" else (given, "")
-    path = Path(argument) if kind == "npz" else path
+    path, options = place_and_options(argument) if kind in ("folder", "npz") else (given, "")
     if takes_recordings(model) and path.is_dir():
         return _of_sounds(path, model)
     if kind == "folder" or path.is_dir():
@@ -64,9 +72,9 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     if path.suffix.lower() in ENDINGS:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
-        return _numbered(path, as_batch(read_npy(path), model.input_shape))
+        return _numbered(path, as_batch(read_npy(path), model.input_shape, model.preprocessing))
     if path.suffix == ".npz":
-        return _of_archive(path, model)
+        return _of_archive(path, options, model)
     if path.suffix.lower() not in endings_read()[0]:
         check_kind("", path)
     return _of_files([path], model)
@@ -105,10 +113,7 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
     """The images of a folder, with labels if its subfolders are the model's classes."""
     options = picture_options(text, source=f"folder:{root}", scale=model.preprocessing.picture_scale)
     if options.scale != model.preprocessing.picture_scale:
-        raise ConfigError(
-            f"folder:{root}: {model.path.name} takes pictures of "
-            f"scale={scale_in_words(model.preprocessing.picture_scale)}: leave the scale out"
-        )
+        raise ConfigError(_other_scale(f"folder:{root}", model))
     below, (endings, remedies) = parts_of(root, "test").chosen, endings_read()
     files = files_below(below, endings)
     others = counts_in_words(files.others, remedies)
@@ -125,11 +130,23 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
     return _of_files(files.paths, model, notes=notes, most=options.broken)
 
 
-def _of_archive(path: Path, model: LoadedModel) -> NamedExamples:
-    arrays = read_npz(path)
+def _other_scale(source: str, model: LoadedModel) -> str:
+    own = scale_in_words(model.preprocessing.picture_scale)
+    return f"{source}: {model.path.name} takes pictures of scale={own}: leave the scale out"
+
+
+def _of_archive(path: Path, text: str, model: LoadedModel) -> NamedExamples:
+    source, arrays, scale = f"npz:{path}", read_npz(path), model.preprocessing.picture_scale
+    options = array_options(text, source=source)
+    if options.scaled and options.scale != scale:
+        raise ConfigError(_other_scale(source, model))
+    for name in {"images", "x_test"} & arrays.keys():
+        arrays[name] = as_batch(arrays[name], model.input_shape, model.preprocessing)
     if "images" in arrays and "labels" not in arrays:
-        return _numbered(path, as_batch(arrays["images"], model.input_shape))
-    data, _ = examples_of(arrays, split="test", source=str(path))
+        return _numbered(path, arrays["images"])
+    # The model says what its inputs are.
+    kind = PICTURES if len(model.input_shape) == 3 else SIGNALS
+    data, _ = examples_of(arrays, split="test", source=str(path), options=ArrayOptions(kind))
     return _labelled(path, data, model, known=True)
 
 
@@ -185,5 +202,5 @@ def _of_recordings(
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
     if len(images) == 0:
-        raise ConfigError(f"{source} holds no images")
+        raise ConfigError(f"{source} holds no examples")
     return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)

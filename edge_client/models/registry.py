@@ -15,7 +15,7 @@ class ModelEntry:
     for pruning ratios that a paper spreads unevenly. Every pruned group keeps a `multiple` of channels; 1 is
     the papers' exact count. With `pictures` only inputs [channels, height, width] are possible. An input of
     `example_shape`, with `example_outputs`, is one that the network takes; `rate` is the sampling rate in Hz
-    of the recordings that it is for.
+    of the recordings that it is for. A network that `flattens` its input takes any axes alike.
     """
 
     factory: str
@@ -27,6 +27,12 @@ class ModelEntry:
     example_shape: tuple[int, ...] = (3, 32, 32)
     example_outputs: int = 10
     rate: float | None = None
+    flattens: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether inputs [A, B] may be pictures or signals to it."""
+        return not (self.pictures or self.flattens or len(self.example_shape) < 3)
 
 
 def _stages(first: float, second: float, third: float) -> Mapping[str, float]:
@@ -45,6 +51,7 @@ MODELS: Registry[ModelEntry] = Registry(
         "mlp": ModelEntry(
             factory="edge_client.models.mlp:MLP",
             summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
+            flattens=True,
         ),
         "cnn-1d": ModelEntry(
             factory="edge_client.models.cnn_1d:CNN1D",

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from edge_client.data.columns import arranged, column_misfit, features_of
 from schemas.base import Settings
+from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import MAX_NAME, ModelSpec, Preprocessing
 
@@ -44,8 +45,9 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     channels, targets = spec.input_shape[0], len(scaling.target_mean)
     if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
         raise ConfigError(
-            f"[data.statistics] has {len(scaling.mean)} means and {targets} of targets, and the network has "
-            f"{channels} channels and {spec.num_classes} outputs: state one for each"
+            f"[data.statistics] has {counted(len(scaling.mean), 'mean')} and {targets} of targets, and the "
+            "network has "
+            f"{counted(channels, 'channel')} and {counted(spec.num_classes, 'output')}: state one for each"
         )
     scale, columns = preprocessing.scale, features_of(scaling.columns)
     about = preprocessing.model_copy(

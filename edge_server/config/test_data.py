@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from edge_client.data.classes import completed, remark_on_numbers, shortened
+from edge_client.data.classes import completed, remark_on_gaps, remark_on_numbers, shortened
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
@@ -30,6 +30,8 @@ def load_test_data(config: Config) -> LabelledData | None:
     if config.data.source is None:
         return None
     data = read_source(config, config.data.source, split="test")
+    if config.data.classes is None and (remark := remark_on_gaps(data)):
+        log.warning("[data] source: %s", remark)
     spec = model_spec(config, data)
     data = fit(_arranged(data, stated_columns(config, data, spec)), spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
@@ -58,7 +60,7 @@ def _with_picture_scale(data: LabelledData, config: Config) -> LabelledData:
     stated = config.data.common_scale
     if stated is None:
         return data
-    if data.resizable and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
+    if data.in_units and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
         raise ConfigError(f"[data] source: {why}")
     return replace(data, preprocessing=data.preprocessing.model_copy(update={"picture_scale": stated}))
 
@@ -94,9 +96,14 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
 
 
 def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
-    """The network's input shape for this data; pictures [H, W] are grey."""
-    shape = data.input_shape
-    return (1, *shape) if entry(name).pictures and len(shape) == 2 else shape
+    """The network's input shape for this data; pictures [H, W] are grey.
+
+    `ConfigError` if neither says whether [A, B] is a picture.
+    """
+    shape, known = data.input_shape, entry(name)
+    if data.question and known.asks:
+        raise ConfigError(f"[data] source: {data.question}")
+    return (1, *shape) if known.pictures and len(shape) == 2 else shape
 
 
 def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:

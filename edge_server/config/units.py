@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import leading
+from schemas.counted import in_number
 
 UNKNOWN = "-"
 PREFIXES = ("", "k", "M", "G", "T", "P")
@@ -37,7 +38,7 @@ def count_text(count: int | None) -> str:
 
 def counted_text(count: int, thing: str) -> str:
     """A count with its noun: `1 round`, `2 rounds`."""
-    return f"{count_text(count)} {thing}" if count == 1 else f"{count_text(count)} {thing}s"
+    return f"{count_text(count)} {in_number(count, thing)}"
 
 
 def percent_text(share: float | None) -> str:

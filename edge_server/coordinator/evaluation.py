@@ -20,6 +20,7 @@ from edge_server.config.test_data import (
 )
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
+from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -105,7 +106,7 @@ class Testing:
         """The number of examples and their source, in words; empty without test data."""
         if self._data is None:
             return ""
-        return f"tested on {len(self._data)} examples of {self._config.data.source}"
+        return f"tested on {counted(len(self._data), 'example')} of {self._config.data.source}"
 
     @property
     def data(self) -> LabelledData | None:

@@ -20,6 +20,7 @@ from edge_server.config.config import Config
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed
+from schemas.counted import counted
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
@@ -122,7 +123,8 @@ class InitialModel:
         classes = described.get("num_classes") if isinstance(described, dict) else None
         if classes not in (None, spec.num_classes) and len({name.rpartition(".")[0] for name in odd}) == 1:
             raise ConfigError(
-                f"{KEY}: {self.stated} is a model of {classes} classes, this run has {spec.num_classes}: "
+                f"{KEY}: {self.stated} is a model of {counted(classes, 'class')}, this run has "
+                f"{spec.num_classes}: "
                 f"only the last layer, '{odd[0].rpartition('.')[0]}', differs; start from one of as many"
             )
         named = [_difference(name, found.get(name), wanted.get(name)) for name in odd[:SHOWN]]

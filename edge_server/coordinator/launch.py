@@ -29,6 +29,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
 from edge_server.transport.lease.keeper import LeaseKeeper
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.coordinator.coordinator import Coordinator
@@ -238,7 +239,7 @@ def print_run_folder(out: Path, output_format: str) -> None:
 
 def print_finished(out: Path, summary: Summary, output_format: str) -> int:
     """Print that the run in a folder is finished, and how to begin a new one; returns the exit code."""
-    rounds = "1 round" if summary.rounds == 1 else f"{summary.rounds} rounds"
+    rounds = counted(summary.rounds, "round")
     print(
         f"the run in {out} is finished: {rounds}, nothing is left to do; for a new run name another folder "
         "with --out, or none",

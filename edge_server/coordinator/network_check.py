@@ -50,19 +50,45 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
 
 
 def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
-    """Feed the network batches; raises `ConfigError` unless it gives one score per class and example."""
+    """Feed the network batches; raises `ConfigError` unless it gives one score per class and example.
+
+    Nor may it be a network of which nothing can be trained.
+    """
     for examples in (2, 1, 7):
-        _check_batch(module, spec, examples)
+        outputs = _check_batch(module, spec, examples)
+    if why := _untrainable(module, outputs):
+        raise ConfigError(f"[model] name: '{spec.name}' {why}")
 
 
-def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> None:
+def _untrainable(module: nn.Module, outputs: torch.Tensor) -> str:
+    """Why no training can change the outputs of a network; empty if one can."""
+    parameters = list(module.parameters())
+    if not parameters:
+        return "has no parameters, so there is nothing to train: give it a layer that has some"
+    if not any(parameter.requires_grad for parameter in parameters):
+        return "is frozen, so there is nothing to train: leave requires_grad of some parameters True"
+    if not outputs.requires_grad:
+        return (
+            "gives outputs without a gradient, so there is nothing to train: leave out detach(), .data and "
+            "torch.no_grad() between its trained parameters and its outputs"
+        )
+    return ""
+
+
+def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Tensor:
     like = next(module.parameters(), torch.zeros(()))
-    batch = torch.zeros(examples, *spec.input_shape, dtype=like.dtype, device=like.device)
+    batch = torch.zeros(examples, *spec.input_shape, device=like.device)
     try:
-        with evaluating(module), torch.no_grad():
+        with evaluating(module), torch.enable_grad():
             outputs = module(batch)
     except Exception as error:
-        raise ConfigError(f"[model] name: '{spec.name}' fails with {_counted(examples)}: {error}") from error
+        kind = str(like.dtype).removeprefix("torch.")
+        why = (
+            str(error)
+            if kind == "float32"
+            else f"its weights are {kind}, inputs are float32: end its factory with .float()"
+        )
+        raise ConfigError(f"[model] name: '{spec.name}' fails with {_counted(examples)}: {why}") from error
     remedy = "return one score per class and example, a tensor [batch, num_classes]"
     if not isinstance(outputs, torch.Tensor):
         raise ConfigError(f"[model] name: '{spec.name}' returns {type(outputs).__name__}: {remedy}")
@@ -72,6 +98,7 @@ def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> None:
             f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {_counted(examples)} and "
             f"{spec.num_classes} classes: {remedy}{lost}"
         )
+    return outputs
 
 
 def _counted(examples: int) -> str:
@@ -123,6 +150,18 @@ def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
         f"there: {remedies}"
+    )
+
+
+def unscaled_notice(config: Config, spec: ModelSpec) -> str | None:
+    """The notice that nothing scales the inputs of rows and signals; None where something does."""
+    about = config.data
+    is_scaled = about.source or about.statistics is not None or about.scaling == "federated"
+    if is_scaled or config.federation.statistics or len(spec.input_shape) > 2:
+        return None
+    return (
+        "without [data] source the server does not know the data, and inputs are divided by 255, as those of "
+        'pictures: state [data] scaling = "federated", or [data.statistics]'
     )
 
 

@@ -19,6 +19,7 @@ from edge_server.coordinator.network_check import (
     check_outputs,
     unmeasured_notice,
     unpruned_notice,
+    unscaled_notice,
     untraced_notice,
 )
 from edge_server.coordinator.privacy_session import PrivacyGuard
@@ -70,9 +71,13 @@ class RunContext:
     @property
     def classes(self) -> ClassList:
         """The model's classes, with their names as far as they are known."""
-        named = learning_task(self.spec.task).named
-        unnamed = self.testing.data is not None and not self.testing.classes
-        return ClassList(self.spec.num_classes if named else 0, self.testing.classes, from_zero=unnamed)
+        task, names = learning_task(self.spec.task), self.testing.classes
+        return ClassList(
+            self.spec.num_classes if task.named else 0,
+            names,
+            from_zero=self.testing.data is not None and not names,
+            measured=task.labels == "numbers",
+        )
 
     @property
     def columns(self) -> ColumnList:
@@ -137,7 +142,8 @@ def make_context(
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
-    notices = tuple(text for text in (*whole, measured, _kept(strategy, own)) if text)
+    unscaled = unscaled_notice(config, testing.model_spec)
+    notices = tuple(text for text in (*whole, unscaled, measured, _kept(strategy, own)) if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 

@@ -90,9 +90,9 @@ def _target_rows(found: DataStatistics) -> list[FeatureRow]:
 def as_texts(found: DataStatistics) -> StatisticsTexts:
     """The tables, and how far quantiles may be off."""
     rows = statistics_rows(found)
-    examples, devices = count_text(round(found.examples)), counted_text(found.devices, "device")
+    examples, devices = counted_text(round(found.examples), "example"), counted_text(found.devices, "device")
     return StatisticsTexts(
-        f"{examples} examples of {devices}, in the units of their data" + _precision(rows),
+        f"{examples} of {devices}, in the units of their data" + _precision(rows),
         [[clean(row.name), *_cells(row)] for row in rows],
         [
             [clean(name), count_text(round(count)), percent_text(count / found.examples)]

@@ -16,10 +16,11 @@ from edge_server.storage.run_files import first_validation_error, read_history
 from edge_server.storage.run_folder import RunFolder
 from schemas.base import Frozen
 from schemas.errors import ConfigError
+from schemas.values import DataCard, SkippedFiles
 
 
 class DeviceTotals(Frozen):
-    """One device; `quarantined_until` is the last round of its quarantine, None without one.
+    """One device; `quarantined_until` is the last round of its quarantine, `skipped` are broken files.
 
     Bytes are those over its own link, up to the last closed round of a running federation.
     """
@@ -30,6 +31,7 @@ class DeviceTotals(Frozen):
     uplink_bytes: int = 0
     refused: Mapping[str, int] = Field(default_factory=dict)
     quarantined_until: int | None = None
+    skipped: SkippedFiles | None = Field(default=None, exclude_if=lambda skipped: skipped is None)
 
 
 def read_device_totals(path: Path) -> list[DeviceTotals]:
@@ -44,7 +46,8 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     summary = _summary(path / "summary.json")
     refused = {row.device: row.refused for row in summary.devices} if summary else _journalled(folder)
     out = _quarantined(folder, history)
-    names = {*counted, *refused, *out, *_met(folder)}
+    met = _met(folder)
+    names = {*counted, *refused, *out, *met}
     links = _links(folder, names, summary)
     return [
         DeviceTotals(
@@ -54,15 +57,16 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
             uplink_bytes=links[name].sent,
             refused=dict(sorted(refused.get(name, {}).items())),
             quarantined_until=out.get(name),
+            skipped=met.get(name),
         )
         for name in sorted(names)
     ]
 
 
-def _met(folder: RunFolder) -> list[str]:
-    """Every device that was connected when a round was planned."""
+def _met(folder: RunFolder) -> dict[str, SkippedFiles | None]:
+    """Every device that was connected when a round was planned, with what it has left out of its data."""
     with closing(JournalReader(folder.journal)) as reader:
-        return [name for name, *_ in reader.devices()]
+        return {name: DataCard.model_validate_json(data).skipped for name, *_, data in reader.devices()}
 
 
 def _summary(path: Path) -> Summary | None:

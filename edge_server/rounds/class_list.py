@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from edge_client.data.classes import are_numbers, completed, in_order, misfit, numbers, shortened
+from edge_client.data.classes import (
+    are_numbers,
+    completed,
+    in_order,
+    misfit,
+    misfit_of_numbers,
+    numbers,
+    shortened,
+)
 from schemas.errors import ConfigError
 from schemas.values import DataCard
 
@@ -27,12 +35,13 @@ class ClassList:
     """`count` classes of a model, and their `names` in the order of its outputs (empty until known).
 
     A count of 0 means that the model is unknown: devices need not agree on anything. With `from_zero` the
-    server's own data has labels without names, counted from 0.
+    server's own data has labels without names, counted from 0. `measured`: names of numbers.
     """
 
     count: int = 0
     names: tuple[str, ...] = ()
     from_zero: bool = False
+    measured: bool = False
 
     @property
     def open(self) -> bool:
@@ -48,6 +57,8 @@ def class_objection(card: DataCard, classes: ClassList, *, matches_numbers: bool
     if not classes.names:
         return ""
     if card.class_names:
+        if classes.measured:
+            return misfit_of_numbers(card.class_names, classes.names)
         return misfit(card.class_names, classes.names, named=True)
     if not card.named and not matches_numbers and _have_other_places(classes.names):
         return (

@@ -11,6 +11,7 @@ from edge_server.rounds.planning import wait_for_devices
 from edge_server.rounds.quarantine import strike
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
+from schemas.counted import counted
 from schemas.values import Reason
 
 RETRY_S = 2.0
@@ -86,5 +87,5 @@ def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:
     asked, needed = len(planned.assignments), planned.needed
     spare = f", {needed} are needed" if needed is not None and needed < asked else ""
     what = f"round {federation.round} begun"
-    detail = f"{asked} device{'' if asked == 1 else 's'} asked{spare}"
+    detail = f"{counted(asked, 'device')} asked{spare}"
     return Note(what, detail=detail, kind=EventKind.ROUND, routine=True)

@@ -27,6 +27,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
+from schemas.counted import counted
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -113,7 +114,7 @@ def _joined(known: Device | None, birth: Birth) -> list[Command]:
     if known is not None and (known.alive or birth.session < known.session):
         return []
     what = "joined" if known is None else "is back"
-    detail = f"{birth.profile.machine or 'board unknown'}, {birth.data.examples} examples"
+    detail = f"{birth.profile.machine or 'board unknown'}, {counted(birth.data.examples, 'example')}"
     return [Note(what, birth.device, detail=detail, kind=EventKind.JOIN, routine=True)]
 
 

@@ -9,6 +9,7 @@ in another device's name, and a quarantine then protects the model, not the devi
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from schemas.counted import counted
 from schemas.values import Reason
 
 ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"
@@ -59,7 +60,7 @@ class Reputation:
         if ROLLED_BACK in self.reasons.values():
             return f"its update was part of round {min(self.reasons) - 1}, whose model could not be trained"
         names = ", ".join(sorted(set(self.reasons.values())))
-        return f"{len(self.reasons)} refusal{'s' if len(self.reasons) != 1 else ''} ({names})"
+        return f"{counted(len(self.reasons), 'refusal')} ({names})"
 
 
 Reputations = Mapping[str, Reputation]

@@ -133,3 +133,29 @@ def rolled(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def numbered(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return Between(math.prod(input_shape), num_classes, lambda x: x.view(-1, 6))
+
+
+def frozen(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """It learns nothing."""
+    return hidden(input_shape, num_classes).requires_grad_(False)
+
+
+def double(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Its weights are of another type than inputs."""
+    return hidden(input_shape, num_classes).double()
+
+
+class Detached(nn.Sequential):
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = super().forward(inputs)
+        return logits.detach()
+
+
+def detached(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """No gradient reaches its weights."""
+    return Detached(linear(input_shape, num_classes))
+
+
+def empty(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """It has no weights."""
+    return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(num_classes))

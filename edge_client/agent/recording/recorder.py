@@ -11,6 +11,7 @@ from edge_client.data.example_store import ExampleStore
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
+from schemas.counted import counted
 from schemas.errors import ConfigError, PeerError
 
 log = logging.getLogger(__name__)
@@ -65,13 +66,13 @@ class Recorder:
     def progress(self) -> str:
         """What is recorded so far, in a line."""
         counts = self.counts
-        parts = [f"{counts.rows} rows recorded, {len(self._store)} in the store"]
+        parts = [f"{counted(counts.rows, 'row')} recorded, {len(self._store)} in the store"]
         if self._wanted.label is not None:
             parts.append(f"{counts.labelled} labelled")
         if counts.incomplete:
             parts.append(f"{counts.incomplete} incomplete")
         if counts.refused:
-            parts.append(f"{counts.refused.total()} messages refused")
+            parts.append(f"{counted(counts.refused.total(), 'message')} refused")
         return ", ".join(parts)
 
     def _tick(self) -> None:

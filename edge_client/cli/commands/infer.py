@@ -1,4 +1,4 @@
-"""`edge-client infer`: classify images with an exported model."""
+"""`edge-client infer`: classify images, recordings or rows with an exported model."""
 
 import argparse
 import json
@@ -51,7 +51,12 @@ examples:
 
 def register(subparsers: Subparsers) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "infer", help="classify images with an exported model", examples=EXAMPLES)
+    parser = add_verb(
+        subparsers,
+        "infer",
+        help="classify images, recordings or rows with an exported model",
+        examples=EXAMPLES,
+    )
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
     parser.add_argument(
         "inputs",
@@ -61,7 +66,7 @@ def register(subparsers: Subparsers) -> None:
         help="images, recordings, folders, .npy or .npz files, digits, or - for JSON lines",
     )
     parser.add_argument(
-        "--top", type=positive_int, default=1, metavar="K", help="classes per image (default: 1)"
+        "--top", type=positive_int, default=1, metavar="K", help="classes per example (default: 1)"
     )
     parser.add_argument(
         "--threads", type=positive_int, metavar="N", help="threads to use (default: as many as useful)"
@@ -76,7 +81,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Classify all inputs and print one result per image."""
+    """Classify all inputs and print one result per example."""
     from edge_client.inference.onnx_model import load_model
     from edge_client.inference.queries import read_input
 
@@ -164,7 +169,7 @@ def _print(
     rows = [(answer["input"], _in_words(answer)) for answer in answers]
     print_table(("input", "class" if model.task.ranked else "output"), rows)
     if "accuracy" in metrics:
-        print(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled images")
+        print(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
     elif metrics:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         print(f"{figures} on {labelled} labelled examples")

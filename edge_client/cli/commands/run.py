@@ -38,7 +38,7 @@ data sources:
   digits                    8x8 handwritten digits, shipped with this package
   MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
   folder:PATH               a folder of images per class
-  npz:PATH                  arrays `images` and `labels`
+  npz:PATH                  arrays `images` and `labels`; ?kind=pictures or ?kind=signals of [N, A, B]
   csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
   sqlite:, parquet:, arrow:, feather:, jsonl:PATH  the same from such a file
   homeassistant:PATH?entities=A,B&label=C          Home Assistant's recorder; also influxdb:, senml:

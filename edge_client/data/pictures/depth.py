@@ -8,9 +8,9 @@ Pictures of 8 bits stay bytes, everything deeper becomes float32, so that camera
 | PGM and PPM | the largest value that the file states |
 | floats (TIFF, PFM) | 1.0 |
 
-unless a scale says otherwise: `min-max` spreads each picture from its darkest to its brightest pixel, with a
-factor 255 is the value that times the factor is 1. Pillow cuts 16-bit colour to the high byte; the low byte
-comes from decoding once more in the other byte order.
+unless a scale says otherwise (`units`): `min-max` spreads each picture from its darkest to its brightest
+pixel, with a factor 255 is the value that times the factor is 1. Pillow cuts 16-bit colour to the high byte;
+the low byte comes from decoding once more in the other byte order.
 """
 
 import sys
@@ -20,9 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
-
-from edge_client.data.dataset import Pixels
-from schemas.values import MIN_MAX, PictureScale
 
 Values = NDArray[Any]
 GREY_MODES, DEEP_MODES = ("1", "L", "LA", "La"), ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
@@ -79,23 +76,6 @@ def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
     if raw in LOW_BYTES or raw == GREY_WITH_ALPHA or codec == "ppm":
         return False
     return is_deep(picture) or (picture.format == "JPEG2000" and _bits_of_jpeg2000(file) > 8)
-
-
-def in_units(values: Values, full: float, scale: PictureScale | None) -> Pixels:
-    """Pixels [C, H, W] of numbers [H, W] or [H, W, C]; `ValueError` unless all are finite."""
-    planes = np.atleast_3d(values).transpose(2, 0, 1)
-    if scale is None and planes.dtype == np.uint8:
-        return np.ascontiguousarray(planes)
-    if planes.dtype.kind == "f" and not np.isfinite(planes).all():
-        raise ValueError("its pixels are not all finite numbers: put a number in place of missing ones")
-    made: Values = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
-    low, high = (made[:3].min(), made[:3].max()) if scale == MIN_MAX else (0.0, full)
-    if isinstance(scale, float):
-        high = 1 / scale
-    made[:3] -= low
-    made[:3] /= (high - low or 1.0) / 255
-    made[3:] /= full / 255
-    return made.astype(np.float32, copy=False)
 
 
 def coding_of(picture: ImageFile) -> tuple[str, str, int]:

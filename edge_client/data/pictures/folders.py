@@ -16,22 +16,22 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.broken_files import MAX_BROKEN, read_each
-from edge_client.data.class_folders import files_of_classes, parts_of
+from edge_client.data.class_folders import files_of_classes, parts_of, without_classes
 from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, Pixels, labelled
 from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
-from edge_client.data.pictures.scale import parsed_scale, scale_in_words
+from edge_client.data.pictures.scale import parsed_scale
+from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
 from edge_client.data.source_options import number, options_of
+from schemas.counted import counted
 from schemas.errors import ConfigError
-from schemas.values import MIN_MAX, PictureScale, Preprocessing
+from schemas.values import PictureScale, Preprocessing
 
 log = logging.getLogger(__name__)
 
 OPTIONS = ("scale", "broken")
-MIN_SPREAD = 1 / 8
-"""Deep pictures that use less of their range are probably to be scaled otherwise."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,16 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     endings, remedies = endings_read()
     classes = files_of_classes(parts.chosen, endings, remedies=remedies)
     if not classes:
-        raise ConfigError(f"no image folder at {root}: expected one sub-folder of images per class")
+        nothing = f"no image folder at {root}: expected one sub-folder of images per class"
+        raise ConfigError(without_classes(parts.chosen, endings) or nothing)
     paths = [path for below in classes.values() for path in below]
     read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
     labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
     for place, (name, files) in enumerate(classes.items()):
         if place not in labels:
             raise ConfigError(
-                f"{source}: all {len(files)} files of class '{name}' are broken, the first is {files[0]}: "
+                f"{source}: {counted(len(files), 'file')} of class '{name}', all broken, the first is "
+                f"{files[0]}: "
                 "repair them, or move the folder away"
             )
     _say_of(read.values, root, options.scale)
@@ -99,17 +101,5 @@ def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
 def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
     """What a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
-        say_once(f"{root}: {count} of {len(pictures)} pictures {note}")
-    # A factor concerns pictures of 8 bits, too.
-    scaled = [picture.pixels for picture in pictures if scale is not None or picture.pixels.dtype != np.uint8]
-    if not scaled or scale == MIN_MAX:
-        return
-    low, high = min(pixels.min() for pixels in scaled) / 255, max(pixels.max() for pixels in scaled) / 255
-    is_odd = low < -1.01 or high > 1.01 or high - low < MIN_SPREAD
-    what = "have more than 8 bits" if scale is None else f"are taken with scale={scale_in_words(scale)}"
-    say_once(
-        f"{root}: {len(scaled)} of {len(pictures)} pictures {what}; their pixels are "
-        f"{low:.2g} to {high:.2g}, where 1 is full brightness"
-        + (": another scale= would spread them" if is_odd else ""),
-        logging.WARNING if is_odd else logging.INFO,
-    )
+        say_once(f"{root}: {count} of {counted(len(pictures), 'picture')} {note}")
+    say_range([picture.pixels for picture in pictures], len(pictures), root, scale)

@@ -10,12 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL import __version__ as pillow_version
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
-from edge_client.data.pictures.depth import in_units, is_cut, is_deep, values_of
+from edge_client.data.pictures.depth import GREY_MODES, GREY_WITH_ALPHA, coding_of, is_cut, is_deep, values_of
+from edge_client.data.pictures.units import in_units
 from schemas.errors import ConfigError
 from schemas.values import PictureScale
 
@@ -37,6 +39,9 @@ HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b
 HEIF_REMEDY = "pip install 'edge-federation[heif]' reads them"
 NO_IMAGE = "it is no image of a kind that is read: save it as PNG or JPEG"
 SEVERAL = "taken as the first of several in their file"
+CLEAR = (
+    "with transparent parts, which get the colours stored for them, often black: draw them on a background"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,20 @@ def _read(file: BinaryIO, scale: PictureScale | None) -> Picture:
             raise ValueError("of its colours only 8 bits could be read: save it as PNG, or with 8 bits")
         notes = (SEVERAL,) if getattr(picture, "is_animated", False) else ()
         values, full = values_of(picture, file)
-    return Picture(in_units(values, full, scale), notes)
+        planes = np.atleast_3d(values).transpose(2, 0, 1)
+        alpha = planes[3] if len(planes) == 4 else _alpha_of_grey(picture)
+        if alpha is not None and alpha.min() < (full if len(planes) == 4 else 255):
+            notes = (*notes, CLEAR)
+    return Picture(in_units(planes, full, scale), notes)
+
+
+def _alpha_of_grey(picture: ImageFile) -> Pixels | None:
+    """The transparency of a grey picture, if it has any, in 8 bits."""
+    # Pillow opens grey of 16 bits with alpha as RGBA.
+    has_alpha = picture.mode in ("LA", "La") or coding_of(picture)[1] == GREY_WITH_ALPHA
+    if not has_alpha and not (picture.mode in GREY_MODES and "transparency" in picture.info):
+        return None
+    return np.asarray(picture.convert("LA"))[..., 1]
 
 
 def _open(file: BinaryIO) -> ImageFile:

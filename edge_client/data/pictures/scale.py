@@ -42,5 +42,6 @@ def scale_misfit(own: PictureScale | None, common: PictureScale | None) -> str:
         return ""
     return (
         f"the federation takes pictures with scale={scale_in_words(common)}, this data has "
-        f"scale={scale_in_words(own)}: state the same behind folder:PATH?, or as [data] picture-scale"
+        f"scale={scale_in_words(own)}: state the same behind folder:PATH? or npz:PATH?, "
+        "or as [data] picture-scale"
     )

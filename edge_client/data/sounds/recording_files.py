@@ -7,7 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.data.class_folders import files_below, files_of_classes, parts_of, say_left_out
+from edge_client.data.class_folders import (
+    files_below,
+    files_of_classes,
+    parts_of,
+    say_left_out,
+    without_classes,
+)
 from edge_client.data.classes import Names, in_order
 from edge_client.data.sounds.sound_files import ENDINGS, FURTHER, PLAIN, REMEDIES
 from schemas.errors import ConfigError
@@ -55,8 +61,11 @@ def find_recordings(folder: Path, options: Mapping[str, str], *, split: str, sou
         raise ConfigError(f"{source} has folders for training and testing: leave out test={rule}")
     found = [recording for part in parts.every for recording in _below(part, pattern)]
     if not found:
-        where = f"named {pattern}.wav in it" if pattern else "in its sub-folders, one for each class"
-        raise ConfigError(f"{source} has no recordings: expected files such as .wav, {where}")
+        if pattern is None:
+            raise ConfigError(f"{source}: {without_classes(parts.chosen, _endings())}")
+        raise ConfigError(
+            f"{source} has no recordings: expected files such as .wav, named {pattern}.wav in it"
+        )
     every = _chosen(found, options, source)
     names = in_order(recording.label for recording in every)
     if parts.official:

@@ -29,6 +29,7 @@ from edge_client.data.sounds.recording_files import RecordingFiles, find_recordi
 from edge_client.data.sounds.resampling import Samples
 from edge_client.data.sounds.sound_files import RATES, Sound, read_sound
 from edge_client.data.source_options import number, options_of
+from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -125,9 +126,14 @@ def _say(
     files: RecordingFiles, read: ReadFiles[Sound], counts: Sequence[int], seconds: str, source: str
 ) -> None:
     """What the data are, and what a user may not expect of them."""
-    say_once(f"{source}: {len(counts)} recordings, {sum(counts)} examples of {seconds} s")
+    say_once(
+        f"{source}: {counted(len(counts), 'recording')}, {counted(sum(counts), 'example')} of {seconds} s"
+    )
     if several := sum(sound.channels > 1 for sound in read.values):
-        say_once(f"{source}: {several} of {len(counts)} recordings have several channels: their mean is used")
+        say_once(
+            f"{source}: {several} of {counted(len(counts), 'recording')} with several channels: their mean "
+            "is used"
+        )
     per_class = Counter(files.recordings[place].label for place in read.places)
     long = {
         files.recordings[place].label for place, count in zip(read.places, counts, strict=True) if count > 1

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.tables.table import Row, Table
 from edge_client.data.tables.values import WITH_COMMA, Numbers, number_of, plain_numbers, remedy_of
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 
@@ -26,7 +27,9 @@ class Block:
         width, broken = len(names), dict[int, str]()
         for place, (number, values) in enumerate(rows):
             if len(values) != width:
-                where = f"{table.place(number)}: {len(values)} values for {width} columns"
+                where = (
+                    f"{table.place(number)}: {counted(len(values), 'value')} for {counted(width, 'column')}"
+                )
                 broken[place] = f"{where}: repair the line"
         empty = ("",) * width
         columns = zip(*(values if len(values) == width else empty for _, values in rows), strict=True)
@@ -75,7 +78,8 @@ class Block:
             return number_of(text)
         except ValueError:
             pass
-        where, remedy = self.where(place, name), remedy_of(text, name)
+        where = self.where(place, name)
+        remedy = remedy_of(text, name, has_decimal=self.table.has_decimal)
         if WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
             raise ConfigError(f"{where} is {text[:40]!r}, no number: {remedy}")

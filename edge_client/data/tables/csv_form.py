@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas.counted import counted
+
 DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 MAX_HEAD = 20
 """Most lines of remarks before the names of the columns."""
@@ -34,7 +36,7 @@ class CsvForm:
         unusual = {
             f"{between} between values": self.delimiter != ",",
             "decimal commas": self.decimal == ",",
-            f"{self.head} lines before the names of its columns": self.head > 0,
+            f"{counted(self.head, 'line')} before the names of its columns": self.head > 0,
         }
         return ", ".join(text for text, is_so in unusual.items() if is_so)
 

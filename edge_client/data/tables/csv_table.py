@@ -42,6 +42,8 @@ class CsvTable(Table):
     A half-written last line is left out until `settles_at`, in seconds since 1970.
     """
 
+    has_decimal = True
+
     path: Path
     form: CsvForm = USUAL
     encoding: str = "utf-8-sig"

@@ -16,6 +16,7 @@ from edge_client.data.source_options import names_in
 from edge_client.data.tables.long_table import seconds_of, wide_rows
 from edge_client.data.tables.series_rows import in_series
 from edge_client.data.tables.table import ROW, Row, Table
+from schemas.counted import counted
 from schemas.errors import ConfigError, nearest
 
 TIME, FIELD, VALUE = "_time", "_field", "_value"
@@ -133,7 +134,8 @@ def _points(path: Path) -> Iterator[Point]:
         elif row:
             if len(row) != len(header):
                 raise ConfigError(
-                    f"{path} line {number}: {len(row)} values for {len(header)} columns: repair the line"
+                    f"{path} line {number}: {counted(len(row), 'value')} for "
+                    f"{counted(len(header), 'column')}: repair the line"
                 )
             yield _point(path, dict(zip(header, row, strict=True)), header, notes)
 

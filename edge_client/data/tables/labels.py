@@ -13,6 +13,7 @@ from edge_client.data.tables.precision import warn_if_coarse
 from edge_client.data.tables.values import is_number, is_truth
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
 from edge_client.data.validation import MOST_CLASSES, checked_labels
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 
@@ -30,7 +31,8 @@ def rows_with_labels(
             has &= known[ends + step]
     if not has.any():
         raise ConfigError(
-            f"{choice.source}: none of {len(ends)} examples has a label yet: label some, or learn without "
+            f"{choice.source}: none of {counted(len(ends), 'example')} has a label yet: label some, or "
+            "learn without "
             'labels, for instance [model] task = "anomaly"'
         )
     return ends[has]

@@ -9,6 +9,7 @@ import numpy as np
 from edge_client.data.tables.plan import Column, TablePlan
 from edge_client.data.tables.rows import read_rows
 from edge_client.data.tables.table import Table
+from schemas.counted import counted
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,12 @@ def late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> 
     strangers = sorted(known.keys() - set(ids))
     if known and len(strangers) == len(known):
         raise ConfigError(
-            f"{table.path}: none of {len(known)} labels names an example, the first is for '{strangers[0]}': "
+            f"{table.path}: none of {counted(len(known), 'label')} names an example, the first is for "
+            f"'{strangers[0]}': "
             f"compare its column '{ident}' with that of the examples, which begins with '{ids[0]}'"
         )
     if strangers:
-        log.warning("%s: %d labels name no example, such as '%s'", table.path, len(strangers), strangers[0])
+        log.warning(
+            "%s: no example for %s, such as '%s'", table.path, counted(len(strangers), "label"), strangers[0]
+        )
     return np.array([known.get(name, none) for name in ids])

@@ -150,24 +150,32 @@ def _inputs(
     The table has all columns that an option names, and the labels `inside` it; `ConfigError` otherwise.
     """
     ignored = names_in(options, "ignore")
-    single = [*(options[key] for key in ("group", "id", "sequence") if key in options), *times]
-    others = {*learned, *ignored, *single}
+    single = {key: options[key] for key in ("group", "id", "sequence") if key in options}
+    others = {*learned, *ignored, *single.values(), *times}
     row_names = nameless(table, names) - others
     number, first = first_row(table)
     inputs = names_in(options, "columns")
     if not inputs:
         inputs = tuple(name for name in names if name not in others | row_names)
         say_numbering(table, row_names)
-    stated = (*inside, *inputs, *ignored, *single)
-    unknown = next((name for name in stated if name not in names), None)
-    if unknown is not None:
-        near = nearest(unknown, names)
-        raise ConfigError(f"{table.path} has no column '{unknown}'{near}: {', '.join(names)}")
+    stated = {"label": inside, "columns": inputs, "ignore": ignored, "time": times}
+    stated |= {key: (name,) for key, name in single.items()}
+    for key, columns in stated.items():
+        for unknown in (name for name in columns if name not in names):
+            near = nearest(unknown, names)
+            raise ConfigError(f"{table.path} has no column '{unknown}' for {key}={near}: {', '.join(names)}")
+    counts = options.get("sequence")
+    if counts in first and not is_number(first[counts]):
+        raise ConfigError(
+            f"{table.place(number)}: column '{counts}' is {first[counts][:40]!r}, no number: sequence= names "
+            "a column of consecutive whole numbers"
+        )
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
             f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: "
-            f"{remedy_of(first[unfit], unfit)}, or state the inputs with columns=..."
+            f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the inputs with "
+            "columns=..."
         )
     if not inputs:
         raise ConfigError(f"{table.path} has no column of numbers to learn from: state columns=...")

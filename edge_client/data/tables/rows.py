@@ -21,12 +21,13 @@ from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.table import Row, Table, header_of
 from edge_client.data.tables.times import Times
 from edge_client.data.tables.values import MISSING, TRUTH, Numbers, is_number, number_of, plain_numbers
+from schemas.counted import counted
 from schemas.errors import ConfigError, nearest
 from schemas.values import SkippedFiles
 
 BLOCK = 16_384
 """Rows that are converted at once."""
-NO_LABEL = "has no value: leave such rows out with missing=drop"
+NO_VALUE = "has no value: leave such rows out with"
 
 Mask = NDArray[np.bool_]
 
@@ -179,7 +180,8 @@ class _Reader:
         lacks = (texts == "") & block.is_whole()
         if lacks.any() and self._plan.fill.how != "drop":
             where = block.where(int(np.argmax(lacks)), name)
-            raise ConfigError(f"{where} {NO_LABEL}")
+            option = "unlabelled" if name in self._plan.labels else "missing"
+            raise ConfigError(f"{where} {NO_VALUE} {option}=drop")
         return np.asarray(texts != "")
 
     def _with_times(self, rows: TableRows) -> TableRows:
@@ -206,7 +208,8 @@ class _Reader:
                 f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
             )
         say_once(
-            f"{self._table.path}: {self._broken} broken rows are skipped; the first: {self._first_broken}",
+            f"{self._table.path}: {counted(self._broken, 'broken row')} skipped; the first: "
+            f"{self._first_broken}",
             logging.WARNING,
         )
         return SkippedFiles(files=self._broken, of=self._count, first=self._first_broken[:500], what="rows")
@@ -223,7 +226,7 @@ class _Reader:
                     f"{self._table.path}: column '{name}' has numbers: {which} is taken as a missing one"
                 )
             if name in self._unlabelled and self._plan.fill.how != "drop":
-                raise ConfigError(f"{self._unlabelled[name]} {NO_LABEL}")
+                raise ConfigError(f"{self._unlabelled[name]} {NO_VALUE} unlabelled=drop")
 
     def _say_truths(self) -> None:
         for name, words in self._words.items():

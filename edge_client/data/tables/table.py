@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
@@ -22,6 +23,8 @@ class Table(ABC):
     """Rows of texts under a header, in the file `path`."""
 
     path: Path
+    has_decimal: ClassVar[bool] = False
+    """Whether the kind has the option `decimal`."""
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Iterator[Row]]:

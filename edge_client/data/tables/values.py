@@ -55,8 +55,10 @@ def is_truth(text: str) -> bool:
     return text.strip().lower() in TRUTH
 
 
-def remedy_of(text: str, column: str) -> str:
-    """What to do about a text that is no number."""
+def remedy_of(text: str, column: str, *, has_decimal: bool) -> str:
+    """What to do about a text that is no number, in a table with or without the option `decimal`."""
+    if WITH_COMMA.fullmatch(text.strip()) and not has_decimal:
+        return "write it with a decimal point, and with nothing between thousands"
     if WITH_COMMA.fullmatch(text.strip()):
         return "state decimal=, if the comma is a decimal one, and put nothing between thousands"
     return f"leave the column out with ignore={column}"

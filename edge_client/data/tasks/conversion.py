@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edge_client.data.classes import in_classes, numbers
+from edge_client.data.classes import in_classes, misfit_of_numbers, numbers
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.labels import with_labels
 from edge_client.data.tasks.registry import learning_task
+from schemas.errors import ConfigError
 
 
 def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData:
@@ -17,6 +18,8 @@ def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData
     task = learning_task(name)
     known = with_labels(data, task.labels)
     if task.named and names:
+        if task.labels == "numbers" and known.named and (why := misfit_of_numbers(known.class_names, names)):
+            raise ConfigError(why)
         known = in_classes(known, names)
     elif not task.named or not known.named:
         known = _by_value(known, least=1 if task.named else 2)

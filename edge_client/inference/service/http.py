@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from edge_client.inference.service.metrics import CONTENT_TYPE
 from edge_client.inference.service.predictor import Predictor, answer_or_refuse
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, nearest
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,10 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(status, document, **retry)
 
     def _top(self) -> int:
-        top = parse_qs(urlsplit(self.path).query).get("top", ["1"])[-1]
+        options = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if unknown := sorted(options.keys() - {"top"}):
+            raise ConfigError(f"no option '{unknown[0][:40]}'{nearest(unknown[0][:40], ['top'])}")
+        top = options.get("top", ["1"])[-1]
         if not (top.isascii() and top.isdigit() and 1 <= len(top) <= 6 and int(top)):
             raise ConfigError(f"top={top[:20]!r}: expected a whole number from 1")
         return int(top)

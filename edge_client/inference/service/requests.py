@@ -52,7 +52,9 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
-        return _checked(PredictionRequest(as_batch(_array(body), model.input_shape), top), model)
+        return _checked(
+            PredictionRequest(as_batch(_array(body), model.input_shape, model.preprocessing), top), model
+        )
     if is_sound(body[:20]):
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _checked(PredictionRequest(images, top), model)
@@ -177,9 +179,9 @@ def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionReques
         raise ConfigError(f"pixels are numbers, not {images.dtype}")
     if images.shape[1:] != model.input_shape:
         wanted, got = in_words(model.input_shape), in_words(images.shape[1:])
-        raise ConfigError(f"the model takes images of {wanted}, got {got}")
+        raise ConfigError(f"the model takes {model.examples} of {wanted}, got {got}")
     if not 1 <= len(images) <= MAX_IMAGES:
-        raise ConfigError(f"{len(images)} images at once, expected 1 to {MAX_IMAGES}")
+        raise ConfigError(f"{len(images)} {model.examples} at once, expected 1 to {MAX_IMAGES}")
     if not np.isfinite(images).all():
         raise ConfigError("the values are not all finite numbers")
     return request

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_server.cli.commands.serve import add_service_option
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.security.sealing import Sealer
@@ -185,7 +186,7 @@ def _show(path: Path, made: "MadeBackup", output: str) -> None:
             }
         )
         return
-    print(f"{path}: {len(manifest.files)} files, {_size(made.stored_bytes)}")
+    print(f"{path}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}")
     if manifest.left_out:
         print(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
     if manifest.parent is not None:
@@ -222,7 +223,7 @@ def _verify(chain: "Chain", output: str) -> int:
     if output == "json":
         print_json({"files": count, "bytes": total, "archives": paths})
     else:
-        print(f"whole: {count} files, {_size(total)} in {len(paths)} archives")
+        print(f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}")
     return 0
 
 

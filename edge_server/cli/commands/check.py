@@ -1,18 +1,22 @@
 """`edge-server check`: validate a federation file."""
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
     from edge_server.simulation.checks.rehearsal import Rehearsed
 
+CONFIG = "edge_server.config"
 EXAMPLES = """\
 The command loads [data] source, builds the network, and rehearses two rounds of one training step on this
 machine: with the smallest and the largest sub-model, and with everything that the recipe sends. A network of
@@ -56,8 +60,13 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.simulation.checks.model import check_run
 
     config = load_config(args.config, args.overrides)
-    tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
-    lines = [*(_untried() if tried is None else _tried(tried, config)), summability(config)]
+    with _noted() as notes:
+        tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
+    lines = [
+        *dict.fromkeys(notes),
+        *(_untried() if tried is None else _tried(tried, config)),
+        summability(config),
+    ]
     lines += [*warnings(config), *advice(config)]
     lines += _of_the_broker(args, config)
     if args.format == "json":
@@ -68,6 +77,26 @@ def execute(args: argparse.Namespace) -> int:
         print(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
         print(config.to_toml(), end="")
     return 0
+
+
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """What is logged of the data and the file meanwhile, as the log of a run has it."""
+    notes = list[str]()
+    handler, logs = logging.Handler(), [logging.getLogger(name) for name in ("edge_client.data", CONFIG)]
+    handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    before = [(log.level, log.propagate) for log in logs]
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    try:
+        yield notes
+    finally:
+        for log, (level, propagate) in zip(logs, before, strict=True):
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = propagate
 
 
 def _say_that_it_draws() -> None:
@@ -98,7 +127,10 @@ def _tried(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     from edge_server.config.units import count_text, ratio_text
 
     shape = "x".join(map(str, tried.spec.input_shape))
-    yield f"'{tried.spec.name}' for {shape} and {tried.spec.num_classes} classes: two rounds rehearsed."
+    yield (
+        f"'{tried.spec.name}' for {shape} and {counted(tried.spec.num_classes, 'class')}: two rounds "
+        "rehearsed."
+    )
     for tier, ratio in enumerate(config.tiers.levels, start=1):
         yield f"tier {tier}, {ratio_text(ratio)} pruned: {count_text(tried.parameters[tier])} parameters"
     yield from tried.notices

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.simulation.experiments.findings import Findings
@@ -112,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
     begin_log(args, level=logging.ERROR)
     for source in args.take:
-        print(f"{source}: {take_runs(source, plan, out)} runs taken", file=sys.stderr)
+        print(f"{source}: {counted(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
     run = partial(simulate, export=False, notify=print_new_notices)
     findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, provenance(_command(sys.argv)))

@@ -3,12 +3,13 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import print_json, print_table
 from edge_server.cli.commands.inventory_options import opened
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.storage.inventory.listing import ListedDevice
@@ -75,19 +76,20 @@ def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
     alive = sum(device.alive for device in devices)
-    print(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
-    _print_broken_files([device for device in devices if device.skipped])
+    print(f"\n{counted(len(devices), 'device')}, {alive} connected")
+    print_broken_files({device.device: device.skipped for device in devices if device.skipped})
 
 
-def _print_broken_files(devices: "Sequence[ListedDevice]") -> None:
-    if not devices:
+def print_broken_files(skipped: Mapping[str, object]) -> None:
+    """A line for each device that has left out files, by its name."""
+    if not skipped:
         return
     # Imported here, as the list of a fleet without any is to come at once.
     from edge_server.config.units import clean
     from schemas.values import SkippedFiles
 
-    for device in devices:
-        print(f"{device.device}: {clean(SkippedFiles.model_validate(device.skipped).in_words())}")
+    for device, which in skipped.items():
+        print(f"{device}: {clean(SkippedFiles.model_validate(which).in_words())}")
 
 
 def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
-from edge_server.cli.commands.device_list import list_devices
+from edge_server.cli.commands.device_list import list_devices, print_broken_files
 from edge_server.cli.commands.inventory_options import add_where_option
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
@@ -25,8 +25,8 @@ examples:
 The inventory is that of the service folder (`edge-server serve`); `edge-server inventory` changes it.
 `down` and `up` are bytes over the device's own link, broadcasts included. The command reads the run folder,
 also during the run. The table has the reasons of refusals; a device that is refused too often is excluded
-until the round in the table (see [firewall]). A board that took the place of a dead one (`inventory
-replace`) has the history of both.
+until the round in the table (see [firewall]). Below it are the broken files that devices have left out. A
+board that took the place of a dead one (`inventory replace`) has the history of both.
 """
 
 
@@ -86,6 +86,7 @@ def execute(args: argparse.Namespace) -> int:
     ]
     last = ("replaces",) if any(before.values()) else ()
     print_table(("device", "rounds", "down", "up", "refused", "quarantine", *last), rows)
+    print_broken_files({device.device: device.skipped for device in standings if device.skipped})
     return 0
 
 

@@ -16,6 +16,7 @@ from edge_server.cli.commands.inventory_options import (
 )
 from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
 from edge_server.cli.commands.served import with_served
+from schemas.counted import counted
 from schemas.errors import ConfigError, EdgeError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice
         return
     if args.where is not None:
         names = names_text([device.device for device in devices])
-        raise ConfigError(f"--where chooses {len(devices)} devices ({names}): --yes removes them")
+        raise ConfigError(f"--where chooses {counted(len(devices), 'device')} ({names}): --yes removes them")
     if alive:
         raise ConfigError(f"{alive[0]} is connected: --yes removes it in spite of that")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_server.storage.run_names import RUNS
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
@@ -193,7 +194,7 @@ def add(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(version.model_dump(mode="json"))
         return 0
-    print(f"{version.version}: {len(version.tiers)} tiers, in {args.registry / version.version}")
+    print(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {args.registry / version.version}")
     return 0
 
 

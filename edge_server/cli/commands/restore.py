@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_server.cli.commands.backup import add_passphrase_options, ended_by_sigterm, read_passphrase
+from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.storage.backup.manifest import BackupManifest
@@ -59,7 +60,7 @@ def _report(line: str) -> None:
 
 
 def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
-    print(f"restored {len(manifest.files)} files to {folder}")
+    print(f"restored {counted(len(manifest.files), 'file')} to {folder}")
     for run in runs:
         print(f"goes on when its server starts: {run}")
     for root in manifest.roots:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from edge_server.coordinator.gateway.links import Traffic
 from edge_server.rounds.gateway.state import Gateway
+from schemas.counted import counted
 from schemas.messages import FederationEnd, RoundAnnouncement, SiteTerms
 
 MB = 1_000_000
@@ -34,5 +35,5 @@ class Progress:
         if isinstance(message, FederationEnd):
             self.say(f"the run '{message.run}' is over: {message.outcome}; {far}")
             return
-        devices = f"{len(gateway.births)} device{'' if len(gateway.births) == 1 else 's'} here"
+        devices = f"{counted(len(gateway.births), 'device')} here"
         self.say(f"round {message.round} of {message.rounds}: {message.phase}; {devices}; {far}")

@@ -9,6 +9,7 @@ from edge_server.config.units import bytes_text, clean, ratio_text
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DeviceRecord, Summary
+from schemas.counted import counted
 
 MANY_DEVICES = 20
 """Fleets with more devices are shown as counts by tier."""
@@ -23,7 +24,9 @@ def fleet_line(devices: Sequence[DeviceView]) -> str:
     """The connected devices by tier: `1000 devices: 500 of tier 1, 500 of tier 2`."""
     connected = [view for view in devices if view.state != "offline"]
     tiers = sorted(Counter(view.tier for view in connected).items())
-    return f"{len(connected)} devices: " + ", ".join(f"{count} of tier {tier}" for tier, count in tiers)
+    return f"{counted(len(connected), 'device')}: " + ", ".join(
+        f"{count} of tier {tier}" for tier, count in tiers
+    )
 
 
 def fleet_table(devices: Sequence[DeviceView]) -> Table:

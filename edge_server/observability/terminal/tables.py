@@ -32,6 +32,7 @@ from edge_server.observability.figures import (
     range_text,
 )
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from schemas.counted import counted
 
 LAST_ROUNDS = 20
 """Rounds in the final table; earlier rounds are in `history.jsonl` and in the report."""
@@ -184,7 +185,7 @@ def late_text(record: RoundRecord) -> str:
     if not record.staleness:
         return ""
     most = max(record.staleness.values())
-    return f"{len(record.staleness)} late by up to {most} round{'s' if most > 1 else ''}"
+    return f"{len(record.staleness)} late by up to {counted(most, 'round')}"
 
 
 def epsilon_text(figures: RoundRecord | Summary) -> str:

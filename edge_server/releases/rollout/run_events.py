@@ -14,6 +14,7 @@ from edge_server.rounds.events import Note
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
+from schemas.counted import counted
 
 
 def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
@@ -24,7 +25,7 @@ def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
     if after.phase is RolloutPhase.RUNNING and opened < after.opened:
         count = len(after.group(after.opened))
         what, of = f"group {after.opened + 1} open", f"of {after.groups}"
-        yield _note(what, f"{of}, {count} device{'' if count == 1 else 's'}: {after.version}")
+        yield _note(what, f"{of}, {counted(count, 'device')}: {after.version}")
     for name, target in after.targets.items():
         known = None if before is None else before.targets.get(name)
         if known is not None and known.status is not target.status and target.status in ENDED | FAILED:

@@ -6,6 +6,7 @@ from edge_server.rounds.queue.events import DevicesOfJob, Fleet
 from edge_server.rounds.queue.job import Job, Wanted
 from edge_server.rounds.queue.job_run import JobRun, RunPhase
 from edge_server.rounds.queue.state import Queue
+from schemas.counted import counted
 
 NO_DEVICES = DevicesOfJob()
 
@@ -64,9 +65,8 @@ def condition(queue: Queue, job: Job, run: JobRun, fleet: Fleet, now: float) -> 
 
 def short_of(job: Job, eligible: int) -> str:
     """That the job has too few devices."""
-    devices = "device" if job.min_eligible == 1 else "devices"
     are = "is" if eligible == 1 else "are"
-    return f"waits for {job.min_eligible} eligible {devices}, {eligible} {are}"
+    return f"waits for {counted(job.min_eligible, 'eligible device')}, {eligible} {are}"
 
 
 def collide(job: Job, other: Job, fleet: Fleet) -> bool:

@@ -6,6 +6,7 @@ from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import withdraw_codes
 from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
 from edge_server.security.identity.mosquitto import REVOKED
+from schemas.counted import counted
 from schemas.errors import ConfigError, nearest
 
 
@@ -24,7 +25,7 @@ class Revocation:
 
     def lines(self) -> list[str]:
         """What was done, and what is left to do, in words."""
-        count = f"{self.certificates} certificate{'s' if self.certificates != 1 else ''}"
+        count = counted(self.certificates, "certificate")
         done = [f"{self.device}: {count} revoked, no code is left"]
         if self.reloaded or self.evicted:
             return done

@@ -38,7 +38,7 @@ from edge_server.storage.run_folder import RunFolder
 from schemas.capabilities import ALL
 from schemas.errors import ConfigError
 from schemas.messages import TrainTask, Update
-from schemas.values import CapabilityProfile, DataCard, ModelSpec
+from schemas.values import CapabilityProfile, DataCard, ModelSpec, Reason
 
 ROUNDS = 2
 EXAMPLES = 16
@@ -199,6 +199,11 @@ def _update(
             "keep it in parameters, buffers or attributes"
         )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
+    if checked.reason is Reason.REPLAYED:
+        raise ConfigError(
+            f"{where}: the step changes nothing, so that the update has the bytes of the round before: raise "
+            "[training] learning-rate, or let the outputs depend on parameters that are trained"
+        )
     if checked.reason is not None:
         raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")
     private.commit(task.run, task.round, task.attempt)

@@ -437,5 +437,5 @@ def test_data_smaller_than_a_batch_causes_one_warning(
     life.receive(*range(STATE.chunks))
     life.hear(task(2))
     warnings = [line for line in caplog.messages if "fewer than a batch" in line]
-    assert warnings == ["10 examples are trained on, fewer than a batch of 32: a step takes them all"]
+    assert warnings == ["trained on 10 examples, fewer than a batch of 32: a step takes them all"]
     assert len(life.started) == 2

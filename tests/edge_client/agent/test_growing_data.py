@@ -147,7 +147,7 @@ def test_the_shipped_digits_are_read_once() -> None:
 def test_data_of_a_single_class_causes_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     np.savez(tmp_path / "a.npz", images=np.zeros((5, 1, 2, 2), np.uint8), labels=np.full(5, 3))
     LocalSource(DataChoice(f"npz:{tmp_path / 'a.npz'}")).read()
-    assert warnings(caplog) == [f"npz:{tmp_path / 'a.npz'}: all 5 examples are of one class, '3'"]
+    assert warnings(caplog) == [f"npz:{tmp_path / 'a.npz'}: 5 examples, all of one class, '3'"]
 
 
 def test_no_example_changes_sides_in_a_small_case() -> None:

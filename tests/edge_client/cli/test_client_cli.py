@@ -92,7 +92,7 @@ def test_empty_and_misshapen_arrays_are_exit_code_2(
     model_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for array, message in (
-        (np.zeros((0, 1, 1, 3)), "holds no images"),
+        (np.zeros((0, 1, 1, 3)), "holds no examples"),
         (np.zeros(3), "takes images of 1x1x3"),
     ):
         np.save(tmp_path / "x.npy", array)

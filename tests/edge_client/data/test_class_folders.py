@@ -7,6 +7,7 @@ import pytest
 
 from edge_client.data.class_folders import TESTING, class_folders, files_below, files_of_classes, parts_of
 from edge_client.data.said_once import say_once
+from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
 
 ENDINGS = (".jpg", ".png")
@@ -105,3 +106,22 @@ def test_files_come_by_folder_and_name(tmp_path: Path) -> None:
     make(tmp_path, "b.jpg", "a-b/1.png", "a/b/1.png", "a/2.png", "a.png")
     names = [str(path.relative_to(tmp_path)) for path in files_below(tmp_path, ENDINGS).paths]
     assert names == ["a.png", "b.jpg", "a/2.png", "a-b/1.png", "a/b/1.png"]
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("folder", ".jpg"), ("wav", ".wav")])
+def test_parts_without_folders_of_classes_are_named(tmp_path: Path, kind: str, ending: str) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / f"1{ending}").touch()
+    with pytest.raises(
+        ConfigError,
+        match=f"train has 1 file such as {ending} and no sub-folders, .* train/CLASS/NAME{ending}",
+    ):
+        load_source(f"{kind}:{tmp_path}")
+
+
+@pytest.mark.parametrize(("kind", "first"), [("folder", ".jpg, .png"), ("wav", ".wav, ")])
+def test_the_usual_endings_are_named_first(tmp_path: Path, kind: str, first: str) -> None:
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(ConfigError, match=f"the folder is empty; expected files such as {first}"):
+        load_source(f"{kind}:{tmp_path}")

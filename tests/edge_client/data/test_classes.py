@@ -1,5 +1,6 @@
 """Mapping a source's own classes to the federation's class list."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.data.classes import completed, in_classes, in_order, misfit, remark_on_numbers, shortened
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
+from edge_server.config.load import load_config
+from edge_server.config.test_data import load_test_data
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -268,3 +272,22 @@ def test_mapping_does_not_change_its_input() -> None:
     in_classes(data, ("a", "b"))
     assert data.labels.tolist() == before.labels.tolist() == [0, 1]
     assert data.class_names == ("b", "a")
+
+
+def test_numbers_without_examples_between_others_are_said_by_device_and_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    np.savez(tmp_path / "a.npz", images=np.zeros((8, 1, 4, 4), np.uint8), labels=[0, 2] * 4)
+    source, said = (
+        f"npz:{tmp_path / 'a.npz'}",
+        "no example has a label of '1' (1), yet each of these is a class",
+    )
+    with caplog.at_level(logging.INFO, "edge_client"):
+        LocalSource(DataChoice(source)).read()
+    assert said in caplog.text
+    caplog.clear()
+    load_test_data(load_config("fedavg", [f"data.source={source}", "data.test-samples=1"]))
+    assert f"[data] source: {said}" in caplog.text
+    caplog.clear()
+    load_test_data(load_config("fedavg", ["data.source=digits", "data.test-samples=1"]))
+    assert "no example" not in caplog.text

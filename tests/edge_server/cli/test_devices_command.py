@@ -8,6 +8,7 @@ import pytest
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
+from edge_server.rounds.fleet import Device
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import ExaminedUpdate, Strike, read_examined, read_strikes
@@ -15,7 +16,7 @@ from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Update
-from schemas.values import DataCard, SkippedFiles
+from schemas.values import CapabilityProfile, DataCard, SkippedFiles
 from tests.schemas.examples import MESSAGES_BY_KIND
 
 EXAMPLE = MESSAGES_BY_KIND["update"]
@@ -145,6 +146,21 @@ def test_a_board_has_the_history_of_the_one_whose_place_it_took(folder, capsys, 
         (2, "good", "counted"),
         (2, "bad", "dropped"),
     ]
+
+
+def test_the_devices_of_a_run_name_their_broken_files(
+    folder: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is no image")
+    card = DataCard(source="folder:a", examples=498, input_shape=(1, 8, 8), num_classes=2, skipped=skipped)
+    journal = Journal(folder.journal)
+    journal.planned(1, 1, {}, devices=[Device("good", 1, CapabilityProfile(), card)])
+    journal.close()
+    assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "good: 2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is no image"
+    )
+    assert [row.get("skipped", {}).get("files") for row in reported(folder, capsys)] == [None, 2]
 
 
 def test_the_inventory_names_the_broken_files_of_a_device(

@@ -43,7 +43,7 @@ def test_a_first_round_has_no_quantiles() -> None:
     assert row.quantiles == {}
     texts = as_texts(asked_once)
     assert texts.features == [["1", "1", "1", "1", "-", "-", "-", "1"]]
-    assert texts.about == "1 examples of 1 device, in the units of their data"
+    assert texts.about == "1 example of 1 device, in the units of their data"
     assert as_json(asked_once)["targets"] == []
 
 

@@ -151,7 +151,7 @@ def test_how_much_of_the_full_range_is_used_is_said_once(
             load_source(f"folder:{tmp_path}{scale}")
     (record,) = caplog.records
     assert record.levelno == said
-    assert re.match(f"{re.escape(str(tmp_path))}: 1 of 1 pictures {words}", record.message)
+    assert re.match(f"{re.escape(str(tmp_path))}: 1 of 1 picture {words}", record.message)
 
 
 def test_deep_and_shallow_pictures_are_one_data_set(tmp_path: Path) -> None:
@@ -201,9 +201,7 @@ def test_a_class_of_broken_files_alone_is_refused_by_name(tmp_path: Path) -> Non
     pictures(tmp_path, 30)
     save(tmp_path / "owl" / "a.png", np.zeros((2, 2), np.uint8))
     (tmp_path / "owl" / "a.png").write_bytes(b"hoot")
-    with pytest.raises(
-        ConfigError, match=r"all 1 files of class 'owl' are broken, the first is .*owl/a\.png"
-    ):
+    with pytest.raises(ConfigError, match=r"1 file of class 'owl', all broken, the first is .*owl/a\.png"):
         load_source(f"folder:{tmp_path}")
 
 
@@ -300,3 +298,25 @@ def test_a_request_may_be_of_any_depth_and_says_what_is_unexpected(tmp_path: Pat
     first, second = Image.new("L", (2, 2), 9), Image.new("L", (2, 2), 200)
     first.save(stream, "GIF", save_all=True, append_images=[second])
     assert read_request(stream.getvalue(), model).notes == ("taken as the first of several in their file",)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L"])
+def test_transparent_parts_are_said_once_where_the_network_does_not_take_them(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, clear in enumerate((True, False)):
+        picture = Image.new("RGBA", (4, 4), (9, 9, 9, 0 if clear else 255)).convert(mode)
+        more = {"transparency": 0 if mode == "P" else 9} if clear and mode in "PL" else {}
+        (tmp_path / "seen" / "cat").mkdir(parents=True, exist_ok=True)
+        if mode == "P":
+            picture = Image.new("P", (4, 4), 0)
+            picture.putpalette([9, 9, 9])
+        picture.save(tmp_path / "seen" / "cat" / f"{number}.png", **more)
+    with caplog.at_level(logging.INFO):
+        load_source(f"folder:{tmp_path / 'seen'}")
+    said = "1 of 2 pictures with transparent parts, which get the colours stored for them"
+    assert said in caplog.text
+    for channels in (3, 4):
+        model = write_model(tmp_path / "model.onnx", shape=(channels, 4, 4), metadata={})
+        assert main(["infer", str(model), str(tmp_path / "seen")]) == 0
+        assert (said in capsys.readouterr().err) is (channels == 3)

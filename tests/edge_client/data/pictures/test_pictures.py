@@ -1,7 +1,9 @@
 """Picture files of every depth and kind, beside OpenCV and Pillow."""
 
 import io
+import struct
 import sys
+import zlib
 from pathlib import Path
 
 import cv2
@@ -10,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from edge_client.data.pictures import picture_files
-from edge_client.data.pictures.picture_files import ENDINGS, HEIF_REMEDY, endings_read, read_picture
+from edge_client.data.pictures.picture_files import CLEAR, ENDINGS, HEIF_REMEDY, endings_read, read_picture
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.shapes import redrawn
 from schemas.errors import ConfigError
@@ -113,6 +115,25 @@ def test_pictures_of_8_bits_are_bytes_as_pillow_converts_them(mode: str) -> None
     pixels = read_picture(data).pixels
     assert pixels.dtype == np.uint8
     assert (pixels == expected).all()
+
+
+@pytest.mark.parametrize("alpha", [100, 65_535])
+def test_transparency_of_16_bits_of_grey_is_noted(alpha: int) -> None:
+    pixels = np.full((2, 3, 2), 65_535, ">u2")
+    pixels[0, 0, 1] = alpha
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", 3, 2, 16, 4, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    read = read_picture(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    assert (read.pixels == 255).all()
+    assert (CLEAR in read.notes) is (alpha == 100)
 
 
 def test_a_transparent_palette_keeps_its_transparency() -> None:

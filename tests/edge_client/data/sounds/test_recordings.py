@@ -77,7 +77,7 @@ WRONG = [
     (f"{NAME}&hop=0", r"hop=0 must be a number from 0\.001 to 3600"),
     (f"{NAME}&broken=2", r"broken=2 must be a number from 0 to 1"),
     (f"{NAME}&test=index<9", r"test=index<9: no recording is for training"),
-    ("", r"has no recordings: expected files such as \.wav, in its sub-folders, one for each class"),
+    ("", r"has \d+ files such as \.wav and no sub-folders, which name the classes: put the files of each"),
     (f"{NAME}&sped=1", r"no option 'sped'"),
 ]
 
@@ -300,4 +300,4 @@ def test_that_the_channels_of_an_array_are_averaged_is_said(
     write_wav(tmp_path / "low" / "1.wav", array, channels=4)
     data = load_source(f"wav:{tmp_path}?seconds=0.5")
     np.testing.assert_allclose(data.images[0, 0], tone(300, 0.5) / 4, atol=2**-16)
-    assert "1 of 1 recordings have several channels: their mean is used" in caplog.text
+    assert "1 of 1 recording with several channels: their mean is used" in caplog.text

@@ -136,7 +136,7 @@ WRONG = [
     ("a,b\n1,2\n", "label=c", r"t\.csv has no column 'c'"),
     ("a,b\n1,2\n", "lable=b", r"no option 'lable' \(did you mean 'label'\?\)"),
     ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is 'x', no number: leave the column out with ignore=b"),
-    ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 values for 2 columns"),
+    ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 value for 2 columns"),
     ("a,b\n1,2\n,2\n", "label=b", r"line 3: column 'a' has no value: say what to do with missing=drop"),
     ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is too large: numbers must be finite"),
     ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is no number"),
@@ -159,11 +159,13 @@ WRONG = [
     (
         "a,b\n1,yes\n1,\n",
         "label=b",
-        r"line 3: column 'b' has no value: leave such rows out with missing=drop",
+        r"line 3: column 'b' has no value: leave such rows out with unlabelled=drop",
     ),
     ("a,b\n1,2\n1,16777217\n", "label=b", r"column 'b'\[1\] is 16777217.0: at most 100000 classes"),
-    ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' \(did you mean 'busy'\?\)"),
-    ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room'"),
+    ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' for label= \(did you mean 'busy'\?\)"),
+    ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room' for group="),
+    ("a,b\n1,2\n", "label=b&sequence=seq", r"has no column 'seq' for sequence= \(known: a, b\)"),
+    ("a,b,s\n1,2,x\n", "label=b&sequence=s", r"column 's' is 'x', no number: sequence= names a column of"),
     ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is no number"),
 ]
 

@@ -93,7 +93,7 @@ def test_a_broken_row_is_left_out_counted_and_named(
     assert "line 22" in data.skipped.first
     # The server hears of it: a value stays on the device.
     assert "ERR" not in data.skipped.first
-    assert "1 broken rows are skipped; the first:" in caplog.text
+    assert "1 broken row skipped; the first:" in caplog.text
     with pytest.raises(
         ConfigError, match=r"1 of 22 rows are broken, more than broken=0 allows; the first: .*line 22"
     ):
@@ -119,3 +119,9 @@ def test_no_window_reaches_over_a_broken_row(tmp_path: Path) -> None:
 def test_a_number_with_an_underscore_is_a_name(tmp_path: Path) -> None:
     data = read_table("csv", tmp_path, ("x", "room"), [(1, "1_2"), (2, "2_1"), (3, "1_2")], "label=room")
     assert data.class_names == ("1_2", "2_1")
+
+
+def test_a_decimal_comma_has_the_remedy_of_its_kind_of_table(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"x": "1,5", "y": "a"}\n')
+    with pytest.raises(ConfigError, match="'1,5', no number: write it with a decimal point"):
+        load_source(f"jsonl:{tmp_path / 't.jsonl'}?label=y&columns=x")

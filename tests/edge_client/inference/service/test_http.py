@@ -87,6 +87,7 @@ def test_health_and_metrics(running: Running) -> None:
         ("POST", "/predict", b"no image", 400, "it is no image"),
         ("POST", "/predict", b"", 400, "the body is empty"),
         ("POST", "/predict?top=0", PIXELS, 400, "expected a whole number from 1"),
+        ("POST", "/predict?tpo=3", PIXELS, 400, "no option 'tpo' (did you mean 'top'?)"),
         ("POST", "/predict?top=x", PIXELS, 400, "expected a whole number from 1"),
         ("POST", "/predict", b"x" * 10_001, 413, "at most 10000 bytes"),
         ("POST", "/other", PIXELS, 404, "there is POST /predict"),

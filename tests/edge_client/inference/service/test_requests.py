@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 def png(size: tuple[int, int] = (3, 2), mode: str = "L", kind: str = "PNG") -> bytes:
     file = io.BytesIO()
-    Image.new(mode, size).save(file, kind)
+    Image.new(mode, size, (0, 0, 0, 255) if mode == "RGBA" else 0).save(file, kind)
     return file.getvalue()
 
 

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from edge_client.data.said_once import say_once
 from edge_client.inference.export.refusal import ExportRefused
 from edge_server.cli.main import main
 from edge_server.config.config import Config
@@ -70,6 +72,22 @@ WRONG = {
         "[model] name: Sequential cannot be traced for inputs of shape (1, 4, 4)",
     ),
     "no training": ((f"model.name={NAME}:only_served",), "a training step fails: made for serving alone"),
+    "nothing trained": (
+        (f"model.name={NAME}:frozen",),
+        "frozen' is frozen, so there is nothing to train: lea",
+    ),
+    "no weights": (
+        (f"model.name={NAME}:empty",),
+        "empty' has no parameters, so there is nothing to train: g",
+    ),
+    "no gradient": (
+        (f"model.name={NAME}:detached",),
+        "gives outputs without a gradient, so there is nothing",
+    ),
+    "wide weights": (
+        (f"model.name={NAME}:double",),
+        "weights are float64, inputs are float32: end its factory",
+    ),
     "one example": ((f"model.name={NAME}:normed", "batch-size=1"), "batch-size 1 cannot train a model with"),
     "too few classes": (("num-classes=2",), "[model] num-classes: 2, but [data] source has 3 classes: leave"),
     "another shape": (("model.input-shape=[3,4,4]",), "[model] input-shape: (3, 4, 4), but the examples of"),
@@ -293,3 +311,35 @@ def test_a_network_that_would_do_otherwise_in_the_run_is_refused(network: str) -
 def test_networks_as_others_write_them_are_right(network: str, recipe: str) -> None:
     words = [DATA, f"model.name={OTHERS}:{network}", "tiers.ratios=[0.5, 0.0]"]
     assert check_run(load_config(recipe, words), "home.toml") is not None
+
+
+def test_weights_that_a_step_does_not_change_are_no_replayed_update() -> None:
+    with pytest.raises(ConfigError, match=r"the step changes nothing, .* raise \[training\] learning-rate"):
+        tried("fedgh", "hidden", "training.learning-rate=1e-30")
+
+
+def test_check_gives_the_notes_of_a_source_that_a_run_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say_once.cache_clear()
+    np.savez(tmp_path / "a.npz", images=np.random.default_rng(0).random((12, 8, 8)), labels=[0, 2, 0] * 4)
+    words = [f"data.source=npz:{tmp_path / 'a.npz'}", f"model.name={NAME}:hidden"]
+    assert main(["check", "fedavg", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("examples of 8x8 are taken for grey pictures; for signals" in line for line in lines)
+    assert sum("[data] source: no example has a label of '1' (1)" in line for line in lines) == 1
+    assert all(line.startswith("# ") for line in lines[: lines.index("")])
+
+
+def test_a_server_without_data_says_that_nothing_scales_rows() -> None:
+    def notices(*words: str) -> tuple[str, ...]:
+        config = load_config("fedavg", [f"model.name={NAME}:hidden", "num-classes=2", *words])
+        found = check_run(config, "home.toml")
+        assert found is not None
+        return found.notices
+
+    (notice,) = notices("model.input-shape=[4]")
+    assert 'inputs are divided by 255, as those of pictures: state [data] scaling = "federated"' in notice
+    for words in (["data.scaling=federated"], ["data.statistics={mean=[1],std=[1]}"]):
+        assert notices("model.input-shape=[4]", *words) == ()
+    assert notices("model.input-shape=[1,4,4]") == ()
