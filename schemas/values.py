@@ -31,6 +31,8 @@ UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; values beyond these bounds have diverged and are sent as null."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Seed of a random generator of numpy or torch, which take no larger one."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]
 """Number format of an ONNX file: as trained, 16-bit floats, or 8-bit integers."""

@@ -133,7 +133,14 @@ DATA = (
         "P",
     ),
     _Option("share", str, "use share I of N of the partition (default: all data)", "1/1", "I/N"),
-    _Option("seed", int, "seed of the partition and the hold-out (default: %(default)s)", 0, "N"),
+    _Option(
+        "seed",
+        int,
+        "seed of the partition and the hold-out (default: %(default)s)",
+        0,
+        "N",
+        {"ge": 0, "lt": 2**63},
+    ),
     _Option(
         "hold_out",
         float,

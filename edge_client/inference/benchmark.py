@@ -1,7 +1,9 @@
 """Latency, throughput and memory of an exported network on this machine, without torch."""
 
+import queue
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Inputs
-from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.onnx_model import LoadedModel, load_model, said_in_one_line
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
+from schemas.errors import EdgeError
 
 BATCH = 32
 """Images per run when measuring throughput."""
@@ -35,15 +38,44 @@ class BenchResult:
 
 def bench(
     path: Path, *, max_threads: int = 1, seconds: float = 1.0, trust: TrustedKey | None = None
-) -> tuple[BenchResult, ...]:
+) -> Iterator[BenchResult]:
     """Measure the model at `path` with 1, 2, 4... `max_threads` threads, `seconds` each.
 
-    With `trust` the model must be signed by that key.
+    With `trust` the model must be signed by that key. Raises `ConfigError` for a model that cannot be run.
     """
-    return tuple(
-        bench_model(load_model(path, threads=threads, trust=trust), threads=threads, seconds=seconds)
-        for threads in thread_counts(max_threads)
-    )
+    for threads in thread_counts(max_threads):
+        with said_in_one_line(path):
+            model = load_model(path, threads=threads, trust=trust)
+            yield bench_model(model, threads=threads, seconds=seconds)
+
+
+def within(found: Iterator[BenchResult], deadline_s: float) -> Iterator[BenchResult]:
+    """The results as they are measured, in a thread: a network that never answers stops no other thread.
+
+    Raises `EdgeError` if a result is missing after `deadline_s` seconds in all.
+    """
+    results: queue.SimpleQueue[BenchResult | BaseException | None] = queue.SimpleQueue()
+
+    def measure() -> None:
+        try:
+            for result in found:
+                results.put(result)
+            results.put(None)
+        except BaseException as error:
+            results.put(error)
+
+    threading.Thread(target=measure, name="bench", daemon=True).start()
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            result = results.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer") from None
+        if result is None:
+            return
+        if isinstance(result, BaseException):
+            raise result
+        yield result
 
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:

@@ -21,7 +21,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, PictureScale, TrainerName
+from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, PictureScale, Seed, TrainerName
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -49,7 +49,7 @@ class FederationSettings(Settings):
 
     name: Name = "federation"
     """Name of the federation: part of every MQTT topic."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Seed of everything random; the same seed repeats a simulation to the bit."""
     rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
     """Number of rounds of the run; 0 goes on until the run is stopped."""

@@ -77,7 +77,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print one result per image."""
-    from edge_client.inference.onnx_model import load_model
+    from edge_client.inference.onnx_model import load_model, said_in_one_line
     from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
@@ -90,12 +90,13 @@ def execute(args: argparse.Namespace) -> int:
     answers: list[dict[str, Any]] = []
     known: list[Answers] = []
     for named in (read_input(path, model) for path in args.inputs):
-        for name, row in zip(named.names, model.predict(named.images), strict=True):
+        with said_in_one_line(model.path):
+            predicted = model.predict(named.images)
+            known += [model.answers(named.images, named.labels)] if named.labels is not None else []
+        for name, row in zip(named.names, predicted, strict=True):
             answers.append({"input": name, **model.result(row, top=args.top)})
         for note in named.notes:
             print(f"note: {note}", file=sys.stderr)
-        if named.labels is not None:
-            known.append(model.answers(named.images, named.labels))
     labelled = sum(len(part.labels) for part in known)
     metrics = model.measured_on(known)
     _print(args, model, answers, metrics=metrics, labelled=labelled)

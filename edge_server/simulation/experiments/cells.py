@@ -112,6 +112,8 @@ def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     seeds = choice.seeds or scale.seeds or experiment.seeds
     for cell in cells:
         cell.config(seeds[0])
+    for seed in seeds[1:]:
+        cells[0].config(seed)
     folders = [CellRun(cell, seeds[0]).folder for cell in cells]
     if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
         raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")

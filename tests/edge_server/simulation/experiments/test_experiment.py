@@ -214,6 +214,11 @@ def test_a_shipped_experiment_asks_for_float32(name):
     assert (text.count("uplink"), text.count("downlink")) == (1, 1)
 
 
+def test_a_seed_that_no_generator_takes_is_refused_before_the_first_run():
+    with pytest.raises(ConfigError, match="seed"):
+        make_plan(named_experiment(["fedavg"]), RunSelection(seeds=(1, 2**80)))
+
+
 def test_a_sweep_has_a_row_for_each_combination():
     words = ("rounds=2", "learning-rate=0.01,0.1", "batch-size=8,16")
     plan = make_plan(named_experiment(["fedavg", "median"]), RunSelection(overrides=words))
