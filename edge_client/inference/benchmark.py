@@ -1,6 +1,5 @@
 """Latency, throughput and memory of an exported network on this machine, without torch."""
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,33 +48,26 @@ def bench(
             yield bench_model(model, threads=threads, seconds=seconds)
 
 
-def within(found: Iterator[BenchResult], deadline_s: float) -> Iterator[BenchResult]:
-    """The results as they are measured, in a thread: a network that never answers stops no other thread.
+def collect(found: Iterator[BenchResult], results: list[BenchResult], deadline_s: float) -> None:
+    """Add the results as they are measured, in a thread: a network that never answers stops no other thread.
 
-    Raises `EdgeError` if a result is missing after `deadline_s` seconds in all.
+    Raises `EdgeError` if they are not complete after `deadline_s` seconds.
     """
-    results: queue.SimpleQueue[BenchResult | BaseException | None] = queue.SimpleQueue()
+    done, failed = threading.Event(), list[BaseException]()
 
     def measure() -> None:
         try:
-            for result in found:
-                results.put(result)
-            results.put(None)
+            results.extend(found)
         except BaseException as error:
-            results.put(error)
+            failed.append(error)
+        finally:
+            done.set()
 
     threading.Thread(target=measure, name="bench", daemon=True).start()
-    end = time.monotonic() + deadline_s
-    while True:
-        try:
-            result = results.get(timeout=max(0.0, end - time.monotonic()))
-        except queue.Empty:
-            raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer") from None
-        if result is None:
-            return
-        if isinstance(result, BaseException):
-            raise result
-        yield result
+    if not done.wait(deadline_s):
+        raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer")
+    if failed:
+        raise failed[0]
 
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:

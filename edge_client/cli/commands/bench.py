@@ -60,13 +60,12 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Measure and print a line per thread count, also of those before a deadline or Ctrl-C."""
-    from edge_client.inference.benchmark import bench, within
+    from edge_client.inference.benchmark import bench, collect
 
-    trust, results = read_trust_option(args), []
+    trust, results = read_trust_option(args), list["BenchResult"]()
     measured = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)
     try:
-        for result in within(measured, args.deadline):
-            results.append(result)
+        collect(measured, results, args.deadline)
     finally:
         if results:
             _print(args, results)
