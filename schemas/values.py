@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.bounds import MAX_SECONDS
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
@@ -25,7 +26,7 @@ Epoch = Annotated[int, Field(ge=1, le=10**9)]
 """Counts the servers that have held a federation one after the other."""
 EPOCHS = "epochs"
 """A device that reads epochs names this in its profile's `software`."""
-Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]

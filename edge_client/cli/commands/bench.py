@@ -11,11 +11,11 @@ from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
-    positive_float,
     positive_int,
     print_json,
     print_table,
     read_trust_option,
+    time_in,
 )
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def register(subparsers: Subparsers) -> None:
         help="measure with 1, 2, 4... up to N threads (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=positive_float, default=1.0, metavar="S", help="time per thread count (default: 1)"
+        "--seconds", type=time_in(1), default=1.0, metavar="S", help="time per thread count (default: 1)"
     )
     parser.add_argument(
         "--deadline",
-        type=positive_float,
+        type=time_in(1),
         default=300.0,
         metavar="S",
         help="end after so many seconds in all, with what is measured (default: 300)",

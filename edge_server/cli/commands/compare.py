@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.backup import ended_by_sigterm
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def execute(args: argparse.Namespace) -> int:
         with ended_by_sigterm():
             return _compare(args)
     except (KeyboardInterrupt, SystemExit):
-        print(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
+        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
         raise
 
 
@@ -127,7 +128,7 @@ def _compare(args: argparse.Namespace) -> int:
     overrides += [f"simulation.workers={workers}"] if workers else []
     if args.codecs:
         overrides += ["strategy.uplink=[]", "strategy.downlink=[]"]
-        print("codecs: none, float32 on both ways in all rows", file=sys.stderr)
+        say("codecs: none, float32 on both ways in all rows", file=sys.stderr)
     choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides), tuple(args.columns))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
@@ -135,7 +136,7 @@ def _compare(args: argparse.Namespace) -> int:
     begin_log(args, level=logging.ERROR)
     made = provenance(_command(sys.argv))
     for source in args.take:
-        print(f"{source}: {take_runs(source, plan, out)} runs taken", file=sys.stderr)
+        say(f"{source}: {take_runs(source, plan, out)} runs taken", file=sys.stderr)
     run = partial(simulate, export=False, notify=print_new_notices)
     findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, made)
@@ -147,14 +148,14 @@ def _show(findings: "Findings", out: Path, output_format: str) -> None:
     from edge_client.cli.output import print_table
 
     if output_format == "json":
-        print((out / "results.json").read_text(), end="")
+        say((out / "results.json").read_text(), end="")
     else:
         for table in findings.tables:
-            print(f"\n{table.caption}\n")
+            say(f"\n{table.caption}\n")
             print_table(table.columns, table.rows)
-        print(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
+        say(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
     if findings.interrupted:
-        print(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
+        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
 
 
 def _list(output_format: str) -> int:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import opened
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def _note_if_stale(args: argparse.Namespace) -> None:
 
     folder = open_service_folder(args.service)
     if not folder.is_served():
-        print(
-            f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr
-        )
+        say(f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr)
 
 
 def _write_devices(args: argparse.Namespace) -> None:
@@ -75,7 +74,7 @@ def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
     alive = sum(device.alive for device in devices)
-    print(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
+    say(f"\n{len(devices)} device{'s' if len(devices) != 1 else ''}, {alive} connected")
     _print_broken_files([device for device in devices if device.skipped])
 
 
@@ -87,7 +86,7 @@ def _print_broken_files(devices: "Sequence[ListedDevice]") -> None:
     from schemas.values import SkippedFiles
 
     for device in devices:
-        print(f"{device.device}: {clean(SkippedFiles.model_validate(device.skipped).in_words())}")
+        say(f"{device.device}: {clean(SkippedFiles.model_validate(device.skipped).in_words())}")
 
 
 def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:
