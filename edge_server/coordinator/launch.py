@@ -26,6 +26,7 @@ from edge_server.coordinator.run_start import locked, open_run
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
+from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
@@ -198,6 +199,7 @@ def run_and_report(
     """Run with the requested broker and watchers; print where the run is, or how to resume it."""
     try:
         with (
+            told_in_words(out),
             broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
             watchers(args, out) as watcher,
         ):

@@ -2,7 +2,7 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, print_json, print_table, time_in
+from edge_client.cli.output import Subparsers, positive_float, print_json, print_table
 from edge_server.cli.commands.users import (
     ROLES,
     add_people_verb,
@@ -36,7 +36,7 @@ def register(subparsers: Subparsers) -> None:
     made.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
     made.add_argument("--where", default="", metavar="SELECTOR", help="only devices with these labels")
     made.add_argument(
-        "--days", type=time_in(86_400), default=USUAL_DAYS, metavar="N", help="until its end (default: 90)"
+        "--days", type=positive_float, default=USUAL_DAYS, metavar="N", help="until its end (default: 90)"
     )
     verb(verbs, "revoke", _revoke, help="revoke a token", names="NAME")
 
