@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from schemas.base import Frozen, Settings
+from schemas.values import Seed
 
 Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 
@@ -106,6 +107,6 @@ class TrainingPlan(TrainingSettings):
     `objectives` are added to the plain loss. `participants` devices were asked to train in the round.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     participants: int = Field(default=1, ge=1, le=10_000_000)
     objectives: tuple[Component, ...] = ()

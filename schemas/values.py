@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.bounds import MAX_SECONDS
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
@@ -25,12 +26,14 @@ Epoch = Annotated[int, Field(ge=1, le=10**9)]
 """Counts the servers that have held a federation one after the other."""
 EPOCHS = "epochs"
 """A device that reads epochs names this in its profile's `software`."""
-Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; values beyond these bounds have diverged and are sent as null."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""Seed of a random generator of numpy or torch, which take no larger one."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]
 """Number format of an ONNX file: as trained, 16-bit floats, or 8-bit integers."""

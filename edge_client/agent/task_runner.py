@@ -10,16 +10,18 @@ from edge_client.agent.device_training import DeviceTraining, Pruned
 from edge_client.agent.own_model import as_own_training, train_own_model
 from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
+from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decoded
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
 from edge_client.training.results import EpochReport
-from edge_client.training.trainer import Trained
+from edge_client.training.trainer import Trained, declined
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
 from schemas.submodel import ChannelMap
@@ -197,11 +199,19 @@ def _identity(task: Task, context: TaskContext) -> dict[str, Any]:
 @contextmanager
 def _received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
     """The channel map and the received state, readable within the block."""
-    context.check_model(task.model.name)
+    _check_names(task, context)
     channel_map = _channel_map(context.store.path(task.blobs["channel-map"].digest))
     with unpacked(task, context.store) as unpacked_groups:
         groups = decoded(received_groups(task, unpacked_groups, channel_map))
         yield channel_map, {**groups, **_fixed(task, context)}
+
+
+def _check_names(task: Task, context: TaskContext) -> None:
+    """Raise `PeerError` for a name that this device does not know; the trainer checks those of its plan."""
+    context.check_model(task.model.name)
+    with declined():
+        learning_task(task.model.task)
+        make_chain(task.uplink)
 
 
 def _fixed(task: Task, context: TaskContext) -> Groups:

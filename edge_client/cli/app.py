@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, EdgeError, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
@@ -131,5 +132,5 @@ class CommandLine:
 
     def _fail(self, error: Exception, code: int) -> int:
         for line in str(error).splitlines() or [type(error).__name__]:
-            print(f"{self.prog}: {line.strip()}", file=sys.stderr)
+            say(f"{self.prog}: {line.strip()}", file=sys.stderr)
         return code

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from edge_client.cli.output import number, positive_int
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import nearest
 
 BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
@@ -53,14 +54,14 @@ class DeviceOption(NamedTuple):
         )
 
     def _converter(self) -> Callable[[str], Any]:
-        if self.kind is int and self.bounds:
+        if self.kind is int and self.bounds == {"ge": 1}:
             return positive_int
-        if self.kind is not float:
+        if self.kind is not float and not self.bounds:
             convert: Callable[[str], Any] = self.kind
             return convert
 
         def bounded(text: str) -> float:
-            value = number(text)
+            value = number(text) if self.kind is float else int(text)
             if not all(BOUNDS[name][0](value, limit) for name, limit in self.bounds.items()):
                 words = (f"{BOUNDS[name][1]} {limit:g}" for name, limit in self.bounds.items())
                 raise argparse.ArgumentTypeError(f"{text} is not {' and '.join(words)}")
@@ -133,7 +134,14 @@ DATA = (
         "P",
     ),
     _Option("share", str, "use share I of N of the partition (default: all data)", "1/1", "I/N"),
-    _Option("seed", int, "seed of the partition and the hold-out (default: %(default)s)", 0, "N"),
+    _Option(
+        "seed",
+        int,
+        "seed of the partition and the hold-out (default: %(default)s)",
+        0,
+        "N",
+        {"ge": 0, "lt": 2**63},
+    ),
     _Option(
         "hold_out",
         float,
@@ -148,7 +156,7 @@ DATA = (
         "seconds between looks at data that may grow; 0 looks before each task alone (default: 30)",
         30.0,
         "S",
-        {"ge": 0},
+        {"ge": 0, "le": MAX_SECONDS},
     ),
     _Option(
         "drift_alarms",
@@ -179,7 +187,7 @@ TRAINING = (
         "seconds of training between checkpoints, taken after epochs (default: 5)",
         None,
         "S",
-        {"gt": 0},
+        {"gt": 0, "le": MAX_SECONDS},
     ),
     _Option(
         "telemetry_every_s",
@@ -187,7 +195,7 @@ TRAINING = (
         "seconds between reports of progress and board, also while idle; 0 for none (default: 30)",
         30.0,
         "S",
-        {"ge": 0},
+        {"ge": 0, "le": MAX_SECONDS},
     ),
     _Option(
         "model_code",

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from edge_client.system.plain_text import plain, say
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class PrintVersion(argparse.Action):
         """Print the command's name and the package's version, and end."""
         from edge_client.system.hardware.versions import release
 
-        print(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
+        say(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
         parser.exit()
 
 
@@ -153,14 +155,26 @@ def positive_float(text: str) -> float:
     return value
 
 
+def time_in(unit_s: float) -> Callable[[str], float]:
+    """An argparse type for a time above 0 in units of `unit_s` seconds."""
+
+    def parse(text: str) -> float:
+        value, most = positive_float(text), MAX_SECONDS / unit_s
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is above {most:.0f}")
+        return value
+
+    return parse
+
+
 def print_json(document: Any) -> None:
     """Print one JSON document."""
-    print(json.dumps(document, indent=2))
+    say(json.dumps(document, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print left-aligned columns with headers."""
-    lines = [columns, *rows]
+    lines = [columns, *([plain(cell) for cell in row] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

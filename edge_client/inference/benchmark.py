@@ -1,7 +1,8 @@
 """Latency, throughput and memory of an exported network on this machine, without torch."""
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Inputs
-from edge_client.inference.onnx_model import LoadedModel, load_model
+from edge_client.inference.onnx_model import LoadedModel, load_model, said_in_one_line
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
+from schemas.errors import EdgeError
 
 BATCH = 32
 """Images per run when measuring throughput."""
@@ -35,15 +37,37 @@ class BenchResult:
 
 def bench(
     path: Path, *, max_threads: int = 1, seconds: float = 1.0, trust: TrustedKey | None = None
-) -> tuple[BenchResult, ...]:
+) -> Iterator[BenchResult]:
     """Measure the model at `path` with 1, 2, 4... `max_threads` threads, `seconds` each.
 
-    With `trust` the model must be signed by that key.
+    With `trust` the model must be signed by that key. Raises `ConfigError` for a model that cannot be run.
     """
-    return tuple(
-        bench_model(load_model(path, threads=threads, trust=trust), threads=threads, seconds=seconds)
-        for threads in thread_counts(max_threads)
-    )
+    for threads in thread_counts(max_threads):
+        with said_in_one_line(path):
+            model = load_model(path, threads=threads, trust=trust)
+            yield bench_model(model, threads=threads, seconds=seconds)
+
+
+def collect(found: Iterator[BenchResult], results: list[BenchResult], deadline_s: float) -> None:
+    """Add the results as they are measured, in a thread: a network that never answers stops no other thread.
+
+    Raises `EdgeError` if they are not complete after `deadline_s` seconds.
+    """
+    done, failed = threading.Event(), list[BaseException]()
+
+    def measure() -> None:
+        try:
+            results.extend(found)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=measure, name="bench", daemon=True).start()
+    if not done.wait(deadline_s):
+        raise EdgeError(f"not measured within {deadline_s:g} s: --deadline waits longer")
+    if failed:
+        raise failed[0]
 
 
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:

@@ -18,8 +18,9 @@ from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
 from edge_client.security.trusted_key import TrustedKey, check_model
+from edge_client.system.out_of_memory import is_shortage
 from edge_client.system.process_memory import trim_heap
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, EdgeError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
@@ -178,6 +179,22 @@ def load_model(
     del data
     trim_heap()
     return _describe(path, session, signed)
+
+
+@contextlib.contextmanager
+def said_in_one_line(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while the model at `path` runs into a `ConfigError`."""
+    try:
+        yield
+    except EdgeError:
+        raise
+    except Exception as error:
+        # onnxruntime's exceptions share no base class but Exception.
+        if is_shortage(error):
+            raise ConfigError(
+                f"{path} needs more memory than this machine has free: {reason_of(error)}"
+            ) from error
+        raise ConfigError(f"{path} cannot be run: {reason_of(error)}") from error
 
 
 def _options(threads: int | None) -> Any:

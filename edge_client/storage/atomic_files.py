@@ -24,7 +24,7 @@ def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
-    with _gone_if_failed(temporary):
+    with _gone_if_failed(temporary, path):
         temporary.write_bytes(data)
         put_in_place(temporary, path, durable=durable)
 
@@ -53,18 +53,21 @@ def written_aside(path: Path, *, durable: bool = True, opened: Opened = new_file
     """As `write_synced`, for bytes that arrive in pieces: a file to write, renamed to `path` at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
-    with _gone_if_failed(temporary):
+    with _gone_if_failed(temporary, path):
         with opened(temporary) as file:
             yield file
         put_in_place(temporary, path, durable=durable)
 
 
 @contextlib.contextmanager
-def _gone_if_failed(temporary: Path) -> Iterator[None]:
+def _gone_if_failed(temporary: Path, path: Path) -> Iterator[None]:
+    """Remove the temporary file after an error; one of the system names `path` where it names no file."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)
         raise
 
 
@@ -84,7 +87,7 @@ def link_in_place(path: Path, target: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _aside(path)
     temporary.unlink(missing_ok=True)
-    with _gone_if_failed(temporary):
+    with _gone_if_failed(temporary, path):
         temporary.symlink_to(target)
         temporary.replace(path)
     sync(path.parent)
@@ -119,5 +122,5 @@ def sweep(state: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers of a full disk or an exceeded quota."""
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a full disk, an exceeded quota, or a limit on the size of files."""

@@ -18,9 +18,11 @@ from edge_client.system.process_memory import give_back
 from edge_client.training.evaluation import evaluate
 from edge_client.training.loop import train
 from edge_client.training.micro_batches import micro_batch
+from edge_client.training.objectives.registry import build_objectives
+from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import Evaluation, TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import Trained, Trainer, TrainingJob
+from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
@@ -67,7 +69,10 @@ class OwnTraining:
     """This package's training loop."""
 
     def check(self, task: TrainTask) -> None:
-        """Every task is possible."""
+        """Every task is possible whose optimizer and objectives have known names and options."""
+        with declined():
+            check_optimizer(task.training.optimizer)
+            build_objectives(task.training.objectives)
 
     def train(self, job: ModuleJob) -> TrainingResult:
         """Train with `train`, in parts of batches if memory is short."""

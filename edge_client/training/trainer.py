@@ -1,6 +1,7 @@
 """The interface behind which torch and onnxruntime train."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -8,11 +9,21 @@ from typing import ClassVar, Protocol
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bounded
+from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
-from schemas.values import TrainerName, TrainingMetrics
+from schemas.values import Reason, TrainerName, TrainingMetrics
+
+
+@contextmanager
+def declined() -> Iterator[None]:
+    """Decline a task with names or options that are unknown here: `ConfigError` becomes `PeerError`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise PeerError(f"this device cannot do the task: {error}", reason=Reason.INCOMPATIBLE) from error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

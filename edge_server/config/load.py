@@ -18,16 +18,20 @@ from schemas.errors import ConfigError, nearest
 
 def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
     """Read a federation file, or a recipe by name, and apply `key=value` overrides."""
+    table = read_table(source)
+    for override in overrides:
+        table = merge_tables(table, override_table(override))
+    return check_config(table, source)
+
+
+def read_table(source: str) -> Mapping[str, Any]:
+    """The settings that a federation file and its recipe, or a recipe by name, state; unchecked."""
     path = Path(source)
     if source in recipe_names() and not path.exists():
         table = read_recipe(source)
     else:
         table = _with_recipe(_read_toml(path), source)
-    if is_of_a_run(path):
-        table = as_written(table, path)
-    for override in overrides:
-        table = merge_tables(table, override_table(override))
-    return check_config(table, source)
+    return as_written(table, path) if is_of_a_run(path) else table
 
 
 def check_config(table: Mapping[str, Any], source: str) -> Config:

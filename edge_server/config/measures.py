@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 
 _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z°%]*)\s*\Z")
@@ -21,7 +22,10 @@ COUNTS = {"": 1.0, "times": 1.0}
 
 def parse_duration(text: str) -> float:
     """The seconds of `90s`, `30 min`, `2h`, `14d` or `1w`; raises `ConfigError`."""
-    return quantity(text, SECONDS, "a duration such as 90s, 30min, 2h or 14d")
+    seconds = quantity(text, SECONDS, "a duration such as 90s, 30min, 2h or 14d")
+    if seconds > MAX_SECONDS:
+        raise ConfigError(f"'{text}' is too long: at most {MAX_SECONDS / SECONDS['d']:.0f}d")
+    return seconds
 
 
 def parse_bytes(text: str) -> float:

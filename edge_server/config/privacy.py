@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from edge_server.strategy.privacy.mechanism import Gaussian
 from schemas.base import Settings
+from schemas.bounds import MAX_SECONDS
 from schemas.security.secure_aggregation import LEAST_HOLDERS
 
 
@@ -45,7 +46,7 @@ class PrivacySettings(Settings):
     """Share of a cohort that must help to open a sum."""
     value_range: float = Field(default=8.0, gt=0, le=1e6)
     """Every number of an update is clipped to plus or minus this."""
-    masking_step_s: float = Field(default=30.0, gt=0)
+    masking_step_s: float = Field(default=30.0, gt=0, le=MAX_SECONDS)
     """Seconds for each step of agreeing on masks."""
 
     @field_validator("clip")

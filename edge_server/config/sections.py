@@ -17,11 +17,21 @@ from edge_server.config.errors import UNNAMED
 from edge_server.config.scaling import ColumnName, Scaling
 from edge_server.strategy.weighting.claims import Claims
 from schemas.base import Settings
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
 from schemas.strategy import TrainingSettings
-from schemas.values import LAST_ROUND, MAX_COLUMNS, MAX_SITES, ClassName, PictureScale, TrainerName
+from schemas.values import (
+    LAST_ROUND,
+    MAX_COLUMNS,
+    MAX_SITES,
+    ClassName,
+    PictureScale,
+    Seconds,
+    Seed,
+    TrainerName,
+)
 
 ENGINE_NAMES = ("local", "ray")
 """Engines for simulated devices; `simulation.engines` has an entry for each."""
@@ -49,7 +59,7 @@ class FederationSettings(Settings):
 
     name: Name = "federation"
     """Name of the federation: part of every MQTT topic."""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Seed of everything random; the same seed repeats a simulation to the bit."""
     rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
     """Number of rounds of the run; 0 goes on until the run is stopped."""
@@ -64,7 +74,7 @@ class FederationSettings(Settings):
     """Rounds that follow each other at the beginning, at least, since a new model needs more of them than a
     trained one that meets new data. They end with an opening; 0 is one opening.
     """
-    every_s: float = Field(default=3600.0, gt=0)
+    every_s: float = Field(default=3600.0, gt=0, le=MAX_SECONDS)
     """Seconds from a round to the next, for when = "every-s"."""
     new_examples: int = Field(default=100, ge=1)
     """New examples of all devices together that open rounds, for when = "new-data"."""
@@ -148,9 +158,9 @@ class ClientSettings(Settings):
     quorum: float = Field(default=0.5, ge=0, le=1)
     """Share of the selected devices whose updates a round needs; with fewer it is abandoned and planned
     again."""
-    deadline_s: float = Field(default=600.0, gt=0)
+    deadline_s: float = Field(default=600.0, gt=0, le=MAX_SECONDS)
     """Seconds until a round closes with the updates that it has."""
-    rejoin_s: float = Field(default=15.0, ge=0)
+    rejoin_s: float = Field(default=15.0, ge=0, le=MAX_SECONDS)
     """Seconds that a round waits for a device that lost its connection."""
     uploads_at_once: int = Field(default=32, ge=1)
     """Uploads that run at the same time; four times as many whole updates may wait for their checks."""
@@ -457,12 +467,12 @@ class SimulationSettings(Settings):
     """Whether devices leave and return as such boards do."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of its examples that a device never trains on."""
-    joins_s: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    joins_s: tuple[Seconds, ...] = ()
     """Virtual seconds at which each device first joins; the last value holds for all further devices."""
-    arrives_s: Mapping[int, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    arrives_s: Mapping[int, Seconds] = Field(default_factory=dict)
     """Virtual seconds at which devices get their examples of a class, by its number from 0, for instance
     { 8 = 3600, 9 = 7200 }; all others are there from the start."""
-    until_s: float | None = Field(default=None, gt=0)
+    until_s: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
     """Virtual seconds after which the run has finished; needed if it has no last round."""
 
     def labels_of(self, index: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ from edge_server.config.errors import explain
 from edge_server.config.page import PageSettings
 from edge_server.config.service_metrics import MetricsSettings
 from schemas.base import Settings
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 from schemas.names import Name
 
@@ -55,7 +56,7 @@ class JobSettings(Settings):
 
     at_once: int = Field(default=2, ge=1, le=64)
     """Jobs that run at the same time, at most."""
-    grace_s: float = Field(default=300, ge=0)
+    grace_s: float = Field(default=300, ge=0, le=MAX_SECONDS)
     """How long a running job may lack its eligible devices before it is suspended, in seconds."""
     keep_runs: int = Field(default=0, ge=0, le=100)
     """Run folders that are kept of each job, the newest; 0 keeps all. The registry keeps models anyway."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
+from edge_client.system.plain_text import say
 from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.config import Config
@@ -25,6 +26,7 @@ from edge_server.coordinator.run_start import locked, open_run
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
+from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
@@ -198,15 +200,16 @@ def run_and_report(
     """Run with the requested broker and watchers; print where the run is, or how to resume it."""
     try:
         with (
+            told_in_words(out),
             broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as address,
             watchers(args, out) as watcher,
         ):
             summary = run(address, watcher)
     except Suspended as pause:
-        print(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
+        say(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
     except Deposed as end:
-        print(f"edge-server: {end}; nothing more is written to {out}", file=sys.stderr)
+        say(f"edge-server: {end}; nothing more is written to {out}", file=sys.stderr)
         return FAILED
     print_run_folder(out, args.format)
     return exit_code(summary)
@@ -215,7 +218,7 @@ def run_and_report(
 def print_notices(notices: Iterable[str]) -> None:
     """Print what the user should know before the run begins, on standard error."""
     for line in notices:
-        print(f"edge-server: {line}", file=sys.stderr, flush=True)
+        say(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
 _printed: set[str] = set()
@@ -231,16 +234,16 @@ def print_new_notices(notices: Iterable[str]) -> None:
 def print_run_folder(out: Path, output_format: str) -> None:
     """Print where the run is, unless the output is for programs."""
     if output_format == "table":
-        print(f"\nrun folder {out}, report {out / 'report.html'}")
-        print(f"in the browser: edge-server dashboard {out}")
+        say(f"\nrun folder {out}, report {out / 'report.html'}")
+        say(f"in the browser: edge-server dashboard {out}")
         if (out / "signing.pub").exists() and any((out / "onnx").glob("tier-*.onnx")):
-            print(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
+            say(f"models are signed: edge-client infer MODEL.onnx INPUT --trust {out / 'signing.pub'}")
 
 
 def print_finished(out: Path, summary: Summary, output_format: str) -> int:
     """Print that the run in a folder is finished, and how to begin a new one; returns the exit code."""
     rounds = counted(summary.rounds, "round")
-    print(
+    say(
         f"the run in {out} is finished: {rounds}, nothing is left to do; for a new run name another folder "
         "with --out, or none",
         file=sys.stderr if output_format != "table" else sys.stdout,

@@ -29,7 +29,7 @@ from edge_server.observability.snapshot import Watcher
 from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import LabelsChanged, Note, RepairBlob, Started, StopRequested, Tick
-from edge_server.storage.disk import disk_has_failed
+from edge_server.storage.disk import disk_has_failed, in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.lease.keeper import LeaseKeeper
@@ -315,6 +315,6 @@ def _suspended_by_full_disk() -> Iterator[None]:
         yield
     except Exception as error:
         if disk_has_failed(error):
-            reason = f"the run is suspended because the disk is full or failing: {error}"
+            reason = f"the run is suspended because the disk is full or failing: {in_words(error)}"
             raise Suspended(reason, failed=True) from error
         raise

@@ -26,6 +26,7 @@ from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_devices import make_edges, make_surroundings
+from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
 
 Notify = Callable[[Iterable[str]], None]
@@ -43,11 +44,12 @@ def simulate(
     """Run a simulation to its end, or to Ctrl-C, and write its run folder at `out`.
 
     `resume` continues after the last closed round, `export` writes ONNX files, and `notify` gets what the
-    user should know before the first round. Raises `ConfigError`.
+    user should know before the first round. Raises `ConfigError`, and `EdgeError` for a disk that is full.
     """
     config = as_begun(out / "federation.toml", config) if resume else config
-    config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
-    return _simulate(config, out, watcher, resume=resume, export=export, notify=notify)
+    with told_in_words(out):
+        config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
+        return _simulate(config, out, watcher, resume=resume, export=export, notify=notify)
 
 
 def _measured(config: Config, folder: Path) -> Summary:

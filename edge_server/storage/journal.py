@@ -17,6 +17,7 @@ from typing import Any
 
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
+from edge_server.storage.disk import naming
 from edge_server.storage.replica.changes import Changes, RecordedConnection
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
@@ -103,12 +104,14 @@ class Journal:
         self._together: list[tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self._committed: Committed | None = None
+        self._path = path
         self._connection = sqlite3.connect(path, check_same_thread=False)
         self._refuse_newer(path)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-        # One transaction, since each waits for the disk.
-        self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
+        with naming(path):
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+            # One transaction, since each waits for the disk.
+            self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
 
     def _refuse_newer(self, path: Path) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
@@ -121,7 +124,7 @@ class Journal:
 
     @contextmanager
     def _written(self) -> Iterator[RecordedConnection]:
-        with self._lock:
+        with naming(self._path), self._lock:
             recorded = RecordedConnection(self._connection)
             with self._connection:
                 yield recorded

@@ -119,6 +119,10 @@ class JournalReader:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.Error as error:
             raise ConfigError(f"{path}: no journal that can be read: {error}: {REMEDY}") from error
+        if not found:
+            raise ConfigError(
+                f"{path}: cut off, without its {path.name}-wal, or no journal of a run: {REMEDY}"
+            )
         if found != FORMAT:
             remedy = (
                 "install the newer version" if found > FORMAT else "finish the run with the older version"

@@ -67,7 +67,11 @@ def _commit() -> str | None:
 def _git(directory: Path, *words: str) -> str:
     try:
         done = subprocess.run(
-            ["git", "-C", str(directory), *words], capture_output=True, text=True, timeout=20, check=False
+            ["git", "--no-optional-locks", "-C", str(directory), *words],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

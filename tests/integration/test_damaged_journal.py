@@ -13,6 +13,7 @@ from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, unfinished_run
 from edge_server.rounds.participant import Status
+from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import Recovered
 from schemas.errors import ConfigError
 from tests.integration.bench import Bench
@@ -76,6 +77,33 @@ def test_a_missing_required_table_is_reported_with_file_and_remedy(
     execute(run, f"DROP TABLE {table}")
     with pytest.raises(ConfigError, match=rf"journal\.sqlite: no such table: {table}: put the file back"):
         resumed(run, config)
+
+
+@pytest.mark.parametrize("part", ["half of it", "nothing", "without its log", "another program's"])
+def test_a_journal_that_is_cut_off_or_foreign_is_no_older_one(tmp_path: Path, part: str) -> None:
+    bench = Bench(tmp_path, "fedavg", "rounds=3")
+    bench.round(1)
+    journal = tmp_path / "run" / "journal.sqlite"
+    if part == "half of it":
+        bench.coordinator.storage.close()
+        halved(journal)
+    elif part == "nothing":
+        bench.coordinator.storage.close()
+        journal.write_bytes(b"")
+    elif part == "without its log":
+        # As a copy of the one file of a running server; the log has all that is new.
+        alone = tmp_path / "copy" / "journal.sqlite"
+        alone.parent.mkdir()
+        alone.write_bytes(journal.read_bytes())
+        bench.coordinator.storage.close()
+        journal = alone
+    else:
+        journal = tmp_path / "other.sqlite"
+        with closing(sqlite3.connect(journal)) as other, other:
+            other.execute("CREATE TABLE rounds (x)")
+    with pytest.raises(ConfigError, match="put the file back from a copy") as told:
+        JournalReader(journal).rounds()
+    assert "older version" not in str(told.value)
 
 
 def test_a_damaged_record_of_a_round_is_read_from_the_history(interrupted: tuple[Path, Config]) -> None:

@@ -2,19 +2,24 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
-    positive_float,
     positive_int,
     print_json,
     print_table,
     read_trust_option,
+    time_in,
 )
+
+if TYPE_CHECKING:
+    from edge_client.inference.benchmark import BenchResult
 
 EXAMPLES = """\
 latency: one image; throughput: batches of 32; memory: the whole process
@@ -40,21 +45,37 @@ def register(subparsers: Subparsers) -> None:
         help="measure with 1, 2, 4... up to N threads (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=positive_float, default=1.0, metavar="S", help="time per thread count (default: 1)"
+        "--seconds", type=time_in(1), default=1.0, metavar="S", help="time per thread count (default: 1)"
+    )
+    parser.add_argument(
+        "--deadline",
+        type=time_in(1),
+        default=300.0,
+        metavar="S",
+        help="end after so many seconds in all, with what is measured (default: 300)",
     )
     add_trust_option(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Measure and print a line per thread count."""
-    from edge_client.inference.benchmark import bench
+    """Measure and print a line per thread count, also of those before a deadline or Ctrl-C."""
+    from edge_client.inference.benchmark import bench, collect
 
-    trust = read_trust_option(args)
-    results = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)
+    trust, results = read_trust_option(args), list["BenchResult"]()
+    measured = bench(args.model, max_threads=args.threads, seconds=args.seconds, trust=trust)
+    try:
+        collect(measured, results, args.deadline)
+    finally:
+        if results:
+            _print(args, results)
+    return 0
+
+
+def _print(args: argparse.Namespace, results: "Sequence[BenchResult]") -> None:
     if args.format == "json":
         print_json({"model": str(args.model), "results": [asdict(result) for result in results]})
-        return 0
+        return
     print_table(
         ("threads", "median ms", "p95 ms", "images/s", "memory MB", "runs"),
         [
@@ -69,4 +90,3 @@ def execute(args: argparse.Namespace) -> int:
             for result in results
         ],
     )
-    return 0

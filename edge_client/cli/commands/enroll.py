@@ -5,7 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
+from edge_client.cli.output import Subparsers, add_verb, print_json, time_in
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -36,7 +37,7 @@ def register(subparsers: Subparsers) -> None:
         "--fingerprint", metavar="SHA256", help="refuse the code unless its authority has this fingerprint"
     )
     parser.add_argument(
-        "--deadline-s", type=positive_float, default=60.0, metavar="S", help="(default: %(default)s)"
+        "--deadline-s", type=time_in(1), default=60.0, metavar="S", help="(default: %(default)s)"
     )
     parser.set_defaults(execute=execute)
 
@@ -57,16 +58,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
     else:
-        print(f"{code.device} is enrolled, with a certificate until {format_utc(validity.not_after)}")
+        say(f"{code.device} is enrolled, with a certificate until {format_utc(validity.not_after)}")
         if args.data is None:
-            print(f"set `data` in {out / CONFIG}: what this device learns from")
-        print(f"next: edge-client run --config {out / CONFIG}")
+            say(f"set `data` in {out / CONFIG}: what this device learns from")
+        say(f"next: edge-client run --config {out / CONFIG}")
     return 0
 
 
 def _say(words: str) -> None:
     """Print to stderr, so that programs can read the result on stdout."""
-    print(words, file=sys.stderr, flush=True)
+    say(words, file=sys.stderr, flush=True)
 
 
 def _text(given: str) -> str:

@@ -16,6 +16,7 @@ from edge_client.cli.output import (
     print_table,
     read_trust_option,
 )
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Classify all inputs and print one result per example."""
-    from edge_client.inference.onnx_model import load_model
+    from edge_client.inference.onnx_model import load_model, said_in_one_line
     from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
@@ -95,12 +96,13 @@ def execute(args: argparse.Namespace) -> int:
     answers: list[dict[str, Any]] = []
     known: list[Answers] = []
     for named in (read_input(path, model) for path in args.inputs):
-        for name, row in zip(named.names, model.predict(named.images), strict=True):
+        with said_in_one_line(model.path):
+            predicted = model.predict(named.images)
+            known += [model.answers(named.images, named.labels)] if named.labels is not None else []
+        for name, row in zip(named.names, predicted, strict=True):
             answers.append({"input": name, **model.result(row, top=args.top)})
         for note in named.notes:
-            print(f"note: {note}", file=sys.stderr)
-        if named.labels is not None:
-            known.append(model.answers(named.images, named.labels))
+            say(f"note: {note}", file=sys.stderr)
     labelled = sum(len(part.labels) for part in known)
     metrics = model.measured_on(known)
     _print(args, model, answers, metrics=metrics, labelled=labelled)
@@ -118,7 +120,7 @@ def _answer_lines(args: argparse.Namespace, model: "LoadedModel") -> int:
         if line.strip():
             answer = answer_line(line, number, model, top=args.top)
             failed = failed or "error" in answer
-            print(json.dumps(answer) if args.format == "json" else _as_text(answer), flush=True)
+            say(json.dumps(answer) if args.format == "json" else _as_text(answer), flush=True)
     return 1 if failed else 0
 
 
@@ -142,7 +144,7 @@ def _tell_exporter(model: "LoadedModel") -> None:
     """Warn that the device, not the server, exported this signed model."""
     if model.signed is not None and model.signed.device is not None:
         says = f"exported by device {model.signed.device}, on whose word the server has signed it"
-        print(f"note: {model.path}: {says}", file=sys.stderr)
+        say(f"note: {model.path}: {says}", file=sys.stderr)
 
 
 def _print(
@@ -169,7 +171,7 @@ def _print(
     rows = [(answer["input"], _in_words(answer)) for answer in answers]
     print_table(("input", "class" if model.task.ranked else "output"), rows)
     if "accuracy" in metrics:
-        print(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
+        say(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
     elif metrics:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        print(f"{figures} on {labelled} labelled examples")
+        say(f"{figures} on {labelled} labelled examples")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, PeerError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"launcher": str(launcher), "environment": target})
     else:
-        print(f"installed; start it with: {launcher} run --config client.toml")
+        say(f"installed; start it with: {launcher} run --config client.toml")
     return 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.config_option import add_device_options
-from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table, time_in
 
 if TYPE_CHECKING:
     from edge_client.system.hardware.board import Board
@@ -34,7 +34,7 @@ def register(subparsers: Subparsers) -> None:
     add_device_options(parser, "federation", "device_id", "state_dir")
     parser.add_argument(
         "--seconds",
-        type=positive_float,
+        type=time_in(1),
         default=3.0,
         metavar="S",
         help="time to measure a trainer (default: 3)",

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json
+from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _add_row_options(parser: argparse.ArgumentParser) -> None:
     )
     rows = parser.add_mutually_exclusive_group()
     rows.add_argument(
-        "--every", type=positive_float, default=10.0, metavar="S", help="seconds between rows (default: 10)"
+        "--every", type=time_in(1), default=10.0, metavar="S", help="seconds between rows (default: 10)"
     )
     rows.add_argument(
         "--id", metavar="TOPIC[#KEY]", help="record a row with each id that arrives here instead"
@@ -85,7 +86,7 @@ def _add_store_options(parser: argparse.ArgumentParser) -> None:
         "--most-mb", type=positive_float, default=50.0, metavar="MB", help="size of the store (default: 50)"
     )
     parser.add_argument(
-        "--most-days", type=positive_float, metavar="DAYS", help="remove rows older than this"
+        "--most-days", type=time_in(86_400), metavar="DAYS", help="remove rows older than this"
     )
     parser.add_argument(
         "--keep",
@@ -124,7 +125,7 @@ def execute(args: argparse.Namespace) -> int:
             counts = recorder.counts
             print_json({**vars(counts), "refused": dict(counts.refused), "stored": len(store)})
         else:
-            print(f"{args.store}: {recorder.progress()}")
+            say(f"{args.store}: {recorder.progress()}")
     finally:
         store.close()
     return 0

@@ -14,13 +14,14 @@ from edge_client.cli.output import (
     Subparsers,
     add_trust_option,
     add_verb,
-    positive_float,
     positive_int,
     print_json,
     read_trust_option,
+    time_in,
 )
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.malloc import share_one_heap
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--poll-s",
-        type=positive_float,
+        type=time_in(1),
         default=1.0,
         metavar="S",
         help="seconds between checks for a new model (default: 1)",
@@ -186,7 +187,7 @@ def _tell_where(args: argparse.Namespace, port: int) -> None:
     if args.format == "json":
         print_json({"url": url, "pid": os.getpid()})
     else:
-        print(f"serving at {url}")
+        say(f"serving at {url}")
     sys.stdout.flush()
 
 

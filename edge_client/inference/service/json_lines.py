@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edge_client.inference.onnx_model import LoadedModel
+from edge_client.inference.onnx_model import LoadedModel, said_in_one_line
 from edge_client.inference.service.predictor import refusal
 from edge_client.inference.service.requests import (
     PredictionRequest,
@@ -20,7 +20,8 @@ def answer_line(line: str, number: int, model: LoadedModel, *, top: int) -> dict
     """The answer to one line: `results` or `error`, with the line's `id` or else its number."""
     try:
         request = _request(line, model, top)
-        answers = model.predict(request.images)
+        with said_in_one_line(model.path):
+            answers = model.predict(request.images)
     except ConfigError as error:
         return {"id": str(number), **refusal(line.encode(), error)}
     results = [model.result(row, top=request.top) for row in answers]

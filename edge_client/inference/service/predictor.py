@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.inference.onnx_model import said_in_one_line
 from edge_client.inference.service.health_writer import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import Model, Source
@@ -151,15 +152,8 @@ def refusal(body: bytes, error: Exception) -> dict[str, Any]:
 def _try(model: Model) -> None:
     """Run once before requests do: a loaded model may still fail, and the first run is the slowest."""
     shape = model.loaded.input_shape
-    try:
+    with said_in_one_line(model.loaded.path):
         model.loaded.predict(np.zeros((1, *shape), np.uint8))
-    except ConfigError:
-        raise
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        raise ConfigError(
-            f"{model.loaded.path} cannot be run: {str(error).split(chr(10))[0][:200]}"
-        ) from error
 
 
 def _words(model: Model) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from edge_client.security.identity.certificates import fingerprint, request_pem
 from edge_client.security.identity.enrolment_bundle import (
@@ -93,8 +94,26 @@ def check_answer(code: EnrolmentCode, request: CertificateRequest, issued: Issue
         certificate=issued.certificate,
         authority=issued.authority,
     )
-    if not proves(expected, issued.proof) or issued.authority != code.authority:
-        raise PeerError("the answer is not from the server that issued the code")
+    if proves(expected, issued.proof) and issued.authority == code.authority:
+        return
+    if _is_for_another_key(code, request, issued):
+        raise EdgeError(
+            f"another client has used this code for {code.device}; `edge-server devices` says whether it is "
+            f"yours, `edge-server enroll {code.device} --code` gives a new one"
+        )
+    raise PeerError("the answer is not from the server that issued the code")
+
+
+def _is_for_another_key(code: EnrolmentCode, request: CertificateRequest, issued: IssuedCertificate) -> bool:
+    """Whether the code's authority has certified another key than the request's."""
+    authority = x509.load_pem_x509_certificate(code.authority.encode())
+    asked = x509.load_pem_x509_csr(request.csr.encode())
+    try:
+        certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return certificate.public_key() != asked.public_key()
 
 
 def _exchange(

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 RENEW_BELOW = 1 / 3
 """The remaining share of its lifetime at which a certificate is renewed."""
 
+LAST_S = 253_402_300_799.0
+
 
 @dataclass(frozen=True)
 class Validity:
@@ -29,4 +31,5 @@ def needs_renewal(validity: Validity, now: float) -> bool:
 
 
 def format_utc(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    """A time in seconds since 1970; one after the year 9999 as that year's end."""
+    return f"{datetime.fromtimestamp(min(seconds, LAST_S), UTC):%Y-%m-%d %H:%M} UTC"

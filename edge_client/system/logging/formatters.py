@@ -2,14 +2,12 @@
 
 import json
 import logging
-import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
 from edge_client.system.logging.context import facts_of
+from edge_client.system.plain_text import plain
 
-CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories that end lines, move the cursor or change the writing direction."""
 LONGEST_MESSAGE = 8000
 
 
@@ -43,19 +41,6 @@ class JsonFormat(logging.Formatter):
         raised = _raised(self, record)
         # ASCII alone: all other characters are escaped.
         return json.dumps(said | ({"exception": raised} if raised else {}), default=str)
-
-
-def plain(text: str) -> str:
-    """The text with its control characters escaped: a newline is `\\n`, an escape `\\x1b`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        _escaped(character) if unicodedata.category(character) in CONTROL else character for character in text
-    )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _message(record: logging.LogRecord) -> str:

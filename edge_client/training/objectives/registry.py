@@ -59,4 +59,7 @@ def _build(component: Component) -> LocalObjective:
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise ConfigError(f"objective {component.name!r} needs the option {name!r}")
-    return make(**options)
+    try:
+        return make(**options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"objective {component.name!r}: {error}") from error

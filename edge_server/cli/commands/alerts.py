@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_client.security.identity.validity import format_utc
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
@@ -100,16 +101,16 @@ def list_alerts(args: argparse.Namespace) -> int:
     _print_alerts(alerts, silences, now)
     for entry in silences:
         until = format_utc(entry.until)
-        print(f"silence {entry.number}: {entry.where or 'everything'} until {until}: {entry.reason}")
+        say(f"silence {entry.number}: {entry.where or 'everything'} until {until}: {entry.reason}")
     for row in waiting:
         error = f": {row.error}" if row.error else ""
-        print(f"waits for {row.notification.receiver}: {row.notification.rule}{error}")
+        say(f"waits for {row.notification.receiver}: {row.notification.rule}{error}")
     return 0
 
 
 def _print_alerts(alerts: "list[Alert]", silences: "tuple[Silence, ...]", now: float) -> None:
     if not alerts:
-        print("no alerts")
+        say("no alerts")
         return
     rows = [
         (
@@ -159,7 +160,7 @@ def test_receiver(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"receiver": args.receiver, "delivered": True})
     else:
-        print(f"{args.receiver}: took the test")
+        say(f"{args.receiver}: took the test")
     return 0
 
 
@@ -196,7 +197,7 @@ def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     if args.format == "json":
         print_json(begun.model_dump(mode="json"))
     else:
-        print(f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}")
+        say(f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}")
     return 0
 
 
@@ -210,5 +211,5 @@ def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     if args.format == "json":
         print_json({"ended": args.end})
     else:
-        print(f"silence {args.end}: ended")
+        say(f"silence {args.end}: ended")
     return 0

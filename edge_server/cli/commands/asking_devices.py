@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import positive_float
+from edge_client.cli.output import time_in
 from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_asking_options(parser: argparse.ArgumentParser) -> None:
     add_tls_options(parser, whose="the operator's")
     parser.add_argument(
         "--timeout",
-        type=positive_float,
+        type=time_in(1),
         default=300.0,
         metavar="S",
         help="give up devices that have not answered after this time (default: %(default)g s)",
@@ -56,13 +56,14 @@ def device_name(text: str) -> str:
 def age(text: str) -> float:
     """Parse an age such as `90s`, `30m`, `1h` or `2d`, in seconds."""
     from edge_server.config.measures import SECONDS, quantity
+    from schemas.bounds import MAX_SECONDS
     from schemas.errors import ConfigError
 
     try:
         seconds = quantity(text, {"": 1.0, **SECONDS}, "an age")
     except ConfigError:
         seconds = 0.0
-    if not 0 < seconds <= 1e9:
+    if not 0 < seconds <= MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"'{text}' is no age: write 90s, 30m, 1h or 2d")
     return seconds
 
@@ -156,7 +157,7 @@ def answer_of(args: argparse.Namespace, terms: "Terms") -> Mapping[str, Any]:
 
 def safe(text: object) -> str:
     """A device's text without characters that move the cursor or begin lines."""
-    from edge_client.system.logging.formatters import plain
+    from edge_client.system.plain_text import plain
 
     return plain(str(text))
 

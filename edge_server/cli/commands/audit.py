@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.cli.commands.users import day_text
 from schemas.errors import ConfigError
@@ -78,7 +79,7 @@ def moment(text: str) -> float:
         return time.time() - parse_duration(text)
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"'{text}' is neither a date such as 2026-11-01 nor a duration such as 7d or 12h"
         ) from None
@@ -96,7 +97,7 @@ def _verify(args: argparse.Namespace, folder: "ServiceFolder") -> int:
     if args.format == "json":
         print_json({"entries": count, "digest": last})
     else:
-        print(f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}")
+        say(f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}")
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.serve import add_service_option
 from schemas.counted import counted
 
@@ -170,7 +171,7 @@ def _sources(args: argparse.Namespace) -> "Sources":
 
 
 def _report(line: str) -> None:
-    print(f"edge-server: {line}", file=sys.stderr, flush=True)
+    say(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
 def _show(path: Path, made: "MadeBackup", output: str) -> None:
@@ -186,11 +187,11 @@ def _show(path: Path, made: "MadeBackup", output: str) -> None:
             }
         )
         return
-    print(f"{path}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}")
+    say(f"{path}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}")
     if manifest.left_out:
-        print(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
+        say(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
     if manifest.parent is not None:
-        print(f"needs {manifest.parent.name} next to it")
+        say(f"needs {manifest.parent.name} next to it")
 
 
 def _list(manifest: "BackupManifest", output: str) -> int:
@@ -200,11 +201,11 @@ def _list(manifest: "BackupManifest", output: str) -> int:
         print_json(manifest.model_dump(mode="json"))
         return 0
     made = datetime.fromtimestamp(manifest.made_at, UTC)
-    print(f"made {made:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, id {manifest.id}")
+    say(f"made {made:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, id {manifest.id}")
     for root in manifest.roots:
-        print(f"{root.kind} {root.origin} -> {root.path or '.'}")
+        say(f"{root.kind} {root.origin} -> {root.path or '.'}")
     if manifest.parent is not None:
-        print(f"builds on {manifest.parent.name}")
+        say(f"builds on {manifest.parent.name}")
     rows = [
         [file.path, str(file.size), "sealed" if file.sealed else _place(file.digest in manifest.stored)]
         for file in manifest.files
@@ -223,7 +224,7 @@ def _verify(chain: "Chain", output: str) -> int:
     if output == "json":
         print_json({"files": count, "bytes": total, "archives": paths})
     else:
-        print(f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}")
+        say(f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ def execute(args: argparse.Namespace) -> int:
     lines += _of_the_broker(args, config)
     if args.format == "json":
         print_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))
-        print(*(f"edge-server: {line}" for line in lines), sep="\n", file=sys.stderr)
+        say(*(f"edge-server: {line}" for line in lines), sep="\n", file=sys.stderr)
     else:
-        print(f"# {args.config} is right; this is what it means, defaults included.")
-        print(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
-        print(config.to_toml(), end="")
+        say(f"# {args.config} is right; this is what it means, defaults included.")
+        say(*(f"# {line}" for line in lines), sep="\n", end="\n\n")
+        say(config.to_toml(), end="")
     return 0
 
 
@@ -100,7 +101,7 @@ def _noted() -> Iterator[list[str]]:
 
 
 def _say_that_it_draws() -> None:
-    print("edge-server: drawing the network as ONNX, which may take half a minute", file=sys.stderr)
+    say("edge-server: drawing the network as ONNX, which may take half a minute", file=sys.stderr)
 
 
 def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_rollout
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
@@ -106,9 +107,9 @@ def make(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({**_document(stored), "copy": None if copied is None else str(copied)})
         return 0
-    print(f"{stored.name}: {stored.archive.stat().st_size / 1e6:.1f} MB, for {_fits(stored)}")
+    say(f"{stored.name}: {stored.archive.stat().st_size / 1e6:.1f} MB, for {_fits(stored)}")
     if copied is not None:
-        print(f"for a board without a network: edge-client install {copied} --trust signing.pub --root DIR")
+        say(f"for a board without a network: edge-client install {copied} --trust signing.pub --root DIR")
     return 0
 
 
@@ -180,9 +181,9 @@ def show(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({**_document(stored), "archive": str(stored.archive)})
         return 0
-    print(f"{stored.name}: {stored.release.requirement} for {_fits(stored)}")
-    print(f"archive {stored.archive}, sha256 {stored.signed.manifest.sha256}")
-    print(
+    say(f"{stored.name}: {stored.release.requirement} for {_fits(stored)}")
+    say(f"archive {stored.archive}, sha256 {stored.signed.manifest.sha256}")
+    say(
         f"signed with key {stored.signed.key[:16]}...; unpacked {stored.release.installed_bytes / 1e6:.1f} MB"
     )
     print_table(

@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.rollout import add_group_options, add_pace_options, rules_of, seconds
 from edge_server.cli.commands.serve import add_service_option
 
@@ -70,7 +71,7 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--connect-within",
-        type=positive_float,
+        type=time_in(1),
         default=600.0,
         metavar="S",
         help="time without a connection or a sign of life after which a board goes back (default: 600 s)",
@@ -105,7 +106,7 @@ def execute(args: argparse.Namespace) -> int:
         try:
             ended = _serve(store, stored, rollout, address, progress)
         except Interrupted as pause:
-            print(f"edge-server: {pause}", file=sys.stderr)
+            say(f"edge-server: {pause}", file=sys.stderr)
             return 130
     return _end(args, folder, ended)
 
@@ -150,7 +151,7 @@ def _opened(
         }
         _record(folder, "client rollout begun", rollout, after=after)
     elif rollout.rules != rules:
-        print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+        say("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, folder)
 
 
@@ -180,7 +181,7 @@ def _end(args: argparse.Namespace, folder: "ServiceFolder", ended: "Rollout") ->
     outcome = summary(ended)
     _record(folder, f"client rollout {ended.phase}", ended, after={"why": ended.why, **outcome["devices"]})
     if args.format == "json":
-        print(json.dumps(outcome), flush=True)
+        say(json.dumps(outcome), flush=True)
     finished = ended.phase is RolloutPhase.FINISHED
     return DONE if (not ended.left_with_it if args.withdraw else finished) else FAILED
 

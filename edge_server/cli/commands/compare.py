@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.backup import ended_by_sigterm
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ examples:
   edge-server compare league --only attending --columns "letters 0.1" --seeds 3    one run
   edge-server compare league --seeds 1,2 --take other-machine/ended-runs.jsonl.xz
   edge-server compare fedavg attending data.source=digits num-clients=10 rounds=20 --seeds 1,2,3
+  edge-server compare fedavg learning-rate=0.01,0.1 batch-size=8,32 rounds=20           a sweep: four rows
 
-Each recipe is a row, run once per seed; figures are the mean and the standard deviation over the seeds.
+Each recipe is a row, run once per seed as `edge-server simulate` runs it; figures are the mean and the
+standard deviation over the seeds. A key with several values is a sweep: a row for each combination. A value
+with commas of its own stands in quotes: 'data.source="csv:t.csv?columns=a,b"'.
 The folder holds compare.html and compare.md, table.md, table.csv, results.json, curves.png and curves.csv,
 and a run folder for every row, column and seed; ended-runs.jsonl.xz has the results of all ended runs, and
 another call takes them with --take, so that several machines can share the runs. After Ctrl-C the same
@@ -45,7 +50,8 @@ def register(subparsers: Subparsers) -> None:
         nargs="*",
         default=[],
         metavar="EXPERIMENT|RECIPE|KEY=VALUE",
-        help="a shipped experiment or a file; or recipes; overrides for all of them, e.g. rounds=3",
+        help="a shipped experiment or a file; or recipes; overrides for all of them, e.g. rounds=3; several "
+        "values are a sweep, e.g. learning-rate=0.01,0.1",
     )
     parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
     scale = parser.add_mutually_exclusive_group()
@@ -61,6 +67,11 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (default: runs/compare-NAME-SCALE)"
+    )
+    parser.add_argument(
+        "--codecs",
+        choices=("float32",),
+        help="replace the codecs of every row by uncompressed float32 (default: what simulate sends)",
     )
     parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
     parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
@@ -89,6 +100,17 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run the missing runs, write the files, print the tables."""
+    if args.list:
+        return _list(args.format)
+    try:
+        with ended_by_sigterm():
+            return _compare(args)
+    except (KeyboardInterrupt, SystemExit):
+        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
+        raise
+
+
+def _compare(args: argparse.Namespace) -> int:
     from edge_server.coordinator.launch import print_new_notices
     from edge_server.simulation.experiments.cells import RunSelection, slug
     from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
@@ -99,24 +121,26 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.storage.provenance import provenance
     from schemas.errors import ConfigError
 
-    if args.list:
-        return _list(args.format)
     names = [word for word in args.words if "=" not in word]
     if not names:
         raise ConfigError("name an experiment or recipes; edge-server compare --list shows the experiments")
     overrides = [word for word in args.words if "=" in word]
     workers = args.workers or (1 if args.parallel > 1 else None)
     overrides += [f"simulation.workers={workers}"] if workers else []
+    if args.codecs:
+        overrides += ["strategy.uplink=[]", "strategy.downlink=[]"]
+        say("codecs: none, float32 on both ways in all rows", file=sys.stderr)
     choice = RunSelection(args.scale, args.seeds, tuple(args.only), tuple(overrides), tuple(args.columns))
     plan = checked_plan(named_experiment(names), choice)
     name = slug("-".join(Path(word).stem for word in names))[:60]
     out = args.out or Path("runs") / f"compare-{name}-{args.scale}"
     begin_log(args, level=logging.ERROR)
+    made = provenance(_command(sys.argv))
     for source in args.take:
-        print(f"{source}: {counted(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
+        say(f"{source}: {counted(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
     run = partial(simulate, export=False, notify=print_new_notices)
     findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
-    publish(plan, findings, out, provenance(_command(sys.argv)))
+    publish(plan, findings, out, made)
     _show(findings, out, args.format)
     return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE
 
@@ -125,14 +149,14 @@ def _show(findings: "Findings", out: Path, output_format: str) -> None:
     from edge_client.cli.output import print_table
 
     if output_format == "json":
-        print((out / "results.json").read_text(), end="")
+        say((out / "results.json").read_text(), end="")
     else:
         for table in findings.tables:
-            print(f"\n{table.caption}\n")
+            say(f"\n{table.caption}\n")
             print_table(table.columns, table.rows)
-        print(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
+        say(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
     if findings.interrupted:
-        print("interrupted; the same command goes on where it ended", file=sys.stderr)
+        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
 
 
 def _list(output_format: str) -> int:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import opened
 from schemas.counted import counted
 
@@ -53,9 +54,7 @@ def _note_if_stale(args: argparse.Namespace) -> None:
 
     folder = open_service_folder(args.service)
     if not folder.is_served():
-        print(
-            f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr
-        )
+        say(f"edge-server: no service runs in {folder.path}: this is what the last one knew", file=sys.stderr)
 
 
 def _write_devices(args: argparse.Namespace) -> None:
@@ -76,7 +75,7 @@ def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
     alive = sum(device.alive for device in devices)
-    print(f"\n{counted(len(devices), 'device')}, {alive} connected")
+    say(f"\n{counted(len(devices), 'device')}, {alive} connected")
     print_broken_files({device.device: device.skipped for device in devices if device.skipped})
 
 
@@ -89,7 +88,7 @@ def print_broken_files(skipped: Mapping[str, object]) -> None:
     from schemas.values import SkippedFiles
 
     for device, which in skipped.items():
-        print(f"{device}: {clean(SkippedFiles.model_validate(which).in_words())}")
+        say(f"{device}: {clean(SkippedFiles.model_validate(which).in_words())}")
 
 
 def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:

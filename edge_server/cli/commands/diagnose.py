@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking_devices import (
     ANSWERS,
     add_asking_options,
@@ -64,7 +65,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device, "archive": str(path)})
     else:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
     return 0
 
 

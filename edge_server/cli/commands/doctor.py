@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking_devices import (
     ANSWERS,
     add_asking_options,
@@ -68,11 +69,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json([as_document(device) for device in devices])
     elif not devices:
-        print("no connected device is chosen")
+        say("no connected device is chosen")
     else:
         rows = [row for device in devices for row in rows_of(device)]
         print_table(("device", "result", "check", "what", "remedy"), rows)
-        print(summary(devices))
+        say(summary(devices))
     return FAILED if any(level_of(device) == "failure" for device in devices) else DONE
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_authority import authority_of
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
@@ -146,7 +147,7 @@ def _finish(args: argparse.Namespace, authority: "Authority", about: dict[str, o
 
 def _say(args: argparse.Namespace, line: str) -> None:
     if args.format != "json":
-        print(line)
+        say(line)
 
 
 def _serve(args: argparse.Namespace, folder: Path) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,5 +83,5 @@ def _made(args: argparse.Namespace, folder: Path) -> "Authority":
     settings = AuthoritySettings.model_validate({"federation": args.federation, **own, **_stated(args)})
     authority = make_authority(folder, settings)
     if args.format != "json":
-        print(f"made the authority of '{args.federation}' in {folder}: keep it private, keep a copy")
+        say(f"made the authority of '{args.federation}' in {folder}: keep it private, keep a copy")
     return authority

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_issue import certificate_end, has_inventory, trusted_key, write_code
 from schemas.errors import ConfigError
 
@@ -98,7 +99,7 @@ def enrol_fleet(args: argparse.Namespace, authority: "Authority", rows: "list[Fl
             _say(args, f"{number} of {len(rows)}: {path} {what}")
     _report(args, authority, done)
     if not has_inventory(args) and any(row.note or (args.code and row.labels) for row in rows):
-        print(
+        say(
             "edge-server: there is no service folder, so that notes, and labels of codes, are kept nowhere: "
             f"edge-server inventory import {args.fleet} --service DIR takes them later",
             file=sys.stderr,
@@ -145,18 +146,16 @@ def _report(args: argparse.Namespace, authority: "Authority", done: list[Issued]
     kept = sum(row.kept for row in done)
     was = f", {kept} were there before" if kept else ""
     things = "codes" if args.code else "archives"
-    print(f"{counted_text(len(done), 'device')}: {len(done) - kept} {things} written to {args.out}{was}")
+    say(f"{counted_text(len(done), 'device')}: {len(done) - kept} {things} written to {args.out}{was}")
     if args.code:
-        print(f"each is good once, for {args.hours:g} h; they are answered by: edge-server enroll --serve")
+        say(f"each is good once, for {args.hours:g} h; they are answered by: edge-server enroll --serve")
     else:
-        print(
-            "bring each to its board over a channel that you trust, there run its install.sh, and delete it"
-        )
-        print("here: it holds the board's private key")
+        say("bring each to its board over a channel that you trust, there run its install.sh, and delete it")
+        say("here: it holds the board's private key")
 
 
 def _say(args: argparse.Namespace, line: str) -> None:
-    print(line, file=sys.stderr if args.format == "json" else sys.stdout, flush=True)
+    say(line, file=sys.stderr if args.format == "json" else sys.stdout, flush=True)
 
 
 # --- list ---

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from edge_client.cli.output import positive_float
+from edge_client.cli.output import time_in
 from edge_server.cli.commands.enroll_issue import check_labels
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
@@ -74,7 +74,7 @@ def _add_kind_options(parser: argparse.ArgumentParser) -> None:
     """What kind of certificate is issued."""
     parser.add_argument(
         "--days",
-        type=positive_float,
+        type=time_in(86_400),
         metavar="N",
         help="validity of a device's certificate in days (default: 365)",
     )
@@ -92,7 +92,7 @@ def _add_code_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--code", action="store_true", help="issue a one-time code instead of an archive")
     parser.add_argument(
         "--hours",
-        type=positive_float,
+        type=time_in(3600),
         default=24.0,
         metavar="N",
         help="validity of a code in hours (default: %(default)s)",

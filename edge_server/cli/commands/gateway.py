@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import add_broker_options
 
 EXAMPLES = """\
@@ -68,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
     above = parse_address(args.upstream, TlsFiles(args.upstream_ca, args.upstream_cert, args.upstream_key))
 
     def show(line: str) -> None:
-        print(f"edge-server: gateway {args.site}: {line}", file=sys.stderr, flush=True)
+        say(f"edge-server: gateway {args.site}: {line}", file=sys.stderr, flush=True)
 
     with locked(out), broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as below:
         check_brokers(above, below)
@@ -79,6 +80,6 @@ def execute(args: argparse.Namespace) -> int:
             try:
                 gateway.run()
             except GatewayStopped as error:
-                print(f"edge-server: {error}", file=sys.stderr)
+                say(f"edge-server: {error}", file=sys.stderr)
                 return 1
     return 0

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.plain_text import say
 
 EXAMPLES = """\
 examples:
@@ -40,9 +41,9 @@ def execute(args: argparse.Namespace) -> int:
     finally:
         os.close(descriptor)
     if not ended:
-        print(f"edge-server: process {pid} still runs", file=sys.stderr)
+        say(f"edge-server: process {pid} still runs", file=sys.stderr)
         return FAILED
-    print(f"handed over to the standby on {origin}")
+    say(f"handed over to the standby on {origin}")
     return DONE
 
 

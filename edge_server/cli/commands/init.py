@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -102,11 +103,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"file": str(args.file)})
         return 0
-    print(f"wrote {args.file}")
-    print(f"  edge-server check {args.file}                       print all settings, and rehearse")
-    print(f"  edge-server simulate {args.file} data.source=folder:PHOTOS")
-    print(f"  edge-server run {args.file} --broker mqtt://HOST:1883")
-    print(f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS")
+    say(f"wrote {args.file}")
+    say(f"  edge-server check {args.file}                       print all settings, and rehearse")
+    say(f"  edge-server simulate {args.file} data.source=folder:PHOTOS")
+    say(f"  edge-server run {args.file} --broker mqtt://HOST:1883")
+    say(f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS")
     return 0
 
 
@@ -125,4 +126,4 @@ def _ask(question: Question) -> str:
         try:
             return question.read(answer or question.default)
         except ConfigError as error:
-            print(error)
+            say(error)

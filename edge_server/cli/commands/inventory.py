@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, print_help, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_files import add_export, add_import
 from edge_server.cli.commands.inventory_options import (
     add_inventory_verb,
@@ -82,7 +83,7 @@ def label(args: argparse.Namespace) -> int:
     _print_devices([known.device for known, *_ in done], " ".join(words))
     for key in sorted({key for known, *_ in done for key in changes if key in known.stated_labels}):
         if changes[key] is None:
-            print(f"'{key}' stays where a device states it itself: remove it from its client.toml")
+            say(f"'{key}' stays where a device states it itself: remove it from its client.toml")
     return 0
 
 
@@ -110,7 +111,7 @@ def _change(word: str) -> tuple[str, str | None]:
 def _print_devices(names: Sequence[str], what: str) -> None:
     from edge_server.config.units import counted_text
 
-    print(f"{counted_text(len(names), 'device')}: {what}: {names_text(names)}")
+    say(f"{counted_text(len(names), 'device')}: {what}: {names_text(names)}")
 
 
 # --- note ---
@@ -134,5 +135,5 @@ def note(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"device": args.device, "before": before, "after": after})
     else:
-        print(f"{args.device}: {after}" if after else f"{args.device}: no note")
+        say(f"{args.device}: {after}" if after else f"{args.device}: no note")
     return 0

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import add_inventory_verb, add_where_option, opened
 from schemas.errors import ConfigError
 
@@ -35,7 +36,7 @@ def import_file(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"rows": len(rows), "new": new, "changed": len(changes) - new})
         return 0
-    print(f"{counted_text(len(rows), 'device')} read: {new} new, {len(changes) - new} changed")
+    say(f"{counted_text(len(rows), 'device')} read: {new} new, {len(changes) - new} changed")
     return 0
 
 
@@ -75,5 +76,5 @@ def export(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({"file": str(args.file), "devices": len(devices)})
     else:
-        print(f"{args.file}: {counted_text(len(devices), 'device')}")
+        say(f"{args.file}: {counted_text(len(devices), 'device')}")
     return 0

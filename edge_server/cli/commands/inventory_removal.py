@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.inventory_options import (
     Opened,
@@ -152,7 +153,7 @@ def _print(args: argparse.Namespace, lines: Sequence[str], documents: Any) -> No
     if args.format == "json":
         print_json(documents)
     else:
-        print("\n".join(lines))
+        say("\n".join(lines))
 
 
 # --- replace ---

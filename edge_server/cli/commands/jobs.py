@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands import jobs_add
 from edge_server.cli.commands.serve import add_service_option
 
@@ -135,9 +136,9 @@ def show(args: argparse.Namespace) -> int:
         print_json(overview.document())
         return 0
     for name, value in _facts(overview):
-        print(f"{name:<12}{value}")
+        say(f"{name:<12}{value}")
     if overview.runs:
-        print()
+        say()
         rows = [_run_line(run, overview.job) for run in overview.runs]
         print_table(("run", "by", "phase", "attempts", "began", "ended", "why"), rows)
     return 0
@@ -207,7 +208,7 @@ def change(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(job.model_dump(mode="json"))
         return 0
-    print(VERBS[verb][1].format(name=f"job {args.name}"))
+    say(VERBS[verb][1].format(name=f"job {args.name}"))
     return 0
 
 
@@ -236,6 +237,6 @@ def logs(args: argparse.Namespace) -> int:
         print_json({"run": log.run, "path": str(log.path), "lines": lines})
         return 0
     for block in read_log(log, follow=args.follow):
-        sys.stdout.write(block)
+        say(block, end="")
         sys.stdout.flush()
     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import CommandLine
 from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError, nearest
@@ -117,8 +118,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(job.model_dump(mode="json"))
         return 0
-    print(f"job {job.name} is added: {_when(job)}")
-    print(f"edge-server jobs show {job.name} shows what it waits for")
+    say(f"job {job.name} is added: {_when(job)}")
+    say(f"edge-server jobs show {job.name} shows what it waits for")
     return 0
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking_devices import (
     ANSWERS,
     add_asking_options,
@@ -65,13 +66,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(answer)
     elif args.crash:
-        print("\n".join(crash_lines(answer.get("crash"))))
+        say("\n".join(crash_lines(answer.get("crash"))))
     else:
         lines = answer.get("logs")
         for line in lines if isinstance(lines, list) else ():
-            print("\n".join(log_lines(line if isinstance(line, dict) else {})))
+            say("\n".join(log_lines(line if isinstance(line, dict) else {})))
         if answer.get("left_out"):
-            print(f"({safe(answer['left_out'])} earlier lines did not fit)")
+            say(f"({safe(answer['left_out'])} earlier lines did not fit)")
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.storage.run_names import RUNS
 from schemas.counted import counted
 
@@ -122,7 +123,7 @@ def show(args: argparse.Namespace) -> int:
         document = _document(version, registry.actives())
         print_json({**document, "folder": str(registry.path(version.version))})
         return 0
-    print((registry.path(version.version) / "README.md").read_text(), end="")
+    say((registry.path(version.version) / "README.md").read_text(), end="")
     return 0
 
 
@@ -171,8 +172,8 @@ def set_active(args: argparse.Namespace) -> int:
         print_json({"federation": version.federation, "active": version.version, "before": before})
         return 0
     was = f", before {before}" if before not in (None, version.version) else ""
-    print(f"{version.federation}: active is {version.version}{was}")
-    print("Devices get it with `edge-server rollout`.")
+    say(f"{version.federation}: active is {version.version}{was}")
+    say("Devices get it with `edge-server rollout`.")
     return 0
 
 
@@ -194,7 +195,7 @@ def add(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(version.model_dump(mode="json"))
         return 0
-    print(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {args.registry / version.version}")
+    say(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {args.registry / version.version}")
     return 0
 
 

@@ -6,8 +6,9 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, positive_float
+from edge_client.cli.output import Subparsers, add_verb, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -38,7 +39,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--key", type=Path, help="the store's private key (https)")
     parser.add_argument(
         "--keep-hours",
-        type=positive_float,
+        type=time_in(3600),
         default=48.0,
         metavar="H",
         help="delete leftover blobs after H hours (default: 48)",
@@ -66,6 +67,6 @@ def execute(args: argparse.Namespace) -> int:
         pair=(args.cert, args.key) if args.cert else None,
         keep_hours=args.keep_hours,
     ) as address:
-        print(f"listening {address}", flush=True)
+        say(f"listening {address}", flush=True)
         ended.wait()
     return 0

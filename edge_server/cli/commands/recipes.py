@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
 
 EXAMPLES = """\
 A recipe is a short TOML file that names components. Use one with `recipe = "attending"` in a federation file,
@@ -32,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
         for recipe in recipes
     ]
     print_table(("recipe", "what it does", "source", "takes on trust"), rows)
-    print("\nWhat the last column means: edge-server check RECIPE firewall.strict=true")
+    say("\nWhat the last column means: edge-server check RECIPE firewall.strict=true")
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edge_client.cli.app import DONE, FAILED
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 
 EXAMPLES = """\
 Aggregates every closed round again from the journal and the updates in the run folder, and compares the
@@ -38,12 +39,12 @@ def execute(args: argparse.Namespace) -> int:
     for result in replay(args.run):
         replayed.append(result)
         if args.format != "json":
-            print(line(result), flush=True)
+            say(line(result), flush=True)
     counts = {
         str(verdict): sum(result.verdict is verdict for result in replayed) for verdict in ReplayVerdict
     }
     if args.format == "json":
         print_json({"rounds": [asdict(result) for result in replayed], **counts})
     else:
-        print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+        say(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
     return FAILED if counts[ReplayVerdict.DIFFERS] or counts[ReplayVerdict.DAMAGED] else DONE

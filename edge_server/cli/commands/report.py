@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import add_where_option
 
 EXAMPLES = """\
@@ -47,5 +48,5 @@ def execute(args: argparse.Namespace) -> int:
     if text is not None:
         print_json(text)
     for path in paths:
-        print(path)
+        say(path)
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.backup import add_passphrase_options, ended_by_sigterm, read_passphrase
 from schemas.counted import counted
 
@@ -56,17 +57,17 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _report(line: str) -> None:
-    print(f"edge-server: {line}", file=sys.stderr, flush=True)
+    say(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
 def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
-    print(f"restored {counted(len(manifest.files), 'file')} to {folder}")
+    say(f"restored {counted(len(manifest.files), 'file')} to {folder}")
     for run in runs:
-        print(f"goes on when its server starts: {run}")
+        say(f"goes on when its server starts: {run}")
     for root in manifest.roots:
         if root.kind == "authority" and keys:
-            print(f"authority {root.origin} is now {folder / root.path}: name it so in service.toml")
+            say(f"authority {root.origin} is now {folder / root.path}: name it so in service.toml")
         if root.kind == "file" or (root.kind == "key" and keys):
-            print(f"{root.origin} is now {folder / root.path}: put it there again, or name it so")
+            say(f"{root.origin} is now {folder / root.path}: put it there again, or name it so")
     if not keys:
-        print("without keys: devices that trust the old signing key take nothing from this folder's runs")
+        say("without keys: devices that trust the old signing key take nothing from this folder's runs")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.cli.commands.served import with_served
@@ -63,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
         about = {"certificates": count, "reloaded": done.reloaded, "evicted": done.evicted}
         print_json({"device": args.device, **about})
         return 0
-    print("\n".join(done.lines()))
+    say("\n".join(done.lines()))
     return 0
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import add_where_option
 from edge_server.cli.commands.models import add_registry_option
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
+from schemas.bounds import MAX_SECONDS
 
 if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
@@ -150,14 +152,14 @@ def add_pace_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--away-after",
-        type=positive_float,
+        type=time_in(1),
         default=600.0,
         metavar="S",
         help="leave out a device that is silent for S seconds before it has switched (default: 600 s)",
     )
     group.add_argument(
         "--silent-after",
-        type=positive_float,
+        type=time_in(1),
         default=300.0,
         metavar="S",
         help="a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
@@ -243,7 +245,7 @@ def _ratio(text: str) -> float:
 def seconds(text: str) -> float:
     """Parse a time in seconds."""
     value = float(text)
-    if not 0 <= value <= 1e9:
+    if not 0 <= value <= MAX_SECONDS:
         raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
     return value
 
@@ -275,7 +277,7 @@ def execute(args: argparse.Namespace) -> int:
         try:
             ended = _serve(args, registry, version, rollout, paths, progress)
         except Interrupted as pause:
-            print(f"edge-server: {pause}", file=sys.stderr)
+            say(f"edge-server: {pause}", file=sys.stderr)
             return 130
         return _end(args, registry, version, ended)
 
@@ -332,7 +334,7 @@ def _opened(
         return stopping
     rollout, left = begin_or_resume(journal, version, _rules(args), files)
     if left and rollout.rules != _rules(args):
-        print("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+        say("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 
@@ -379,8 +381,8 @@ def _end(args: argparse.Namespace, registry: "Registry", version: "Version", end
     elif registry.clear_active(version):
         active = f"{version.federation}: no version is active now; `edge-server models set-active` names one"
     if args.format == "json":
-        print(json.dumps(summary(ended)), flush=True)
+        say(json.dumps(summary(ended)), flush=True)
     elif active:
-        print(active)
+        say(active)
     as_asked = not ended.left_with_it if args.withdraw else finished
     return DONE if as_asked else FAILED

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
 
 EXAMPLES = """\
 examples:
@@ -34,5 +35,5 @@ def execute(args: argparse.Namespace) -> int:
     usable_folder(args.out, option="--out")
     for name, schema in found.items():
         (args.out / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")
-    print(f"{len(found)} schemas in {args.out}")
+    say(f"{len(found)} schemas in {args.out}")
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
 
 EXAMPLES = """\
 examples:
@@ -68,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
     folder = ServiceFolder(usable_folder(args.folder, option="DIR"))
     if not folder.settings.exists():
         folder.settings.write_text(TEMPLATE)
-        print(f"edge-server: wrote {folder.settings}: name your federations there", file=sys.stderr)
+        say(f"edge-server: wrote {folder.settings}: name your federations there", file=sys.stderr)
     settings = load_service_settings(folder.settings)
     begin_log(args, level=logging.INFO)
     with folder.locked():

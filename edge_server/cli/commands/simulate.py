@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import add_run_options, begin_run_log
 from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
@@ -68,5 +69,5 @@ def execute(args: argparse.Namespace) -> int:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
     print_run_folder(out, args.format)
     if summary.outcome == "interrupted" and config.clients.mode == "rounds":
-        print(f"to go on: the same words with --resume --out {out}", file=sys.stderr)
+        say(f"to go on: the same words with --resume --out {out}", file=sys.stderr)
     return exit_code(summary)

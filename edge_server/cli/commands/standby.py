@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import add_run_watching, add_server_broker, begin_run_log
 
 EXAMPLES = """\
@@ -73,4 +74,4 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _say(line: str) -> None:
-    print(f"edge-server: {line}", file=sys.stderr, flush=True)
+    say(f"edge-server: {line}", file=sys.stderr, flush=True)

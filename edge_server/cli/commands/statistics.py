@@ -4,6 +4,7 @@ import argparse
 
 from edge_client.cli.app import FAILED
 from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking import add_asking_options, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.run_names import run_folder
@@ -51,5 +52,5 @@ def execute(args: argparse.Namespace) -> int:
     print_statistics(found, args.format)
     written = write_results(out, found)
     if args.format == "table":
-        print(f"\nfor a federation file: {written}")
+        say(f"\nfor a federation file: {written}")
     return code

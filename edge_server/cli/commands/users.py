@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.serve import add_service_option
 from schemas.errors import ConfigError
 
@@ -116,9 +117,9 @@ def print_change(args: argparse.Namespace, change: "Change") -> None:
         print_json({"target": change.target, "before": change.before, "after": change.after, **secret})
         return
     if change.secret:
-        print(change.secret)
+        say(change.secret)
     # The secret alone goes to a file or a pipe.
-    print(change.said, file=sys.stderr if change.secret else sys.stdout)
+    say(change.said, file=sys.stderr if change.secret else sys.stdout)
 
 
 def open_desk(service: Path | None) -> "Desk":

@@ -53,6 +53,7 @@ class Shipper:
         self._run, self._output, self._lease, self._inbox = run, output, lease, inbox
         self._source: RunSource | None = None
         self._standby: KnownStandby | None = None
+        self._others: dict[str, float] = {}
         self.gate = OutputGate(lambda: 0 if self._source is None else self._source.last)
         unlink(run.folder / STATUS)
 
@@ -117,14 +118,20 @@ class Shipper:
             self._note(report, standby, source, now)
 
     def _consider(self, other: str, standby: KnownStandby, now: float) -> None:
-        """Another process reports: the one before has ended, or this is a second standby."""
+        """Another process reports: the one before has ended, or this is a second standby.
+
+        It is one if the one before is heard after it.
+        """
+        since = self._others.setdefault(other, now)
         if standby.is_replaceable(now):
             self._leave(standby)
-        else:
+        elif standby.heard_at > since:
+            del self._others[other]
             self._output.refuse(other, f"the standby on {standby.origin} follows this server already")
 
     def _welcome(self, report: StandbyReport, now: float) -> None:
         """Begin a series for a new standby."""
+        self._others.clear()
         series = secrets.token_hex(8)
         self._standby = KnownStandby(report.standby, report.origin, series, heard_at=now, moved_at=now)
         self._source = source = RunSource(

@@ -84,24 +84,27 @@ def _frame(chart: Chart, x_axis: Axis, y_axis: Axis) -> str:
     for tick in y_axis.ticks:
         y = y_axis.place(tick)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT + 8}"/>')
-        parts.append(_text(LEFT - 8, y + 4, chart.text(tick), anchor="end"))
+        parts.append(svg_text(LEFT - 8, y + 4, chart.text(tick), anchor="end"))
     for tick in x_axis.ticks:
-        parts.append(_text(x_axis.place(tick), HEIGHT - BOTTOM + 18, f"{tick:.0f}", anchor="middle"))
+        parts.append(svg_text(x_axis.place(tick), HEIGHT - BOTTOM + 18, f"{tick:.0f}", anchor="middle"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, chart.x_title, anchor="middle", kind="axis"))
+    parts.append(
+        svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, chart.x_title, anchor="middle", kind="axis")
+    )
     turned = f' transform="rotate(-90 13 {middle:.1f})"'
-    parts.append(_text(13, middle, chart.y_title, anchor="middle", kind="axis", extra=turned))
+    parts.append(svg_text(13, middle, chart.y_title, anchor="middle", kind="axis", extra=turned))
     return "".join(parts)
 
 
-def _text(x: float, y: float, text: str, *, anchor: str, kind: str = "tick", extra: str = "") -> str:
+def svg_text(x: float, y: float, text: str, *, anchor: str, kind: str = "tick", extra: str = "") -> str:
+    """One text element; `anchor` is start, middle or end."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text class="{kind}" {place}{extra}>{escape(text)}</text>'
 
 
 def _nothing() -> str:
     x, y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
-    return _text(x, y, "no values", anchor="middle", kind="axis")
+    return svg_text(x, y, "no values", anchor="middle", kind="axis")
 
 
 def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis) -> str:
@@ -162,7 +165,7 @@ def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
             f'<g class="series s{style}">'
             f'<path class="lead" d="M{x + 5:.1f} {y:.1f}L{left - 7} {height:.1f}"/>'
             f"{_mark(style, left, height)}"
-            f"{_text(left + 9, height + 4, series.label, anchor='start', kind='label')}</g>"
+            f"{svg_text(left + 9, height + 4, series.label, anchor='start', kind='label')}</g>"
         )
     return "".join(parts)
 

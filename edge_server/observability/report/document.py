@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from edge_server.config.units import UNKNOWN
 from edge_server.observability.report.charts import Chart
 from edge_server.observability.report.html_table import Cell as Cell
+from edge_server.observability.report.parallel_axes import ParallelAxes
 
 SHOWN_ROWS = 40
 """Visible rows of a table; HTML folds the others away, Markdown refers to the run's files."""
@@ -46,6 +47,13 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Settings against a figure; Markdown refers to the table of the same results."""
+
+    charts: tuple[ParallelAxes, ...]
+
+
+@dataclass(frozen=True)
 class Code:
     """Commands or a file; a long text is folded under the title `folded`."""
 
@@ -68,7 +76,7 @@ class Picture:
     data: bytes
 
 
-Block = Picture | Paragraph | FactList | Table | Curves | Code | Card
+Block = Picture | Paragraph | FactList | Table | Curves | Sweep | Code | Card
 
 
 @dataclass(frozen=True)

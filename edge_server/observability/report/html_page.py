@@ -1,6 +1,7 @@
 """A report as one self-contained HTML page; all texts are escaped."""
 
 import base64
+from collections.abc import Iterable
 from html import escape
 from importlib import resources
 
@@ -18,9 +19,11 @@ from edge_server.observability.report.document import (
     Paragraph,
     Picture,
     Section,
+    Sweep,
     Table,
 )
 from edge_server.observability.report.html_table import html_table
+from edge_server.observability.report.parallel_axes import parallel_axes
 
 MORE_AT_LEAST = 10
 """Minimum rows to fold away."""
@@ -80,17 +83,20 @@ def html_block(block: Block) -> str:
         case Table():
             return _table(block)
         case Curves(charts):
-            figures = (
-                f"<figure><figcaption>{escape(chart.title)}</figcaption>{line_chart(chart)}</figure>"
-                for chart in charts
-            )
-            return '<div class="charts">\n' + "\n".join(figures) + "\n</div>"
+            return _figures((chart.title, line_chart(chart)) for chart in charts)
+        case Sweep(charts):
+            return _figures((chart.title, parallel_axes(chart)) for chart in charts)
         case Code(text, folded):
             return _folded(folded, f"<pre><code>{escape(text)}</code></pre>")
         case Card(markdown):
             # HTML in a card stays text.
             made = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
             return f'<div class="card">{made}</div>'
+
+
+def _figures(drawn: Iterable[tuple[str, str]]) -> str:
+    figures = (f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in drawn)
+    return '<div class="charts">\n' + "\n".join(figures) + "\n</div>"
 
 
 def _facts(facts: FactList) -> str:

@@ -17,6 +17,7 @@ from edge_server.observability.report.document import (
     Paragraph,
     Picture,
     Section,
+    Sweep,
     Table,
 )
 from edge_server.observability.terminal.sparkline import BLOCKS, sparkline
@@ -70,6 +71,9 @@ def markdown_block(block: Block) -> str:
             return _table(block)
         case Curves(charts):
             return "\n\n".join(map(_curves, charts))
+        case Sweep(charts):
+            drawn = ", ".join(plain(chart.title) for chart in charts)
+            return f"The HTML page draws this: {drawn}."
         case Code(text, folded):
             return _folded(folded, _code(text)) if folded else _code(text)
         case Card(markdown):

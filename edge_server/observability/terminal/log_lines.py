@@ -5,6 +5,7 @@ from typing import Self, TextIO
 
 from rich.console import Console
 
+from edge_client.system.plain_text import say
 from edge_server.config.units import (
     bytes_text,
     clean,
@@ -39,7 +40,7 @@ class PlainDisplay:
     def show(self, snapshot: Snapshot) -> None:
         """Write the changes since the last call."""
         for line in changes(self._last, snapshot):
-            print(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
+            say(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
         self._last = snapshot
 
     def __exit__(self, *_: object) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from edge_client.system.plain_text import say
 from edge_server.config.units import clean, clock_text, leading_text, ms_text, names_text
 from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
 from edge_server.releases.rollout.groups import missing_tiers
@@ -58,7 +59,7 @@ class Progress:
             line = json.dumps({"about": about, "text": text, **more})
         else:
             line = f"{clock_text(time.monotonic() - self._began):>7}  {text}"
-        print(line, file=self._stream, flush=True)
+        say(line, file=self._stream, flush=True)
 
 
 def waiting_for(rollout: Rollout, now: float) -> str:

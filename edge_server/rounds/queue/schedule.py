@@ -15,6 +15,7 @@ from pydantic import Field
 from edge_client.security.identity.validity import format_utc
 from edge_server.config.measures import quantity
 from schemas.base import Frozen
+from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 
 SHORTEST_S = 60.0
@@ -148,9 +149,11 @@ def parse_at(text: str, zone: str, *, now: float) -> At:
     """One time, `2026-12-01T02:00`, by the clock of a zone; raises `ConfigError` if it has passed."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=time_zone(zone))).timestamp()
+    except (ValueError, OverflowError) as error:
         raise ConfigError(f"'{text}' is no time: write 2026-12-01T02:00") from error
-    at = (moment if moment.tzinfo else moment.replace(tzinfo=time_zone(zone))).timestamp()
     if at <= now:
         raise ConfigError(f"the time {text} ({zone}) has passed: name a later one, or none to start now")
+    if at > now + MAX_SECONDS:
+        raise ConfigError(f"the time {text} ({zone}) is more than 31 years away: name an earlier one")
     return At(at=at)

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from edge_server.config.config import Config
-from edge_server.config.load import check_config, load_config
+from edge_server.config.load import check_config, load_config, read_table
 from edge_server.config.overrides import merge_tables, override_table
 from edge_server.simulation.experiments.experiment import (
     Change,
@@ -19,17 +19,20 @@ from edge_server.simulation.experiments.experiment import (
     at_scale,
     scale_of,
 )
+from edge_server.simulation.grid import expand_grid
 from schemas.errors import ConfigError, nearest
 
 Labelled = TypeVar("Labelled", Row, Column)
 
-IN_FLOAT32: Mapping[str, Any] = {"strategy": {"uplink": [], "downlink": []}}
-"""The papers send uncompressed float32 models."""
+CODECS = ("uplink", "downlink")
 
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs that the user selects: scale, seeds, some rows and columns by label, `key=value` overrides."""
+    """The runs that the user selects: scale, seeds, some rows and columns by label, `key=value` overrides.
+
+    With overrides of several values, `key=a,b`, every row is there once with each combination.
+    """
 
     scale: str = "full"
     seeds: tuple[int, ...] | None = None
@@ -40,7 +43,10 @@ class RunSelection:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row in one column: its settings without a seed, its target accuracies, the paper's numbers."""
+    """One row in one column: its settings without a seed, its target accuracies, the paper's numbers.
+
+    `swept` are the `key=value` words of a sweep that are not those of all cells.
+    """
 
     row: str
     column: str
@@ -49,6 +55,7 @@ class Cell:
     paper: PaperNumbers | None = None
     notes: tuple[str, ...] = ()
     tests_tiers: bool = False
+    swept: tuple[str, ...] = ()
 
     def config(self, seed: int = 0) -> Config:
         """The configuration of one seed; `ConfigError` names the cell.
@@ -105,6 +112,8 @@ def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     seeds = choice.seeds or scale.seeds or experiment.seeds
     for cell in cells:
         cell.config(seeds[0])
+    for seed in seeds[1:]:
+        cells[0].config(seed)
     folders = [CellRun(cell, seeds[0]).folder for cell in cells]
     if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
         raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")
@@ -112,19 +121,31 @@ def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
 
 
 def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterator[Cell]:
-    last = [override_table(word) for word in choice.overrides]
+    grid = expand_grid(choice.overrides)
+    if len(grid) > 1 and experiment.kind != "runs":
+        raise ConfigError(f"an experiment of kind '{experiment.kind}' is not swept: sweep recipes instead")
     rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
     columns = _labelled(columns, choice.columns, "--columns", "column")
     for row in _labelled(rows, choice.only, "--only", "row"):
-        base = load_config(row.recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
-        base = merge_tables(base, IN_FLOAT32)
+        base = _recipe_table(row.recipe)
         for column in columns:
             if row.columns is None or column.label in row.columns:
                 cell = _cell(experiment, scale, row, column, base)
                 for label, settings in scale.variants_of(cell.row).items():
-                    table = reduce(merge_tables, (settings, *last), cell.table)
-                    yield replace(cell, row=label, table=table)
+                    for words in grid:
+                        table = reduce(merge_tables, (settings, *map(override_table, words)), cell.table)
+                        swept = tuple(word for word in words if word not in choice.overrides)
+                        yield replace(cell, row=", ".join((label, *swept)), table=table, swept=swept)
+
+
+def _recipe_table(recipe: str) -> dict[str, Any]:
+    """All settings of a recipe or file; codecs that it does not state follow from the cell's settings."""
+    table = load_config(recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
+    stated = read_table(recipe).get("strategy", {})
+    for name in set(CODECS) - stated.keys():
+        table["strategy"].pop(name)
+    return table
 
 
 def _cell(

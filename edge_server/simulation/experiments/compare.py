@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
+from edge_server.config.overrides import merge_tables
 from edge_server.config.sections import DataSettings
 from edge_server.simulation.engines import check_device
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
@@ -13,6 +14,7 @@ from edge_server.simulation.experiments.experiment import Experiment, Row, exper
 from edge_server.simulation.experiments.findings import Findings
 from edge_server.simulation.experiments.one_run import Simulate
 from edge_server.simulation.experiments.runner import Progress
+from edge_server.simulation.inputs import as_simulated
 from schemas.errors import ConfigError
 
 
@@ -62,6 +64,7 @@ def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
     plan = make_plan(experiment, choice)
     if experiment.kind == "sizes":
         return plan
+    plan = replace(plan, cells=tuple(map(_with_data, plan.cells)))
     configs = [(cell, cell.config()) for cell in plan.cells]
     for _, config in configs:
         check_device(config.simulation)
@@ -72,6 +75,16 @@ def checked_plan(experiment: Experiment, choice: RunSelection) -> Plan:
         raise ConfigError("\n".join(missing.values()))
     notes = tuple(f"{column} is left out: {reason}" for column, reason in missing.items())
     return replace(plan, cells=kept, notes=(*plan.notes, *notes))
+
+
+def _with_data(cell: Cell) -> Cell:
+    """The cell with a simulation's default data if it names none."""
+    config = cell.config()
+    if config.data.source is not None:
+        return cell
+    return replace(
+        cell, table=merge_tables(cell.table, {"data": {"source": as_simulated(config).data.source}})
+    )
 
 
 def _missing_data(cell: Cell, data: DataSettings) -> str:

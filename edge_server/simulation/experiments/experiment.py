@@ -15,12 +15,12 @@ from pydantic import Field, ValidationError, model_validator
 from edge_server.config.errors import explain
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
+from schemas.values import Seed
 
 EXPERIMENTS = "edge_server.simulation.experiments"
 
 Kind = Literal["runs", "league", "sizes", "similarity", "grad-cam"]
 Tables = Mapping[str, Mapping[str, Any]]
-Seed = Annotated[int, Field(ge=0)]
 Target = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_server.observability.report.charts import Chart
+from edge_server.observability.report.parallel_axes import ParallelAxes
 
 NOTHING = ""
 
@@ -25,7 +26,8 @@ class Table:
 class Findings:
     """`records` are the lines of table.csv, `details` a part of results.json, `pictures` names of files.
 
-    `charts` show the pictures' data on pages; `failures` are runs without figures.
+    `charts` show the pictures' data on pages, `sweeps` figures by setting; `failures` are runs without
+    figures.
     """
 
     tables: tuple[Table, ...]
@@ -36,6 +38,7 @@ class Findings:
     failures: tuple[str, ...] = ()
     interrupted: bool = False
     charts: tuple[Chart, ...] = ()
+    sweeps: tuple[ParallelAxes, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from edge_server.simulation.experiments.one_run import EndedRun, Simulate, do_ru
 log = logging.getLogger(__name__)
 
 DIED = "its process has died: out of memory? use fewer with --parallel N"
+SHOW_EVERY_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -37,11 +38,12 @@ def run_in_processes(
     simulate: Simulate,
     count: int,
     *,
-    at_work: Callable[[int], None] = lambda busy: None,
+    at_work: Callable[[int, float], None] = lambda busy, share: None,
 ) -> Iterator[EndedRun]:
     """The runs as they end, `count` at once; a process that dies fails its run alone.
 
-    `at_work` is called with the number of running ones when it may have changed. The first SIGINT or SIGTERM
+    `at_work` is called with the number of running ones and the sum of their done shares (0 to 1 each), every
+    second. The first SIGINT or SIGTERM
     stops all runs, which resume at their last closed round, and leaves out those that had not begun; a second
     SIGINT ends the processes.
     """
@@ -51,7 +53,7 @@ def run_in_processes(
             while True:
                 while left and not pool.stopping and len(pool.busy) < count:
                     pool.begin(left.pop())
-                at_work(len(pool.busy))
+                at_work(len(pool.busy), sum(worker.share.value for worker in pool.busy))
                 if not pool.busy:
                     return
                 yield from pool.wait()
@@ -64,10 +66,11 @@ def run_in_processes(
 
 @dataclass(eq=False)
 class _Worker:
-    """A process, the connection to it, and the run that it is at."""
+    """A process, the connection to it, the run that it is at, and the share (0 to 1) that is done."""
 
     process: Any
     connection: Connection
+    share: Any
     run: CellRun | None = None
 
 
@@ -99,14 +102,14 @@ class _Pool:
         """Give a run to an idle worker, or to a new one."""
         idle = (worker for worker in self._workers if worker.run is None and worker.process.is_alive())
         worker = next(idle, None) or self._new_worker()
-        worker.run = run
+        worker.run, worker.share.value = run, 0.0
         # A worker that has died is found by its closed connection.
         with contextlib.suppress(OSError):
             worker.connection.send(run)
 
     def wait(self) -> list[EndedRun]:
-        """Wait until a run has ended; those that were stopped before they began are left out."""
-        ready = set(wait([worker.connection for worker in self.busy]))
+        """Wait a second for runs that end; those that were stopped before they began are left out."""
+        ready = set(wait([worker.connection for worker in self.busy], SHOW_EVERY_S))
         ended = [self._ended(worker) for worker in self.busy if worker.connection in ready]
         return [run for run in ended if run is not None]
 
@@ -125,7 +128,8 @@ class _Pool:
 
     def _new_worker(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        arguments = (theirs, self._simulate, self._out, self._stop, logging.getLogger().level)
+        share = self._context.RawValue(ctypes.c_double, 0.0)
+        arguments = (theirs, self._simulate, self._out, self._stop, share, logging.getLogger().level)
         process = self._context.Process(target=_work, args=arguments)
         # Started later, it would remove our block of the signals.
         resource_tracker.ensure_running()
@@ -136,7 +140,7 @@ class _Pool:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self._workers.append(_Worker(process, ours))
+        self._workers.append(_Worker(process, ours, share))
         return self._workers[-1]
 
     def _ended(self, worker: _Worker) -> EndedRun | None:
@@ -155,19 +159,21 @@ class _Pool:
 
 
 class _Stopping:
-    """A watcher that stops its run, as Ctrl-C would, once the parent says so."""
+    """A watcher that tells the parent what share is done, and stops its run as Ctrl-C would."""
 
-    def __init__(self, stop: Any) -> None:
-        self._stop, self.stopped = stop, False
+    def __init__(self, stop: Any, share: Any) -> None:
+        self._stop, self._share, self.stopped = stop, share, False
 
     def show(self, snapshot: Snapshot) -> None:
-        """Raise the signal once."""
+        """State the share; raise the signal once."""
+        if snapshot.rounds:
+            self._share.value = len(snapshot.history) / snapshot.rounds
         if self._stop.value and not self.stopped:
             self.stopped = True
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, level: int) -> None:
+def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, share: Any, level: int) -> None:
     """Run what the parent sends, until it closes the connection.
 
     The answer is the failure, "" if there is none, and None for a run that did not begin before the stop.
@@ -183,7 +189,7 @@ def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, leve
     with contextlib.suppress(EOFError, OSError):
         while True:
             run = connection.recv()
-            connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop)))
+            connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop, share)))
 
 
 def _failure(run: CellRun, out: Path, simulate: Simulate, watcher: _Stopping) -> str:

@@ -1,6 +1,12 @@
-"""Progress of an experiment: a line per run; on a terminal also its round, or how many runs are at work."""
+"""Progress of an experiment: a line per run, and its round or how many runs are at work, with the time left.
 
-from dataclasses import dataclass
+A terminal shows these at all times, a file once a minute.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from edge_server.config.units import duration_text
@@ -9,30 +15,55 @@ from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.experiment import Column
 
+FILE_EVERY_S = 60
+
+
+@dataclass
+class StatusLine:
+    """What runs now: the last line of a terminal, a line a minute in a file."""
+
+    stream: TextIO
+    clock: Callable[[], float] = time.monotonic
+    written_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin the first minute."""
+        self.written_at = self.clock()
+
+    def write(self, text: str) -> None:
+        """Overwrite the line, or write one if a minute has passed; an empty text clears it."""
+        if self.stream.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{text[:width]}", end="", file=self.stream, flush=True)
+        elif text and self.clock() - self.written_at >= FILE_EVERY_S:
+            self.written_at = self.clock()
+            print(text, file=self.stream, flush=True)
+
 
 @dataclass(frozen=True)
 class Lines:
     """Writes the progress to `stream`."""
 
     stream: TextIO
+    status: StatusLine = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the status line."""
+        object.__setattr__(self, "status", StatusLine(self.stream))
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
-        """The watcher of a run, which writes on a terminal only."""
-        head = f"[{number}/{count}] {_name(run)}"
-        return RoundLine(head, self.stream)
+        """The watcher of a run."""
+        return RoundLine(f"[{number}/{count}] {_name(run)}", self.status)
 
-    def at_work(self, busy: int, *, ended: int, count: int) -> None:
-        """Overwrite the line with the number of runs at work, on a terminal; with none, clear it."""
-        if self.stream.isatty():
-            runs = "1 run" if busy == 1 else f"{busy} runs"
-            text = f"{runs} at work, {ended} of {count} ended" if busy else ""
-            print(f"\r\x1b[K{text}", end="", file=self.stream, flush=True)
+    def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
+        """Show the number of runs at work; with none, clear the line."""
+        runs = "1 run" if busy == 1 else f"{busy} runs"
+        self.status.write(f"{runs} at work, {ended} of {count} ended{_left(left_s)}" if busy else "")
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         """Write the final line of a run."""
-        left = f", about {duration_text(left_s)} left" if left_s else ""
         start = "\r\x1b[K" if self.stream.isatty() else ""
-        print(f"{start}[{number}] {_name(run)}: {text}{left}", file=self.stream, flush=True)
+        print(f"{start}[{number}] {_name(run)}: {text}{_left(left_s)}", file=self.stream, flush=True)
 
 
 @dataclass(frozen=True)
@@ -40,14 +71,16 @@ class RoundLine:
     """Displays the current round of one run."""
 
     head: str
-    stream: TextIO
+    status: StatusLine
 
     def show(self, snapshot: Snapshot) -> None:
-        """Overwrite the line with the current round, on a terminal."""
-        if self.stream.isatty():
-            figure = newest_figure_text(snapshot.history)
-            text = f"{self.head}: round {snapshot.round} of {snapshot.rounds}" + (figure and f", {figure}")
-            print(f"\r\x1b[K{text[:100]}", end="", file=self.stream, flush=True)
+        """Show the current round, its figure, and the time that the run has left."""
+        figure, left = newest_figure_text(snapshot.history), _left(snapshot.left_s, "left in this run")
+        self.status.write(f"{self.head}: {snapshot.progress}{left}" + (figure and f", {figure}"))
+
+
+def _left(seconds: float | None, words: str = "left") -> str:
+    return f", about {duration_text(seconds)} {words}" if seconds else ""
 
 
 def _name(run: CellRun) -> str:

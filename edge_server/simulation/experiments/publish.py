@@ -14,16 +14,19 @@ from edge_server.observability.report.document import (
     Paragraph,
     Picture,
     Section,
+    Sweep,
     table,
     words,
 )
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
+from edge_server.observability.report.provenance_file import read_provenance
 from edge_server.observability.report.settings_table import differing
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.ended_runs import NAME as ENDED_RUNS
 from edge_server.simulation.experiments.ended_runs import pack_runs
 from edge_server.simulation.experiments.findings import Findings, Table, csv_text, markdown_table
+from edge_server.simulation.experiments.one_run import run_path
 from edge_server.storage.provenance import Provenance
 
 
@@ -83,9 +86,10 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
         outcome="finished" if finished else "interrupted" if findings.interrupted else "with failures",
         detail="",
         good=finished,
-        facts=FactList(_facts(plan, made)),
+        facts=FactList(_facts(plan, out, made)),
         sections=(
             Section("Results", (*remarks, *results)),
+            *((Section("Settings", (Sweep(findings.sweeps),)),) if findings.sweeps else ()),
             *curves,
             *((Section("Pictures", pictures),) if pictures else ()),
             Section("What differs", (_differences(plan),)),
@@ -94,15 +98,35 @@ def document(plan: Plan, findings: Findings, out: Path, made: Provenance) -> Doc
     )
 
 
-def _facts(plan: Plan, made: Provenance) -> tuple[tuple[str, str], ...]:
+def _facts(plan: Plan, out: Path, made: Provenance) -> tuple[tuple[str, str], ...]:
     seeds = ", ".join(map(str, plan.seeds))
     spread = () if plan.experiment.kind == "sizes" else (("seeds", f"{seeds} (mean ± standard deviation)"),)
     return (
         ("what", plan.experiment.reproduces or "recipes compared"),
         ("scale", plan.scale),
         *spread,
-        ("begun", made.date),
+        ("codecs", _codecs(plan)),
+        ("begun", _begun(plan, out, made)),
     )
+
+
+def _begun(plan: Plan, out: Path, made: Provenance) -> str:
+    """The date on which the first run began, in this call or an earlier one."""
+    runs = (read_provenance(run_path(run, out)) for run in plan.runs)
+    return min([made.date, *(run.date for run in runs if run is not None)])
+
+
+def _codecs(plan: Plan) -> str:
+    """The codecs up and down, with the rows where they differ."""
+    rows: dict[str, list[str]] = {}
+    for cell in plan.cells:
+        strategy = cell.config().strategy
+        chains = (strategy.uplink or (), strategy.downlink or ())
+        up, down = (", ".join(codec.name for codec in chain) or "float32" for chain in chains)
+        rows.setdefault(f"up {up}; down {down}", []).append(cell.row)
+    if len(rows) == 1:
+        return next(iter(rows))
+    return "; ".join(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in rows.items())
 
 
 def _results(made: Table) -> Block:

@@ -28,8 +28,11 @@ class Progress(Protocol):
         """Display that a run begins; returns the run's watcher."""
         ...
 
-    def at_work(self, busy: int, *, ended: int, count: int) -> None:
-        """Display that `busy` runs of `count` are simulated at once, and that `ended` have ended."""
+    def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
+        """Display that `busy` runs of `count` are simulated at once, and that `ended` have ended.
+
+        `left_s` are the estimated seconds left for all.
+        """
         ...
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
@@ -101,19 +104,23 @@ def _run_parallel(
             done[run.folder] = kept
             progress.end(numbers[run.folder], run, text=result_text(kept, True), left_s=None)
     missing = [run for run in plan.runs if run.folder not in done]
-    began = clock()
+    began, earlier = clock(), len(done)
 
-    def at_work(busy: int) -> None:
-        progress.at_work(busy, ended=len(done), count=len(plan.runs))
+    def left_s(share: float = 0.0) -> float | None:
+        finished = len(done) - earlier + share
+        return (len(missing) - finished) * (clock() - began) / finished if finished else None
+
+    def at_work(busy: int, share: float) -> None:
+        progress.at_work(busy, ended=len(done), count=len(plan.runs), left_s=left_s(share))
 
     # A second Ctrl-C ends the processes: what has ended until then is compared.
     with contextlib.suppress(KeyboardInterrupt):
         ended_runs = run_in_processes(missing, out, simulate, count, at_work=at_work)
-        for finished, ended in enumerate(ended_runs, start=1):
+        for ended in ended_runs:
             if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
                 continue
             done[ended.run.folder] = ended
-            guess = (len(missing) - finished) * (clock() - began) / finished
-            progress.end(numbers[ended.run.folder], ended.run, text=result_text(ended, False), left_s=guess)
+            text = result_text(ended, False)
+            progress.end(numbers[ended.run.folder], ended.run, text=text, left_s=left_s())
     ordered = tuple(done[run.folder] for run in plan.runs if run.folder in done)
     return EndedRuns(ordered, interrupted=len(ordered) < len(plan.runs))

@@ -1,13 +1,15 @@
 """The usual kind of experiment: every cell is simulated with every seed, and tables compare the results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from edge_client.data.tasks.learning_task import Metric
 from edge_client.storage.atomic_files import write_synced
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.curves import number, percent
+from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.simulation.experiments.cells import Plan
-from edge_server.simulation.experiments.comparison import comparison_tables, details, records, results
+from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
 from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
 from edge_server.simulation.experiments.limits import limits
@@ -36,6 +38,7 @@ def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
         details=details(found),
         pictures=_draw_curves(plan, out, lines),
         charts=_charts(lines),
+        sweeps=_sweeps(found),
         notes=(*plan.notes, *limits(outcome.done)),
         failures=tuple(
             f"{ended.run.cell.row}, {ended.run.cell.column}, seed {ended.run.seed}: {ended.failure}"
@@ -67,5 +70,35 @@ def _charts(found: Sequence[Curve]) -> tuple[Chart, ...]:
 def _chart(name: str, column: str, own: Sequence[Curve]) -> Chart:
     metric = own[0].metric
     series = (Series(curve.row, tuple((r, point.mean) for r, point in curve.points)) for curve in own)
-    unit, text = (f"{metric.name} (%)", percent) if metric.share else (metric.name, number)
+    unit, text = _unit(metric)
     return Chart(name, f"Test {metric.name}, {column}", unit, tuple(series), text)
+
+
+def _unit(metric: Metric) -> tuple[str, Callable[[float], str]]:
+    return (f"{metric.name} (%)", percent) if metric.share else (metric.name, number)
+
+
+def _sweeps(found: Sequence[Result]) -> tuple[ParallelAxes, ...]:
+    """Per column of a sweep, the swept settings of each row against its mean figure."""
+    swept = [result for result in found if result.cell.swept]
+    columns = list(dict.fromkeys(result.cell.column for result in swept))
+    drawn = (
+        _sweep(f"sweep-{place}", [result for result in swept if result.cell.column == column])
+        for place, column in enumerate(columns, 1)
+    )
+    return tuple(chart for chart in drawn if chart.lines)
+
+
+def _sweep(name: str, own: Sequence[Result]) -> ParallelAxes:
+    first = own[0]
+    several = len({result.cell.swept for result in own}) < len(own)
+    keys = tuple(word.partition("=")[0] for word in first.cell.swept)
+    lines = []
+    for result in own:
+        values = tuple(word.partition("=")[2] for word in result.cell.swept)
+        row = result.cell.row.removesuffix(", " + ", ".join(result.cell.swept))
+        if (average := result.over_seeds(lambda run: run.average)) is not None:
+            lines.append(((row, *values) if several else values, average.mean))
+    unit, text = _unit(first.metric)
+    title = f"Test {first.metric.name} by setting, {first.cell.column}"
+    return ParallelAxes(name, title, ("row", *keys) if several else keys, unit, tuple(lines), text)

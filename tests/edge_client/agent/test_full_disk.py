@@ -30,6 +30,10 @@ SPEC = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
 
 @pytest.fixture
 def place(tmp_path: Path) -> TaskContext:
+    return place_at(tmp_path)
+
+
+def place_at(tmp_path: Path) -> TaskContext:
     digits = load_source("digits").subset(range(20))
     return TaskContext(
         "pi",

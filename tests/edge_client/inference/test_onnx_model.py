@@ -1,8 +1,12 @@
 """Running models with onnxruntime alone; the models are built by hand."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +15,10 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
-from edge_client.inference.benchmark import bench, resident_bytes, thread_counts
+from edge_client.cli.main import main
+from edge_client.inference.benchmark import BenchResult, bench, resident_bytes, thread_counts
 from edge_client.inference.image_files import read_image
-from edge_client.inference.onnx_model import load_model
+from edge_client.inference.onnx_model import LoadedModel, load_model
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -189,7 +194,7 @@ def test_thread_counts_double() -> None:
 
 
 def test_bench_measures(model_path: Path) -> None:
-    results = bench(model_path, max_threads=2, seconds=0.05)
+    results = list(bench(model_path, max_threads=2, seconds=0.05))
     assert [result.threads for result in results] == [1, 2]
     for result in results:
         assert 0 < result.median_ms <= result.p95_ms
@@ -213,6 +218,58 @@ def test_infer_needs_no_torch_and_no_onnx(model_path: Path, tmp_path: Path) -> N
     assert [result["top"][0]["name"] for result in document["results"][1:]] == ["ant", "bee", "cat"]
     assert [entry["probability"] for entry in document["results"][0]["top"]] == pytest.approx([1 / 3] * 3)
     assert (document["labelled"], document["accuracy"]) == (3, pytest.approx(2 / 3))
+
+
+@pytest.mark.parametrize("command", ["bench", "infer"])
+def test_a_tensor_larger_than_the_memory_is_said_in_one_line(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Larger than an address space, so that no system promises the memory.
+    model = write_model(tmp_path / "huge.onnx", shape=(1, 10**7, 10**7) if command == "bench" else (1, 1, 3))
+    if command == "infer":
+        monkeypatch.setattr(LoadedModel, "run", lambda *_: np.empty((10**7, 10**8, 10**3), np.float32))
+    np.save(tmp_path / "x.npy", np.zeros((1, 1, 1, 3), np.float32))
+
+    assert main([command, str(model), *([str(tmp_path / "x.npy")] if command == "infer" else [])]) == 2
+    assert "needs more memory than this machine has free" in capsys.readouterr().err
+
+
+def test_what_bench_has_measured_is_printed_when_the_next_result_never_comes(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = BenchResult(1, 7, 1.0, 2.0, 3.0, 4)
+
+    def measured(*_: object, **__: object) -> Iterator[BenchResult]:
+        yield one
+        never.wait()
+
+    never = threading.Event()
+    monkeypatch.setattr("edge_client.inference.benchmark.bench", measured)
+    try:
+        assert main(["bench", str(model_path), "--deadline", "0.5", "--format", "json"]) == 1
+    finally:
+        never.set()
+    told = capsys.readouterr()
+    assert json.loads(told.out)["results"] == [asdict(one)]
+    assert "not measured within 0.5 s: --deadline waits longer" in told.err
+
+
+def test_ctrl_c_prints_what_bench_has_measured(
+    model_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: object, **__: object) -> Iterator[BenchResult]:
+        yield BenchResult(1, 7, 1.0, 2.0, 3.0, 4)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        never.wait()
+
+    never, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr("edge_client.inference.benchmark.bench", measured)
+    try:
+        assert main(["bench", str(model_path)]) == 130
+    finally:
+        never.set()
+        signal.signal(signal.SIGINT, before)
+    assert "1.000" in capsys.readouterr().out
 
 
 def test_bench_needs_no_torch_and_no_onnx(model_path: Path) -> None:

@@ -52,6 +52,33 @@ def test_the_list_has_alerts_silences_and_what_waits(folder, capsys):
     assert document["waiting"][0]["attempts"] == 1
 
 
+def test_a_silence_that_ends_after_the_last_date_is_refused_and_does_not_break_the_list(folder, capsys):
+    words = ("silence", "--where", "site=barn", "--for", "99999999999999999d", "--reason", "for good")
+    assert "is too long: at most 11574d" in refusal(capsys, *words)
+    assert alerts(capsys, "list") == "no alerts\n"
+    # As an earlier version wrote it.
+    with closing(AlertStore(folder.alerts)) as store:
+        store.silence("site=barn", "for good", "ann", now=time.time(), until=1e22)
+    assert "silence 1: site=barn until 9999-12-31 23:59 UTC: for good" in alerts(capsys, "list")
+
+
+def test_texts_of_others_cannot_steer_the_terminal(folder, capsys):
+    reason = "new router\x9b2J\x1b]0;x\x07\u202e \u2066"
+    alerts(capsys, "silence", "--where", "site=barn", "--for", "2h", "--reason", reason)
+    shown = alerts(capsys, "list")
+    assert main(["audit"]) == 0
+    for text in (shown, capsys.readouterr().out):
+        assert "new router" in text
+        assert "u202e" in text
+        assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_an_error_that_quotes_a_text_cannot_steer_the_terminal(folder, capsys):
+    assert r"'2h\x9b\u202e'" in refusal(
+        capsys, "silence", "--where", "site=barn", "--for", "2h\x9b\u202e", "--reason", "x"
+    )
+
+
 def test_a_silence_is_listed_ends_and_is_in_the_audit_log(folder, capsys):
     alerts(capsys, "silence", "--where", "site = barn", "--for", "2h", "--reason", "new router")
     assert "silence 1: site=barn until " in alerts(capsys, "list")

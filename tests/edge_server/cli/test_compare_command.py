@@ -1,6 +1,7 @@
 """`edge-server compare`: the examples of its help, what it refuses before the first run, and its notices."""
 
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 
 from edge_server.cli.commands.compare import EXAMPLES
 from edge_server.cli.main import EDGE_SERVER
+from edge_server.simulation.experiments import runs
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import named_experiment
+from edge_server.storage.run_files import read_run_files
 from tests.edge_server.own_networks import NAME
 
 PROGRAM = "  edge-server compare "
@@ -43,6 +46,32 @@ def test_without_a_gpu_none_of_the_runs_begins(tmp_path: Path, capsys: pytest.Ca
     assert EDGE_SERVER.run(words) == 2
     assert "torch finds no CUDA device here" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_compare_runs_what_simulate_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fedavg", "rounds=1", "num-clients=2", "model.name=mlp", "--out"]
+    assert EDGE_SERVER.run(["simulate", *words, str(tmp_path / "simulated"), "--seed", "1"]) == 0
+    assert EDGE_SERVER.run(["compare", *words, str(tmp_path / "compared"), "--seeds", "1"]) == 0
+    exact = ["compare", *words, str(tmp_path / "exact"), "--seeds", "1", "--codecs", "float32"]
+    assert EDGE_SERVER.run(exact) == 0
+    assert "float32 on both ways" in capsys.readouterr().err
+
+    simulated, compared, float32 = (
+        read_run_files(tmp_path / path).summary
+        for path in ("simulated", "compared/runs/fedavg-result-seed1", "exact/runs/fedavg-result-seed1")
+    )
+    assert (compared.test_metrics, compared.uplink_bytes) == (simulated.test_metrics, simulated.uplink_bytes)
+    assert float32.uplink_bytes > 2 * simulated.uplink_bytes
+
+
+def test_sigterm_before_the_first_round_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Before simulations have handlers of their own.
+    monkeypatch.setattr(runs, "run_all", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+
+    assert EDGE_SERVER.run(["compare", "fedavg", "--out", str(tmp_path)]) == 143
+    assert "interrupted; to go on: edge-server " in capsys.readouterr().err
 
 
 def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,12 @@ def test_what_is_no_duration_is_refused(text):
         parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["11575d", "99999999999999999d", "9" * 400 + "s"])
+def test_a_duration_without_an_end_is_refused(text):
+    with pytest.raises(ConfigError, match="too long: at most 11574d"):
+        parse_duration(text)
+
+
 def test_a_rule_has_base_units_its_kinds_default_and_all_receivers():
     (silent, disk) = settings(
         {"when": "silent-for", "value": "30min", "where": "site=barn", "for": "5m", "repeat": "4h"},

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.system.process_memory import trim_heap
+from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import reserve, return_memory
@@ -20,7 +21,7 @@ from edge_client.training.step_graphs.running.memory import micro_batch, working
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.objectives.registry import build_graph_objectives, unsupported
 from edge_client.training.step_graphs.running.session import StepSession
-from edge_client.training.trainer import Trained, Trainer, TrainingJob
+from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP
@@ -40,12 +41,15 @@ class OnnxTrainer(Trainer):
         self._threads = threads or 0
 
     def check(self, task: TrainTask) -> None:
-        """Raise `PeerError` for a task without graphs, or with an objective that needs torch."""
+        """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
         why = unsupported(task.training.objectives)
         if not why and not {GRAPH, STEP} <= task.blobs.keys():
             why = "the task has no step graph"
         if why:
             raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
+        with declined():
+            check_optimizer(task.training.optimizer)
+            build_graph_objectives(task.training.objectives)
 
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""

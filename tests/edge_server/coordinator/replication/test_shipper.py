@@ -156,11 +156,30 @@ def test_entries_that_were_not_heard_of_are_announced_again(setup: Setup) -> Non
     assert [entry.number for entry in setup.entries] == [1, 2, 2]
 
 
-def test_a_second_standby_is_refused(setup: Setup) -> None:
+def refusals(setup: Setup) -> list[str]:
+    return [message.standby for message in setup.link.messages if isinstance(message, StandbyRefusal)]
+
+
+def test_a_second_standby_is_refused_once_the_first_is_heard_beside_it(setup: Setup) -> None:
     setup.followed()
-    setup.report(1.5, standby="other")
-    (refusal,) = [message for message in setup.link.messages if isinstance(message, StandbyRefusal)]
-    assert (refusal.standby, setup.lease.asked) == ("other", "s")
+    setup.report(2.0, standby="other")
+    setup.report(2.5, confirmed=1)
+    setup.report(3.0, standby="other")
+    assert (refusals(setup), setup.lease.asked) == (["other"], "s")
+
+
+def test_a_standby_that_was_killed_and_restarted_at_once_follows_again(setup: Setup) -> None:
+    setup.followed()
+    # The process before was heard at 1 s; the new one reports every second.
+    for now in (1.2, 2.2, 3.2):
+        setup.report(now, standby="restarted")
+    assert setup.lease.asked == ""
+    setup.lease.counts()
+    setup.shipper.tick(3.3)
+    for now in (4.2, 5.2):
+        setup.report(now, standby="restarted")
+    assert refusals(setup) == []
+    assert setup.entries[-1].standby == "restarted"
 
 
 def test_a_run_whose_state_must_stay_here_is_not_followed(tmp_path: Path) -> None:

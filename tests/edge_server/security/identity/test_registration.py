@@ -30,7 +30,7 @@ from edge_server.security.identity.registration import (
     RequestAllowance,
     requested_key,
 )
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import CertificateRequest, Death, IssuedCertificate, Refusal, encode_message
 from schemas.security.enrolment import EnrolmentCode, decode_code, encode_code, proof_key, request_proof
 from schemas.topics import EnrolTopic
@@ -153,6 +153,16 @@ def test_a_forged_answer_is_refused(authority, registration, tmp_path):
             check_answer(code, request, forged)
     with pytest.raises(PeerError, match="not from the server that issued"):
         check_answer(code, with_code(code, key), answer)
+
+
+def test_the_loser_of_a_race_for_a_code_is_told_so(authority, registration):
+    code = issue_code(authority, "pi", lifetime_s=HOUR_S)
+    lost = with_code(code, new_key())
+    # Both clients of a code read the same topic, so the loser reads the winner's certificate.
+    won = ask(registration, code.id, with_code(code, new_key()))
+    with pytest.raises(EdgeError, match="another client has used this code for pi") as told:
+        check_answer(code, lost, won)
+    assert not isinstance(told.value, PeerError)
 
 
 def test_an_expired_code_is_refused_on_both_sides(authority, registration, clock):

@@ -95,7 +95,7 @@ class Quiet:
 
     def show(self, snapshot: Snapshot) -> None: ...
 
-    def at_work(self, busy: int, *, ended: int, count: int) -> None:
+    def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
         self.busy.append(busy)
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
@@ -187,7 +187,7 @@ class Waits:
         with stopped_by_signals(stopped.set):
             (self.begun / out.name).touch()
             while not stopped.is_set():
-                watcher.show(None)  # type: ignore[arg-type]
+                watcher.show(Snapshot("made-up", "made-up-1", "training", 1, rounds=2, elapsed_s=1.0))
         ended = summary(outcome="interrupted")
         folder.write_summary(ended)
         return ended

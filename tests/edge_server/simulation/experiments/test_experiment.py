@@ -1,10 +1,12 @@
 """The experiment file: its keys, its cells, and its errors."""
 
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from edge_server.config.load import load_config
 from edge_server.config.overrides import merge_tables
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
@@ -187,9 +189,50 @@ def test_recipes_make_an_experiment():
     assert plan.cells[1].config().strategy.pruner.name == "attention"
 
 
-def test_recipes_without_data_are_refused():
+def test_recipes_without_data_compare_on_that_of_a_simulation():
+    assert (
+        checked_plan(named_experiment(["fedavg"]), RunSelection()).cells[0].config().data.source == "digits"
+    )
     with pytest.raises(ConfigError, match=r"data\.source"):
-        checked_plan(named_experiment(["fedavg"]), RunSelection())
+        checked_plan(named_experiment(["fedavg"]), RunSelection(overrides=("model.input-shape=[1,8,8]",)))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [("fedavg", ()), ("nefl-norm", ()), ("fedavg", ("privacy.secure-aggregation=true",))],
+)
+def test_a_recipe_keeps_its_codecs(recipe, words):
+    (cell,) = make_plan(named_experiment([recipe]), RunSelection(overrides=words)).cells
+    simulated, compared = load_config(recipe, words).strategy, cell.config().strategy
+    assert (compared.uplink, compared.downlink) == (simulated.uplink, simulated.downlink)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_a_shipped_experiment_asks_for_float32(name):
+    assert load_experiment(name).settings["strategy"] == {"uplink": [], "downlink": []}
+    # No other part of the file states codecs.
+    text = (resources.files("edge_server.simulation.experiments") / f"{name}.toml").read_text()
+    assert (text.count("uplink"), text.count("downlink")) == (1, 1)
+
+
+def test_a_seed_that_no_generator_takes_is_refused_before_the_first_run():
+    with pytest.raises(ConfigError, match="seed"):
+        make_plan(named_experiment(["fedavg"]), RunSelection(seeds=(1, 2**80)))
+
+
+def test_a_sweep_has_a_row_for_each_combination():
+    words = ("rounds=2", "learning-rate=0.01,0.1", "batch-size=8,16")
+    plan = make_plan(named_experiment(["fedavg", "median"]), RunSelection(overrides=words))
+    assert len(plan.cells) == 8
+    cell = plan.cells[1]
+    assert cell.row == "fedavg, learning-rate=0.01, batch-size=16"
+    training = cell.config().training
+    assert (training.learning_rate, training.batch_size, cell.config().federation.rounds) == (0.01, 16, 2)
+
+
+def test_a_league_is_not_swept():
+    with pytest.raises(ConfigError, match="kind 'league'"):
+        make_plan(load_experiment("league"), RunSelection("quick", overrides=("learning-rate=0.01,0.1",)))
 
 
 def test_a_column_without_its_data_is_left_out_with_a_note(tmp_path):

@@ -169,7 +169,7 @@ from tests.edge_server.simulation.experiments.made_up import Waits, plan
 signal.signal(signal.SIGINT, signal.default_int_handler)
 out = pathlib.Path(sys.argv[1])
 
-def at_work(busy):
+def at_work(busy, share):
     if busy and sys.argv[2] == "stop":
         sys.argv[2] = ""
         os.killpg(0, signal.SIGINT)
@@ -218,7 +218,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_how_many_runs_are_at_work() -> None:
     terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
-        Lines(stream).at_work(2, ended=3, count=24)
-        Lines(stream).at_work(0, ended=24, count=24)
-    assert terminal.getvalue() == "\r\x1b[K2 runs at work, 3 of 24 ended\r\x1b[K"
+        Lines(stream).at_work(2, ended=3, count=24, left_s=90.0)
+        Lines(stream).at_work(0, ended=24, count=24, left_s=0.0)
+    assert terminal.getvalue() == "\r\x1b[K2 runs at work, 3 of 24 ended, about 1 min 30 s left\r\x1b[K"
     assert file.getvalue() == ""

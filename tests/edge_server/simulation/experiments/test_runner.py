@@ -1,14 +1,17 @@
 """Running a plan: finished runs stay, interrupted ones are resumed, failed ones are reported."""
 
 import csv
+import io
 import json
 from dataclasses import replace
 
 import pytest
 
 from edge_server.cli.commands import compare as command
+from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.experiments.cells import RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.progress import RoundLine, StatusLine
 from edge_server.simulation.experiments.publish import publish
 from edge_server.simulation.experiments.runner import run_all
 from edge_server.storage.provenance import Provenance
@@ -119,6 +122,32 @@ def test_a_comparison_writes_its_files(tmp_path):
     assert "| fedprox | 10% | 60% | 10% | 60% | ▁▂▄▅▇█ |" in text
     assert "```\nedge-server compare <x>\n```" in text
     assert "| fedavg |" in (tmp_path / "table.md").read_text()
+
+
+def test_the_page_says_when_the_comparison_began_and_shows_a_sweep(tmp_path):
+    made = plan(overrides=("rounds=2", "learning-rate=0.01,0.1"), seeds=(1,))
+    findings = find(made, tmp_path, simulate=Simulated(), progress=Quiet())
+    first = MADE.model_copy(update={"date": "2026-01-01 10:00 UTC"})
+    (tmp_path / "runs" / made.runs[0].folder / "made.json").write_text(first.model_dump_json())
+    publish(made, findings, tmp_path, MADE.model_copy(update={"date": "2026-01-02 10:00 UTC"}))
+    text, page = (tmp_path / "compare.md").read_text(), (tmp_path / "compare.html").read_text()
+    assert "| begun | 2026-01-01 10:00 UTC |" in text
+    assert "| codecs | up int8, zstd; down fp16 |" in text
+    # Accuracies 0.1 and 0.2 of two rounds.
+    assert "<title>fedprox, 0.1: 15%</title>" in page
+    assert "The HTML page draws this: Test accuracy by setting, result" in text
+
+
+def test_a_file_gets_the_round_and_the_time_left_once_a_minute():
+    now, stream = [0.0], io.StringIO()
+    line = RoundLine("[1/2] fedavg, seed 1", StatusLine(stream, clock=lambda: now[0]))
+    for number in range(1, 131):
+        now[0] = float(number)
+        line.show(Snapshot("a", "a-1", "training", number, 200, elapsed_s=now[0], left_s=120.0))
+    assert stream.getvalue().splitlines() == [
+        f"[1/2] fedavg, seed 1: round {number} of 200, about 2 min 00 s left in this run"
+        for number in (60, 120)
+    ]
 
 
 def test_seeds_are_read_from_the_command_line():

@@ -12,6 +12,7 @@ from edge_client.training.step_graphs.running.objectives.ordered_dropout import 
 from edge_client.training.step_graphs.running.objectives.personal import Personal
 from edge_client.training.step_graphs.running.objectives.prox import Prox
 from edge_client.training.step_graphs.running.objectives.scaffold import Scaffold
+from schemas.errors import ConfigError
 from schemas.strategy import Component
 
 
@@ -47,5 +48,12 @@ def unsupported(objectives: Iterable[Component]) -> str:
 
 
 def build_graph_objectives(objectives: Iterable[Component]) -> tuple[GraphObjective, ...]:
-    """The objectives of a plan, in order; all must be supported."""
-    return tuple(OBJECTIVES[component.name](**component.options) for component in objectives)
+    """The objectives of a plan, in order; all must be supported. `ConfigError` for wrong options."""
+    return tuple(map(_build, objectives))
+
+
+def _build(component: Component) -> GraphObjective:
+    try:
+        return OBJECTIVES[component.name](**component.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"objective {component.name!r}: {error}") from error
