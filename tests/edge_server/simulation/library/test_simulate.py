@@ -1,5 +1,7 @@
 """Simulations started from Python."""
 
+import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import edge_server
 from edge_server.config.load import load_config
@@ -20,21 +24,16 @@ from tests.forked import forked_python
 
 DEADLINE_S = 300
 DIGITS = ("data.source=digits", "model.name=mlp", "batch-size=50", "workers=1", "simulation.clock=[]")
-SCRIPT = """
-import numpy as np
+EXAMPLE = inspect.cleandoc((edge_server.__doc__ or "").partition("\n\n")[2])
+OWN = """
 import torch
 from torch import nn
-import edge_server
+from tests.edge_server.simulation.library.small import SMALL, X, Y
 
-print("main", flush=True)
-y = np.arange(60) % 2
-x = (np.random.default_rng(0).normal(size=(60, 6)) + 2 * y[:, None]).astype(np.float32)
 torch.manual_seed(0)
-layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-given = {"data": (x, y), "model": layers, "num_clients": 2, "rounds": 2, "testers": 1, "export": False}
-for workers in (1, 2):
-    run = edge_server.simulate("fedavg", workers=workers, **given)
-    print([record.test_loss for record in run.rounds])
+given = {**SMALL, "data": (X, Y), "model": nn.Sequential(nn.Linear(6, 2)), "workers": 2}
+own = edge_server.simulate("fedavg", "testers=1", **given)
+print([record.test_loss for record in own.rounds])
 """
 
 
@@ -77,14 +76,24 @@ def test_the_module_lists_what_it_offers() -> None:
     assert all(getattr(edge_server, name).__name__ == name for name in edge_server.__all__)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_script_needs_no_guard_and_its_network_is_in_its_workers(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    words = [*forked_python(), "script.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+    (tmp_path / "script.py").write_text(f"{EXAMPLE}\n{OWN}")
+    done = subprocess.run(
+        [*forked_python(), "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    main, one, several = done.stdout.splitlines()
-    assert main == "main"
-    assert one == several
+    accuracy, losses = done.stdout.splitlines()
+    assert 0 < float(accuracy) < 1
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(6, 2))
+    same = edge_server.simulate("fedavg", data=(X, Y), model=layers, out=tmp_path / "same", **SMALL)
+    assert losses == str([record.test_loss for record in same.rounds])
 
 
 @pytest.mark.usefixtures("quick")
