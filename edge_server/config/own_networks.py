@@ -80,8 +80,13 @@ def _named(network: Any) -> tuple[str, Factory]:
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}", network
 
 
+def is_object(reference: str) -> bool:
+    """Whether the network `reference` is an object of this program."""
+    return reference.partition(":")[0] in ("__main__", __name__)
+
+
 def only_here(reference: str) -> str:
-    """Why no other process can have the network `reference`; empty if one can."""
+    """Why no worker process can have the network `reference`; empty if they can."""
     module, _, name = reference.partition(":")
     if module == "__main__" or (
         module == __name__ and name in _networks and _pickled(_networks[name]) is None

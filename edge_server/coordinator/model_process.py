@@ -137,8 +137,8 @@ class ModelProcess:
         return answer
 
     def _how_it_ended(self) -> str:
-        if self._process is None:
-            return "did not start"
+        if self._process is None or self._closed:
+            return "is not there"
         self._process.join(END_S)
         return ending(self._process.exitcode)
 

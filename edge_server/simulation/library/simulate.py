@@ -66,6 +66,8 @@ def simulate(
     Raises `ConfigError` for wrong settings and `RunFailed` for a run that cannot go on. SIGINT and SIGTERM
     close the run folder, then end the program as they do without a run.
     """
+    if resume and out is None:
+        raise ConfigError("resume needs out, the folder of the run to continue")
     with _network(model) as network:
         words = [*(f"{key.replace('_', '-')}={word(value)}" for key, value in settings.items()), *overrides]
         words += [] if network is None else [f"model.name={json.dumps(network)}"]
@@ -101,8 +103,12 @@ def simulate(
 
 
 def word(value: Value) -> str:
-    """A value as in `key=value` words."""
-    return value if isinstance(value, str) else json.dumps(value)
+    """A value as in `key=value` words; numpy's numbers and paths are possible too."""
+    return value if isinstance(value, str) else json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _config(source: Config | str | Path, words: list[str]) -> Config:
@@ -120,11 +126,12 @@ def _network(model: Any) -> AbstractContextManager[str | None]:
 
 def _in_this_process(config: Config, network: str | None) -> Config:
     """A network that no other process can have trains and is tested in this one; results are the same."""
-    why = own_networks.only_here(network or config.model.name)
+    name = network or config.model.name
+    if config.simulation.engine != "local" and own_networks.is_object(name):
+        raise ConfigError("[simulation] engine: other machines do not have this network: move it to a module")
+    why = own_networks.only_here(name)
     if not why:
         return config
-    if config.simulation.engine != "local":
-        raise ConfigError(f"[simulation] engine: {why}: move it to a module, or use engine='local'")
     if config.simulation.workers != 1:
         print_notices([f"trains in this process: {why}; in a module of its own, it trains in several"])
     one = config.simulation.model_copy(update={"workers": 1})

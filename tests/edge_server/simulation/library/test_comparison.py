@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
@@ -36,7 +37,7 @@ def test_runs_have_labels_folders_a_table_and_curves(tmp_path: Path) -> None:
 
 
 def test_a_sweep_runs_every_combination_over_the_common_settings_and_repeats_none(tmp_path: Path) -> None:
-    grid = {"learning_rate": [0.01, 0.1], "momentum": [0.0, 0.9]}
+    grid = {"learning_rate": list(np.array([0.01, 0.1])), "momentum": [np.int64(0), 0.9]}
     swept = edge_server.sweep("fedavg", grid, "rounds=1", out=tmp_path, **GIVEN)
     rates = [
         edge_server.load_config(str(run.folder / "federation.toml")).training for run in swept.runs.values()

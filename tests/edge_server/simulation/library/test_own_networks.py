@@ -58,8 +58,12 @@ def test_one_that_only_this_program_has_trains_and_is_tested_in_this_process(
     assert "trains in this process: 'Net' is defined in this program alone" in said
     config = edge_server.load_config(str(run.folder / "federation.toml"))
     assert (config.simulation.workers, config.federation.testers) == (1, 0)
-    with pytest.raises(edge_server.ConfigError, match="'Net' is defined in this program alone: move it to"):
-        edge_server.simulate("fedavg", "engine=ray", data=(X, Y), model=Net(), **SMALL)
+
+
+def test_other_machines_have_no_object_of_this_program(tmp_path: Path) -> None:
+    given = {**SMALL, "data": (X, Y), "out": tmp_path / "run"}
+    with pytest.raises(edge_server.ConfigError, match="do not have this network: move it to a module"):
+        edge_server.simulate("fedavg", "engine=ray", model=nn.Linear(6, 2), **given)
 
 
 def test_what_is_no_network_is_refused() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def test_a_simulation_returns_a_run_that_can_be_loaded_again(tmp_path: Path) -> 
 def test_settings_are_checked_as_on_the_command_line() -> None:
     with pytest.raises(edge_server.ConfigError, match="did you mean 'rounds'"):
         edge_server.simulate("fedavg", roundz=2)
+    with pytest.raises(edge_server.ConfigError, match="resume needs out"):
+        edge_server.simulate("fedavg", resume=True)
     config = edge_server.load_config("fedavg", ["rounds=3"])
     assert isinstance(config, edge_server.Config)
     assert config.federation.rounds == 3
@@ -170,6 +173,14 @@ def test_a_signal_closes_the_run_and_ends_a_loop_over_runs(
         "fedavg", out=tmp_path / "0", **given, resume=True, on_round=lambda record: seen.append(record.round)
     )
     assert (done.summary.outcome, seen) == ("finished", [2, 3])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_thread_that_gets_no_signals_can_simulate(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        given = {**SMALL, "data": (X, Y), "model": "mlp", "out": tmp_path / "run"}
+        run = threads.submit(edge_server.simulate, "fedavg", **given).result(DEADLINE_S)
+    assert run.summary.outcome == "finished"
 
 
 class Dies(InProcess):
