@@ -95,7 +95,8 @@ def simulate(
         except CallbackFailed as failed:
             raise failed.error from None
     if received:
-        print_notices([f"interrupted: simulate(..., out={str(folder)!r}, resume=True) goes on"])
+        if summary.outcome == "interrupted" and config.clients.mode == "rounds":
+            print_notices([f"interrupted: simulate(..., out={str(folder)!r}, resume=True) goes on"])
         _raise_again(received[0])
     if summary.outcome == "failed":
         raise RunFailed(f"{summary.detail}; the run is in {folder}")
