@@ -27,6 +27,9 @@ KNOWN = {
     ("edge_server/coordinator/aggregators/process.py", "multiprocessing"),
     ("edge_server/coordinator/model_process.py", "multiprocessing"),
     ("edge_server/coordinator/worker_processes.py", "multiprocessing"),
+    ("edge_server/config/own_networks.py", "pickle"),
+    # A table in memory, of a run's records: no file is read.
+    ("edge_server/simulation/library/extras.py", "pandas"),
     # Cloudpickle between the simulation and its Ray cluster, whose machines run its code anyway.
     ("edge_server/simulation/ray_engine.py", "ray"),
     # CIFAR is published as pickles: torchvision reads the user's own files and checks their MD5 sums.

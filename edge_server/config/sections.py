@@ -447,7 +447,7 @@ class SimulationSettings(Settings):
     ray_address: str | None = None
     """The cluster as `host:port`; unset starts one on this machine."""
     workers: int | None = Field(default=None, ge=1, le=1024)
-    """Processes; one per core if unset."""
+    """Processes; one per core if unset. One is the simulation's own process."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where torch computes."""
     trainer: TrainerName | Annotated[tuple[TrainerName, ...], Field(min_length=1)] = "torch"

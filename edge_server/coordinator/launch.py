@@ -259,7 +259,13 @@ def exit_code(summary: Summary) -> int:
 
 @contextlib.contextmanager
 def stopped_by_signals(end: Callable[[], None], suspend: Callable[[], None] | None = None) -> Iterator[None]:
-    """SIGINT ends the run, SIGTERM suspends it if it can; a second signal ends the process."""
+    """SIGINT ends the run, SIGTERM suspends it if it can; a second signal ends the process.
+
+    Only a program's main thread can be told of signals: in another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     actions = {signal.SIGINT: end, signal.SIGTERM: suspend or end}
     before = {number: signal.getsignal(number) for number in actions}
 

@@ -26,6 +26,7 @@ from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.worker_processes import (
     end_with_parent,
+    ending,
     interrupts_blocked,
     start_fork_server,
     worker_context,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from edge_server.coordinator.global_model import GlobalModel
 
 T = TypeVar("T")
+END_S = 5.0
 PRELOADED = ["edge_server.coordinator.model_process", "edge_server.coordinator.global_model"]
 """Modules that the fork server imports for testing processes."""
 
@@ -129,10 +131,16 @@ class ModelProcess:
             connection.send(job)
             answer = connection.recv()
         except (EOFError, OSError) as error:
-            raise ProcessLost("the process that tests the model has died: out of memory?") from error
+            raise ProcessLost(f"the process that tests the model {self._how_it_ended()}") from error
         if not isinstance(answer, wanted):
             raise ProcessLost(f"the process that tests the model: {answer}")
         return answer
+
+    def _how_it_ended(self) -> str:
+        if self._process is None or self._closed:
+            return "is not there"
+        self._process.join(END_S)
+        return ending(self._process.exitcode)
 
     def _started(self) -> Connection:
         if self._closed:

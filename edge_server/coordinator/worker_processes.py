@@ -1,13 +1,77 @@
-"""Worker processes of this process: how they are forked, and how they end with it."""
+"""Worker processes of this process: how they are begun, and how they end with it.
+
+They do not import the program's main module, as multiprocessing's do: a script needs no guard for
+`__main__`, and a notebook has no such module.
+"""
 
 import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import BaseContext, ForkServerContext
+from multiprocessing.context import (
+    BaseContext,
+    ForkServerContext,
+    ForkServerProcess,
+    SpawnContext,
+    SpawnProcess,
+)
+from typing import Any
+
+from edge_server.config import own_networks
+
+_MAIN = threading.Lock()
+
+
+class _WithOwnNetworks:
+    """A process that has the networks of this program (`own_networks`) by their names."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._networks = own_networks.portable()
+
+    def run(self) -> None:
+        own_networks.take(self._networks)
+        super().run()  # type: ignore[misc]
+
+
+class _ForkedProcess(_WithOwnNetworks, ForkServerProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _main_left_out():
+            return ForkServerProcess._Popen(process_obj)
+
+
+class _SpawnedProcess(_WithOwnNetworks, SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _main_left_out():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _ForkContext(ForkServerContext):
+    Process = _ForkedProcess
+
+
+class _SpawnContext(SpawnContext):
+    Process = _SpawnedProcess
+
+
+@contextlib.contextmanager
+def _main_left_out() -> Iterator[None]:
+    """Give the main module, inside, a name that `multiprocessing.spawn` does not import in a new process."""
+    main = sys.modules["__main__"]
+    with _MAIN:
+        before = getattr(main, "__spec__", None)
+        main.__spec__ = ModuleSpec("__main__", None)
+        try:
+            yield
+        finally:
+            main.__spec__ = before
 
 
 def worker_context(preloaded: Sequence[str]) -> BaseContext:
@@ -16,10 +80,24 @@ def worker_context(preloaded: Sequence[str]) -> BaseContext:
     The server of this process is started once; it imports the modules that were `preloaded` by then.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
+        return spawn_context()
+    context = _ForkContext()
     context.set_forkserver_preload(list(preloaded))
     return context
+
+
+def spawn_context() -> SpawnContext:
+    """Start each worker as a new interpreter."""
+    return _SpawnContext()
+
+
+def ending(exit_code: int | None) -> str:
+    """How a process ended, in words that follow its name: its `exit_code` is negative after a signal."""
+    if exit_code == -signal.SIGKILL:
+        return "was killed (SIGKILL): the system does so when memory runs out"
+    if exit_code is not None and exit_code < 0:
+        return f"has died of {signal.Signals(-exit_code).name}"
+    return "has ended" + ("" if exit_code is None else f" with exit code {exit_code}: see its messages")
 
 
 def start_fork_server(context: BaseContext) -> None:

@@ -58,6 +58,10 @@ class Engine(Protocol[Handle]):
         """Drop a job whose outcome is no longer needed."""
         ...
 
+    def stop(self) -> None:
+        """The run is to end: hold nobody up. May be called from a signal handler."""
+        ...
+
     def close(self) -> None:
         """End all workers and drop unfinished jobs."""
         ...

@@ -22,11 +22,16 @@ REACHABLE_S = 10.0
 
 
 def _local(settings: "SimulationSettings") -> "Begin":
+    check_device(settings)
+    workers = settings.workers or usable_cores()
+    if workers == 1:
+        from edge_server.simulation.own_process_engine import OwnProcessEngine
+
+        return OwnProcessEngine
     from edge_server.simulation.local_engine import LocalEngine, warm_up
 
-    check_device(settings)
     warm_up()
-    return lambda setup: LocalEngine(setup, workers=settings.workers or usable_cores())
+    return lambda setup: LocalEngine(setup, workers=workers)
 
 
 def _ray(settings: "SimulationSettings") -> "Begin":

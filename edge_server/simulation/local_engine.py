@@ -9,12 +9,19 @@ import signal
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
-from edge_server.coordinator.worker_processes import end_with_parent, start_fork_server, worker_context
+from edge_server.coordinator.worker_processes import (
+    end_with_parent,
+    ending,
+    start_fork_server,
+    worker_context,
+)
 from edge_server.simulation.client_work import ClientWork, WorkSetup
 from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
 
@@ -38,13 +45,17 @@ class LocalEngine(Engine[JobFuture]):
         self._pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
         )
+        # A broken pool forgets its processes, which can tell how they have ended.
+        self._processes: dict[int, BaseProcess] = {}
 
     def submit(self, job: ClientJob) -> JobFuture:
         """Put a job in the pool's queue."""
         try:
-            return self._pool.submit(_work, job)
+            handle = self._pool.submit(_work, job)
+            self._processes.update(self._pool._processes)
+            return handle
         except BrokenProcessPool as error:
-            raise _broken() from error
+            raise self._broken() from error
 
     def result(self, handle: JobFuture, *, timeout_s: float) -> Outcome | None:
         """Wait for a job; `EngineError` if a process died."""
@@ -53,7 +64,7 @@ class LocalEngine(Engine[JobFuture]):
         except NotYet:
             return None
         except BrokenProcessPool as error:
-            raise _broken() from error
+            raise self._broken() from error
         except CancelledError as error:
             raise EngineError("the outcome of a cancelled job was requested") from error
 
@@ -61,10 +72,21 @@ class LocalEngine(Engine[JobFuture]):
         """Drop a job that has not begun; the outcome of a running one is ignored."""
         handle.cancel()
 
+    def stop(self) -> None:
+        """Nothing: jobs that run hold nobody up."""
+
     def close(self) -> None:
         """End the processes; running jobs stop at their next batch."""
         self._over.value = 1
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _broken(self) -> EngineError:
+        """The error that says how the process ended that has broken the pool; the pool ended the others."""
+        self._pool.shutdown(wait=True)
+        codes = [process.exitcode for process in self._processes.values()]
+        code = next((code for code in codes if code not in (None, -signal.SIGTERM)), -signal.SIGTERM)
+        remedy = ": use fewer with workers=N" if code == -signal.SIGKILL else ""
+        return EngineError(f"a worker process {ending(code)}{remedy}")
 
 
 def warm_up() -> None:
@@ -72,23 +94,25 @@ def warm_up() -> None:
     start_fork_server(worker_context(PRELOADED))
 
 
-def _broken() -> EngineError:
-    return EngineError("a worker process has died: out of memory? use fewer with workers=N")
-
-
-_bench: ClientWork
+_setup: WorkSetup
 _run_over: "Synchronized[int]"
 
 
 def _begin(setup: WorkSetup, over: "Synchronized[int]") -> None:
     """Set up a worker process, which ignores Ctrl-C: only the parent handles it."""
-    global _bench, _run_over
+    global _setup, _run_over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     end_with_parent()
     begin_inherited_log(logging.WARNING)
-    _bench, _run_over = ClientWork(setup), over
+    _setup, _run_over = setup, over
+
+
+@cache
+def _bench() -> ClientWork:
+    """Made for the first job, so that the job's future raises what this raises."""
+    return ClientWork(_setup)
 
 
 def _work(job: ClientJob) -> Outcome:
-    return _bench.do(job, lambda: bool(_run_over.value))
+    return _bench().do(job, lambda: bool(_run_over.value))

@@ -132,6 +132,9 @@ class RayEngine(Engine[RayJob]):
         if handle in self._waiting:
             self._waiting.remove(handle)
 
+    def stop(self) -> None:
+        """Nothing: jobs that run hold nobody up."""
+
     def close(self) -> None:
         """Leave the cluster, which drops running jobs; end it if it was started here."""
         self._waiting.clear()

@@ -145,6 +145,7 @@ class Simulation:
     def stop(self) -> None:
         """Ask the run to end; may be called from a signal handler."""
         self._stopping = True
+        self._around.engine.stop()
 
     def _guarded(self, part: Callable[[], None]) -> None:
         """Call `part`; an exception ends the run as failed, with the reason."""

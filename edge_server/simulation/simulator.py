@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from edge_client.data.columns import in_columns
@@ -30,6 +31,8 @@ from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
 
 Notify = Callable[[Iterable[str]], None]
+Stopped = Callable[[Callable[[], None]], AbstractContextManager[None]]
+"""Inside, what asks the user's run to end calls the function."""
 
 
 def simulate(
@@ -40,6 +43,7 @@ def simulate(
     resume: bool = False,
     export: bool = True,
     notify: Notify = print_notices,
+    stopped: Stopped = stopped_by_signals,
 ) -> Summary:
     """Run a simulation to its end, or to Ctrl-C, and write its run folder at `out`.
 
@@ -49,7 +53,7 @@ def simulate(
     config = as_begun(out / "federation.toml", config) if resume else config
     with told_in_words(out):
         config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
-        return _simulate(config, out, watcher, resume=resume, export=export, notify=notify)
+        return _simulate(config, out, watcher, resume=resume, export=export, notify=notify, stopped=stopped)
 
 
 def _measured(config: Config, folder: Path) -> Summary:
@@ -59,7 +63,14 @@ def _measured(config: Config, folder: Path) -> Summary:
 
 
 def _simulate(
-    config: Config, out: Path, watcher: Watcher, *, resume: bool, export: bool, notify: Notify
+    config: Config,
+    out: Path,
+    watcher: Watcher,
+    *,
+    resume: bool,
+    export: bool,
+    notify: Notify,
+    stopped: Stopped = stopped_by_signals,
 ) -> Summary:
     """`simulate` with a configuration in which nothing is left to be asked."""
     begin_engine = prepare_engine(config.simulation)
@@ -96,7 +107,7 @@ def _simulate(
                 export=export,
                 resumed=resumed,
             )
-            with stopped_by_signals(simulation.stop):
+            with stopped(simulation.stop):
                 summary = simulation.run(resumed.boundary if resumed else None)
     write_report(folder.path)
     return summary

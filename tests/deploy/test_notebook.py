@@ -1,35 +1,55 @@
-"""The notebook, run cell by cell."""
+"""The notebook, run in a kernel."""
 
 import ast
-import json
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parents[2] / "deploy" / "examples" / "library.ipynb"
+DEADLINE_S = 300
+IN_THE_KERNEL = "dir(edge_server), [len(losses), len(run.rounds)], 'plot' in dir(runs)"
 
 
-def values(cells: list[str]) -> list[Any]:
-    """The value of each cell's last expression, or None."""
-    names: dict[str, Any] = {}
-    found = []
-    for cell in cells:
-        tree = ast.parse(cell)
-        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, "notebook", "exec"), names)
-        found.append(eval(compile(ast.Expression(last.value), "notebook", "eval"), names) if last else None)
-    return found
+def shown(cell: Any, kind: str) -> list[str]:
+    """What a cell shows of one kind: its displays, and last its value."""
+    return [output["data"][kind] for output in cell.outputs if kind in output.get("data", {})]
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
-    recipes, accuracies, sizes, accuracy, again = values(["".join(cell["source"]) for cell in cells])
-    assert "adafl" in recipes
-    assert {name: len(history) for name, history in accuracies.items()} == {"fedavg": 3, "heterofl": 3}
-    assert list(sizes) == [1, 2, 3, 4, 5]
-    assert sizes[1] < sizes[5] / 2
-    # Chance level is one in ten.
-    assert accuracy > 0.3
-    assert again == accuracies["fedavg"][-1]
+def value(cell: Any) -> Any:
+    return ast.literal_eval(shown(cell, "text/plain")[-1])
+
+
+def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(IN_THE_KERNEL))
+    client = NotebookClient(
+        notebook, timeout=DEADLINE_S, resources={"metadata": {"path": str(tmp_path)}}, kernel_name="python3"
+    )
+    client.execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    recipes, runs, plot, history, sizes, accuracy, own, rates, again, names = cells
+
+    assert "adafl" in value(recipes)
+    assert "<td>heterofl</td>" in "".join(shown(runs, "text/html"))
+    assert shown(plot, "image/png")
+    assert "test_accuracy" in shown(history, "text/html")[-1]
+    assert list(value(sizes)) == [1, 2, 3, 4, 5]
+    assert value(sizes)[1] < value(sizes)[5] / 2
+    # Chance level is one in ten, and one in three.
+    assert value(accuracy) > 0.3
+    assert value(again) > 0.5
+    bar, table = shown(own, "text/html")
+    assert '<progress value="3" max="3"></progress> 3 of 3 rounds' in bar
+    assert "<table>" in table
+    said = "".join(output.get("text", "") for output in own.outputs)
+    assert "trains in this process: 'Net' is defined in this program alone" in said
+    assert "fedavg learning-rate=0.1" in shown(rates, "text/html")[-1]
+    offered, rounds, has_plot = value(names)
+    assert "simulate" in offered
+    assert rounds == [3, 3]
+    assert has_plot

@@ -1,10 +1,10 @@
 """Processes of `multiprocessing` that start fast, for tests of what runs in them and not of their start."""
 
-import multiprocessing
-
 import pytest
 
+from edge_server.coordinator.aggregators import process
 from edge_server.coordinator.worker_processes import start_fork_server, worker_context
+from edge_server.simulation.experiments import parallel
 
 PRELOADED = (
     "edge_server.coordinator.aggregators.worker",
@@ -18,4 +18,5 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process of `multiprocessing` is forked from one that has imported the packages."""
     context = worker_context(PRELOADED)
     start_fork_server(context)
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: context)
+    for module in (process, parallel):
+        monkeypatch.setattr(module, "spawn_context", lambda: context)

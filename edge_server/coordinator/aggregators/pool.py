@@ -137,18 +137,20 @@ class AggregatorPool:
     def _finish(self, calls: Sequence[Call], taken: Mapping[int, Taken]) -> list[Any]:
         """The values of calls, some of which processes have taken; raises as `_run`."""
         answers: dict[int, Answer] = {}
+        how = ""
         for _ in range(TRIES):
             for index, (process, number) in taken.items():
                 try:
                     answers[index] = process.receive(number)
-                except ProcessDied:
+                except ProcessDied as died:
+                    how = str(died)
                     self._lost(index, process)
             if len(answers) == len(calls):
                 return [_value(answers[index]) for index in range(len(calls))]
             missing = {i: self._hand(i, call) for i, call in enumerate(calls) if i not in answers}
             taken = {index: found for index, found in missing.items() if found is not None}
         raise EdgeError(
-            f"aggregator processes have died {TRIES} times in a row: out of memory? "
+            f"aggregator processes have died {TRIES} times in a row (the last one {how}): "
             "use fewer with [federation] aggregators"
         )
 

@@ -6,12 +6,13 @@ process that is killed, and the others then wait for ever.
 
 import contextlib
 import itertools
-import multiprocessing
 import queue
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
+
+from edge_server.coordinator.worker_processes import ending, spawn_context
 
 END_S = 5.0
 
@@ -31,14 +32,14 @@ class Answer(NamedTuple):
 
 
 class ProcessDied(Exception):
-    """The process ended before it answered."""
+    """The process ended before it answered; says how."""
 
 
 class AggregatorProcess:
     """A process that answers one call after the other; `begin` is called in it first."""
 
     def __init__(self, begin: Call) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = spawn_context()
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, begin), name="aggregator", daemon=True)
         self._process.start()
@@ -58,7 +59,7 @@ class AggregatorProcess:
         try:
             self._connection.send((number, call))
         except OSError as error:
-            raise ProcessDied from error
+            raise self._died() from error
         return number
 
     def receive(self, number: int) -> Answer:
@@ -68,8 +69,12 @@ class AggregatorProcess:
             while answered != number:
                 answered, answer = self._connection.recv()
         except (EOFError, OSError) as died:
-            raise ProcessDied from died
+            raise self._died() from died
         return answer
+
+    def _died(self) -> ProcessDied:
+        self._process.join(END_S)
+        return ProcessDied(ending(self._process.exitcode))
 
     def end(self) -> None:
         """End the process by closing its pipe; kill it if it is still at work."""

@@ -7,7 +7,6 @@ workers of one run. The results are the same.
 import contextlib
 import ctypes
 import logging
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +19,13 @@ from typing import Any
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
-from edge_server.coordinator.worker_processes import end_with_parent
+from edge_server.coordinator.worker_processes import end_with_parent, ending, spawn_context
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate, do_run, read_run, run_path
 
 log = logging.getLogger(__name__)
 
-DIED = "its process has died: out of memory? use fewer with --parallel N"
 SHOW_EVERY_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -79,7 +77,7 @@ class _Pool:
 
     def __init__(self, out: Path, simulate: Simulate) -> None:
         self._out, self._simulate = out, simulate
-        self._context = multiprocessing.get_context("spawn")
+        self._context = spawn_context()
         # Without a lock: a signal handler sets it, and a process may be killed while it reads.
         self._stop = self._context.RawValue(ctypes.c_bool, False)
         self._workers: list[_Worker] = []
@@ -152,7 +150,9 @@ class _Pool:
         except (EOFError, OSError):
             worker.process.join()
             self._workers.remove(worker)
-            return EndedRun(run, failure=DIED)
+            killed = worker.process.exitcode == -signal.SIGKILL
+            remedy = ": use fewer with --parallel N" if killed else ""
+            return EndedRun(run, failure=f"its process {ending(worker.process.exitcode)}{remedy}")
         if failure is None:
             return None
         return EndedRun(run, failure=failure) if failure else read_run(run, run_path(run, self._out))

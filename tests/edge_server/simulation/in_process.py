@@ -34,6 +34,9 @@ class InProcess(Engine[ClientJob]):
     def cancel(self, handle: ClientJob) -> None:
         pass
 
+    def stop(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

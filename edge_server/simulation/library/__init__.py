@@ -1,0 +1,1 @@
+"""What `import edge_server` offers beside the configuration: simulations, runs and comparisons."""

@@ -1,0 +1,58 @@
+"""Simulations side by side."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+import edge_server
+from tests.edge_server.simulation.in_process import in_process
+from tests.edge_server.simulation.library.small import SMALL, X, Y
+
+GIVEN = {**SMALL, "data": (X, Y), "model": "mlp", "learning_rate": 0.05}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    matplotlib.use("Agg")
+    with in_process():
+        yield
+    pyplot.close("all")
+
+
+def test_runs_have_labels_folders_a_table_and_curves(tmp_path: Path) -> None:
+    compared = edge_server.compare(["fedavg", "fedavg rounds=1,3"], out=tmp_path, **GIVEN)
+    rounds = {label: len(run.rounds) for label, run in compared.runs.items()}
+    assert rounds == {"fedavg": 2, "fedavg rounds=1": 1, "fedavg rounds=3": 3}
+    folders = ["01-fedavg", "02-fedavg-rounds-1", "03-fedavg-rounds-3"]
+    assert [run.folder.name for run in compared.runs.values()] == folders
+    final = compared.table["final"]
+    assert list(final.index) == list(rounds)
+    assert final["fedavg"] == compared.runs["fedavg"].rounds[-1].test_accuracy
+    assert [line.get_label() for line in compared.plot().lines] == list(rounds)
+    assert "<td>fedavg rounds=3</td>" in compared._repr_html_()
+
+
+def test_a_sweep_runs_every_combination_over_the_common_settings_and_repeats_none(tmp_path: Path) -> None:
+    grid = {"learning_rate": list(np.array([0.01, 0.1])), "momentum": [np.int64(0), 0.9]}
+    swept = edge_server.sweep("fedavg", grid, "rounds=1", out=tmp_path, **GIVEN)
+    rates = [
+        edge_server.load_config(str(run.folder / "federation.toml")).training for run in swept.runs.values()
+    ]
+    assert [(rate.learning_rate, rate.momentum) for rate in rates] == [
+        (0.01, 0.0),
+        (0.01, 0.9),
+        (0.1, 0.0),
+        (0.1, 0.9),
+    ]
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
+    assert edge_server.sweep("fedavg", grid, "rounds=1", out=tmp_path, **GIVEN) == swept
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")} == written
+
+
+def test_two_runs_of_one_label_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(edge_server.ConfigError, match="'fedavg' is there twice"):
+        edge_server.compare(["fedavg", "fedavg"], out=tmp_path, **GIVEN)
