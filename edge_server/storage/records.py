@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from edge_client.data.classes import shortened
 from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
@@ -162,22 +163,33 @@ class UndoneRecord(Frozen):
 
 
 class StartedFrom(Frozen):
-    """The origin of a run's first model: the name as `stated`, and its run and round, if known."""
+    """The origin of a run's first model: the name as `stated`, and its run and round, if known.
+
+    It did not know the `new_classes`; the run does without the `left_classes`.
+    """
 
     stated: str
     state_sha256: Digest
     version: str | None = None
     run: str | None = None
     round: int | None = None
+    new_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    left_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     def in_words(self) -> str:
-        """`demo-1 (run demo-1, round 4)`."""
+        """`demo-1 (run demo-1, round 4)`, with what differs in its classes."""
         known = [
             f"run {self.run}" if self.run else "",
             f"round {self.round}" if self.round is not None else "",
         ]
         detail = ", ".join(part for part in known if part)
-        return f"{self.stated} ({detail})" if detail else self.stated
+        return "; ".join(
+            [
+                f"{self.stated} ({detail})" if detail else self.stated,
+                *([f"new: {shortened(self.new_classes)}"] if self.new_classes else ()),
+                *([f"without: {shortened(self.left_classes)}"] if self.left_classes else ()),
+            ]
+        )
 
 
 class Summary(Frozen):
