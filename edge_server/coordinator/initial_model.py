@@ -60,7 +60,7 @@ class InitialModel:
         try:
             arrays = FileGroups(self.path)["model"]
             self._check_fit(arrays, spec, channel_map, layer)
-            params: Arrays = {name: np.array(arrays[name]) for name in channel_map.parameters}
+            params = {name: np.array(arrays[name]) for name in channel_map.parameters}
             with self.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, PeerError, KeyError) as error:
