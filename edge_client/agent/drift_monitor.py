@@ -13,7 +13,7 @@ from edge_client.data.drift import DriftResult, Values, feature_statistics, most
 from edge_client.data.example_record import Chosen, ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.tasks.conversion import in_task
-from edge_client.data.tasks.losses import LOSSES
+from edge_client.data.tasks.losses import losses_of
 from edge_client.inference.installed_model import served
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding
@@ -92,7 +92,7 @@ def _model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Val
     """The loss [N] of each example, and of a classifier its confidence [N]."""
     taken = in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)
-    found = {"loss": LOSSES[model.task.loss](answers.outputs, answers.targets)}
+    found = {"loss": losses_of(model.task)(answers.outputs, answers.targets)}
     if model.task.ranked:
         found["confidence"] = model.task.answers(answers.outputs, answers.outputs).max(1)
     return found

@@ -1,11 +1,13 @@
 """The losses of learning tasks in torch, by the names that `edge_client.data.tasks` gives them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from torch import Tensor
 from torch.nn import functional
 
+from edge_client.data.tasks.losses import loss_in
 from edge_client.data.tasks.registry import learning_task
+from edge_client.system.plugins import Registry
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From outputs [B, L] and targets to the mean loss over the batch."""
@@ -16,13 +18,16 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).square().mean()
 
 
-LOSSES: Mapping[str, Loss] = {
-    "cross-entropy": functional.cross_entropy,
-    "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
-    "squared-error": squared_error,
-}
+LOSSES: Registry[Loss] = Registry(
+    "torch-loss",
+    {
+        "cross-entropy": functional.cross_entropy,
+        "binary-cross-entropy": functional.binary_cross_entropy_with_logits,
+        "squared-error": squared_error,
+    },
+)
 
 
 def loss_of(task: str) -> Loss:
     """The loss of the learning task of that name."""
-    return LOSSES[learning_task(task).loss]
+    return loss_in(LOSSES, learning_task(task))

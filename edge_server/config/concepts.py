@@ -5,6 +5,8 @@ from typing import Any
 
 from edge_client.compression.chain import CODECS
 from edge_client.data.sources import SOURCES
+from edge_client.data.tasks.losses import LOSSES
+from edge_client.data.tasks.registry import TASKS
 from edge_client.models.registry import MODELS
 from edge_client.system.plugins import Registry
 from edge_client.training.objectives.registry import OBJECTIVES
@@ -31,6 +33,8 @@ _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
     (WEIGHTINGS, "How much each update counts (`weighting`)."),
     (COMBINERS, "How updates become one (`combiner`)."),
     (SERVER_OPTIMIZERS, "How the combined update changes the global model (`server-optimizer`)."),
+    (TASKS, "What is learned: labels, loss and metrics (`[model] task`)."),
+    (LOSSES, "How wrong the answer to an example is; a learning task names one."),
     (MODELS, "The global model (`[model] name`)."),
     (SOURCES, "Data of a device or of the server (`--data`, `[data] source`)."),
 )

@@ -210,7 +210,8 @@ class ModelSettings(Settings):
     """Shape of one example, for images [channels, height, width]; from `[data]` if unset."""
     from_: str | None = Field(default=None, alias="from", min_length=1)
     """The model to start from: a version of the registry, a run folder, a folder `models/round-NNNN`, or a
-    state.safetensors. It must be of the same network and classes.
+    state.safetensors. It must be of the same network. Classes are matched by name; those that it does not
+    know begin with drawn weights.
     """
 
     @model_validator(mode="after")

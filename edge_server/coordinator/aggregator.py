@@ -103,6 +103,8 @@ class Aggregator:
         self._model.save(command.round, durable=False)
         test = self._tests.begin(command.round)
         record = self._record(command, figures, reviewed.look, test)
+        if test.found is not None:
+            record = self._recorder.judged(record)
         self._archive(command, before, reviewed)
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))

@@ -129,7 +129,7 @@ def _connect(
     checker = make_checker(model, storage, resume, aggregators)
     sums = SumChecker(storage.store, storage.unpacked, model.context.channel_map)
     tests = RoundTests(model, storage.folder)
-    recorder = RoundRecorder(storage, tests)
+    recorder = RoundRecorder(storage, tests, last_round=model.context.config.federation.last_round)
     early = EarlyGraphs(model, storage.folder)
     return Coordinator(
         context=model.context,

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from edge_client.data.classes import numbers, shortened
+from edge_client.data.classes import listed, numbers
 from edge_client.data.columns import column_misfit
+from edge_client.data.tasks.registry import learning_task
+from edge_client.models.header import header_of
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed
-from schemas.counted import counted
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
-from schemas.tensors.blobs import Arrays, FileGroups
+from schemas.tensors.blobs import Array, Arrays, FileGroups
 from schemas.values import Feature, ModelSpec
 
 NOTE = "start.json"
@@ -35,19 +36,31 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class InitialModel:
-    """The model to start from: its file, its manifest, and the name that the user `stated`."""
+    """The model to start from: its file, its manifest, and the name that the user `stated`.
+
+    `origin` is where it comes from if it is the run's own copy.
+    """
 
     path: Path
     stated: str
     version: str | None
     manifest: dict[str, Any]
+    origin: StartedFrom | None = None
 
-    def read(self, spec: ModelSpec, channel_map: ChannelMap) -> tuple[Arrays, StartedFrom]:
-        """Its parameters and their origin; raises `ConfigError` unless they fit the network."""
+    def read(
+        self, spec: ModelSpec, channel_map: ChannelMap, own: Arrays, names: Sequence[str]
+    ) -> tuple[Arrays, StartedFrom]:
+        """Its parameters and their origin; raises `ConfigError` unless they fit the network.
+
+        Rows of the output layer come from the class of the same name, whatever its place. Those of classes
+        that it does not know are what the run has drawn itself: `own` parameters, for the classes `names`.
+        """
+        rows = self._rows(spec, names)
+        layer = None if rows is None else self._output_layer(spec)
         try:
             arrays = FileGroups(self.path)["model"]
-            self._check_fit(arrays, spec, channel_map)
-            params: Arrays = {name: np.array(arrays[name]) for name in channel_map.parameters}
+            self._check_fit(arrays, spec, channel_map, layer)
+            params = {name: np.array(arrays[name]) for name in channel_map.parameters}
             with self.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, PeerError, KeyError) as error:
@@ -57,7 +70,11 @@ class InitialModel:
         odd = next((name for name, array in params.items() if not np.isfinite(array).all()), None)
         if odd is not None:
             raise ConfigError(f"{KEY}: {self.path}: '{odd}' has numbers that are not finite")
-        return params, self._noted(digest)
+        if rows is not None:
+            for name in params:
+                if name.rpartition(".")[0] == layer:
+                    params[name] = _by_class(params[name], own[name], rows)
+        return params, self.origin or self._noted(digest, spec, names, rows)
 
     def read_fixed(self, drawn: Arrays) -> Arrays:
         """What the network's factory had drawn besides its weights, in place of what it has `drawn` now.
@@ -75,18 +92,43 @@ class InitialModel:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of its classes in the order of its outputs; empty if the classes are numbers."""
-        preprocessing = self.manifest.get("preprocessing")
-        listed = preprocessing.get("class_names") if isinstance(preprocessing, dict) else None
-        names = tuple(map(str, listed)) if isinstance(listed, list) else ()
-        return () if names == numbers(len(names)) else names
+        return () if self._listed == numbers(len(self._listed)) else self._listed
 
-    def check_classes(self, names: Sequence[str]) -> None:
-        """Raise `ConfigError` where the run has as many classes of other `names`, or in another order."""
-        if self.classes and len(self.classes) == len(names) and self.classes != tuple(names):
+    @property
+    def _listed(self) -> tuple[str, ...]:
+        """As `classes`, numbers included; empty if it has no list of them."""
+        described, preprocessing = self.manifest.get("model"), self.manifest.get("preprocessing")
+        names = preprocessing.get("class_names") if isinstance(preprocessing, dict) else None
+        count = described.get("num_classes") if isinstance(described, dict) else None
+        if isinstance(names, list) and names:
+            return tuple(map(str, names))
+        return numbers(count) if isinstance(count, int) else ()
+
+    def _rows(self, spec: ModelSpec, names: Sequence[str]) -> tuple[int | None, ...] | None:
+        """The place here of each class of the run, None for a new one; None in all if it has the same ones.
+
+        Raises `ConfigError` if it shares no class with the run.
+        """
+        theirs, count = self._listed, spec.num_classes
+        ours = tuple(names) or numbers(count)
+        unnamed = len(theirs) == count and not (names and self.classes)
+        if not theirs or ours == theirs or unnamed or not learning_task(spec.task).named:
+            return None
+        if not set(theirs) & set(ours):
             raise ConfigError(
-                f"{KEY}: {self.stated} is a model of the classes {shortened(self.classes)}, this run has "
-                f"{shortened(names)}: it would take one for another"
+                f"{KEY}: {self.stated} is a model of the classes {listed(theirs)}, this run has "
+                f"{listed(ours)}: none is the same; name the run's classes in [data] classes"
             )
+        return tuple(theirs.index(name) if name in theirs else None for name in ours)
+
+    def _output_layer(self, spec: ModelSpec) -> str:
+        """The layer with a row per class; `ConfigError` for a network without one."""
+        try:
+            return header_of(spec)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{KEY}: {self.stated} has other classes than this run, or in another order: {error}"
+            ) from error
 
     @property
     def columns(self) -> tuple[Feature, ...]:
@@ -103,30 +145,32 @@ class InitialModel:
         if why := column_misfit(columns, self.columns):
             raise ConfigError(f"{KEY}: {self.stated} is a model of other data than this run's: {why}")
 
-    def _noted(self, digest: str) -> StartedFrom:
+    def _noted(
+        self, digest: str, spec: ModelSpec, names: Sequence[str], rows: tuple[int | None, ...] | None
+    ) -> StartedFrom:
         run, number = self.manifest.get("run"), self.manifest.get("round")
+        ours = tuple(names) or numbers(spec.num_classes)
+        placed = () if rows is None else tuple(zip(ours, rows, strict=True))
         return StartedFrom(
             stated=self.stated,
             state_sha256=digest,
             version=self.version,
             run=run if isinstance(run, str) else None,
             round=number if isinstance(number, int) else None,
+            new_classes=tuple(name for name, row in placed if row is None),
+            left_classes=() if rows is None else tuple(name for name in self._listed if name not in ours),
         )
 
-    def _check_fit(self, arrays: Arrays, spec: ModelSpec, channel_map: ChannelMap) -> None:
+    def _check_fit(self, arrays: Arrays, spec: ModelSpec, channel_map: ChannelMap, layer: str | None) -> None:
+        """Raise `ConfigError` with the differences; the output `layer` has a row for each class here."""
         wanted = {name: tuple(layout.shape) for name, layout in channel_map.parameters.items()}
+        for name, shape in wanted.items():
+            if name.rpartition(".")[0] == layer:
+                wanted[name] = (len(self._listed), *shape[1:])
         found = {name: tuple(kind_of(arrays, name)[1]) for name in arrays}
         odd = [name for name in sorted({**wanted, **found}) if wanted.get(name) != found.get(name)]
         if not odd:
             return
-        described = self.manifest.get("model")
-        classes = described.get("num_classes") if isinstance(described, dict) else None
-        if classes not in (None, spec.num_classes) and len({name.rpartition(".")[0] for name in odd}) == 1:
-            raise ConfigError(
-                f"{KEY}: {self.stated} is a model of {counted(classes, 'class')}, this run has "
-                f"{spec.num_classes}: "
-                f"only the last layer, '{odd[0].rpartition('.')[0]}', differs; start from one of as many"
-            )
         named = [_difference(name, found.get(name), wanted.get(name)) for name in odd[:SHOWN]]
         more = [f"{len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
         raise ConfigError(
@@ -148,9 +192,8 @@ def find_initial_model(
         return None
     note = noted_start(folder) if folder is not None else None
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
-        made = _manifest(folder.model(0).with_name("manifest.json"))
-        origin = {"state_sha256": note.state_sha256, "run": note.run, "round": note.round}
-        return InitialModel(folder.model(0), stated, note.version, {**made, **origin})
+        manifest = _manifest(folder.model(0).with_name("manifest.json"))
+        return InitialModel(folder.model(0), stated, note.version, manifest, note)
     path, version = _located(stated, [registry for registry in registries if (registry / FILE).is_file()])
     return InitialModel(path, stated, version, _manifest(path.with_name("manifest.json")))
 
@@ -210,6 +253,11 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _by_class(theirs: Array, own: Array, rows: Sequence[int | None]) -> Array:
+    """Their row [...] for each class that has one, else our own; [L, ...] for L classes."""
+    return np.stack([own[place] if row is None else theirs[row] for place, row in enumerate(rows)])
 
 
 def _difference(name: str, there: tuple[int, ...] | None, here: tuple[int, ...] | None) -> str:

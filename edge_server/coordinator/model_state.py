@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from torch import nn
 
+from edge_client.data.classes import shortened
 from edge_client.data.columns import completed_by
 from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.initial_model import InitialModel, note_start, noted_start
+from edge_server.coordinator.initial_model import KEY, InitialModel, note_start, noted_start
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.journal import UndoneRound
@@ -163,11 +164,15 @@ def _started(
 ) -> tuple[Arrays, StartedFrom]:
     """The parameters of the model to start from, in the network's order; noted in the run folder."""
     testing = context.testing
-    first.check_classes(testing.classes)
     first.check_columns(testing.columns)
+    params, about = first.read(context.spec, context.channel_map, own, testing.classes)
+    if about.new_classes and not context.config.federation.trains:
+        raise ConfigError(
+            f"{KEY}: {first.stated} does not know {shortened(about.new_classes)}, and nothing is trained: "
+            "leave such classes out of [data] classes"
+        )
     # Its weights are in the order of its own columns.
     testing.agree(testing.classes or first.classes, completed_by(first.columns, [testing.columns]))
-    params, about = first.read(context.spec, context.channel_map)
     note_start(folder, about)
     return {name: params[name] for name in own}, about
 

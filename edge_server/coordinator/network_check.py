@@ -17,6 +17,7 @@ from edge_client.models.registry import MODELS
 from edge_client.pruning.channel_graph.stops import Stop
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
+from edge_client.pruning.surgery import arrays_of
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, stated_classes, stated_columns
 from edge_server.coordinator.initial_model import InitialModel
@@ -43,9 +44,9 @@ def check_network(config: Config, data: LabelledData, first: InitialModel | None
     channel_map = trace_channels(module, spec.input_shape)
     check_outputs(module, spec)
     if first is not None:
-        first.check_classes(stated_classes(config, data, spec.num_classes))
         first.check_columns(stated_columns(config, data, spec))
-        first.read(spec, channel_map)
+        names = stated_classes(config, data, spec.num_classes)
+        first.read(spec, channel_map, arrays_of(module), names)
         first.read_fixed(drawn)
 
 

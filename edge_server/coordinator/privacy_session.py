@@ -59,7 +59,9 @@ class PrivacyGuard:
         if self._mechanism is None or self._settings.release_metrics:
             return record
         alone = dict.fromkeys(("train_loss", "client_accuracy"))
-        return record.model_copy(update={**alone, "client_metrics": {}, "own_metrics": {}, "measured": {}})
+        return record.model_copy(
+            update={**alone, "client_metrics": {}, "own_metrics": {}, "measured": {}, "one_answer": ()}
+        )
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""

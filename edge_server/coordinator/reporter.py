@@ -89,6 +89,14 @@ class RunReporter:
         """Report a closed round."""
         self.counters.closed(record)
         self.note(round_closed(record))
+        for warning in record.warnings:
+            self.note(
+                Note(
+                    "training goes wrong:",
+                    detail=f"round {record.round}: {warning.text}",
+                    kind=EventKind.ROUND,
+                )
+            )
 
     def show_if_due(self) -> None:
         """Show a snapshot unless the last one is too recent."""

@@ -9,6 +9,7 @@ from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.training.results import Evaluation
+from edge_server.coordinator.round_warnings import gives_one_answer
 from edge_server.coordinator.validation.round_review import RoundReview
 from edge_server.rounds.events import CloseRound, RoundClosed
 from edge_server.security.secure_aggregation.protocol import COHORT
@@ -82,6 +83,9 @@ def round_record(
         measured={} if tiers is None else _measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
+        one_answer=tuple(
+            sorted(name for name, update in look.counted.items() if gives_one_answer(update.metrics.metrics))
+        ),
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
         epsilon=observed.get("epsilon"),

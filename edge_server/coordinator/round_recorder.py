@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.round_record import fields_of_test
 from edge_server.coordinator.round_tests import RoundTest, RoundTests
+from edge_server.coordinator.round_warnings import judged
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.storage.records import RoundRecord
+from edge_server.storage.run_files import known_rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +30,16 @@ class RoundRecorder:
     The round's model is that of the run until the next one is closed, so that its test can be repeated.
     """
 
-    def __init__(self, storage: RunStorage, tests: RoundTests) -> None:
-        self._storage, self._tests = storage, tests
+    def __init__(self, storage: RunStorage, tests: RoundTests, *, last_round: int) -> None:
+        self._storage, self._tests, self._last_round = storage, tests, last_round
+        self._earlier = [*known_rounds(storage.folder.history).values()]
         self._lock = threading.Lock()
         self._open: _Open | None = None
         self._recorded: queue.SimpleQueue[RoundRecord] = queue.SimpleQueue()
+
+    def judged(self, record: RoundRecord) -> RoundRecord:
+        """The record of a tested round with its warnings; the rounds before are recorded."""
+        return judged(record, self._earlier, last=self._last_round)
 
     def closed(self, record: RoundRecord, test: RoundTest, outputs: tuple[str, ...]) -> None:
         """Take a round that is closed in the journal; `record` has what was found by then."""
@@ -68,9 +75,10 @@ class RoundRecorder:
                 return
             record = waiting.record
             if not waiting.complete:
-                record = with_test(record, self._tests.result(waiting.test), waiting.outputs)
+                record = self.judged(with_test(record, self._tests.result(waiting.test), waiting.outputs))
                 self._storage.journal.tested(record.round, record.model_dump_json())
             self._storage.add_to_history(record)
+            self._earlier.append(record)
             self._open = None
             if not waiting.complete:
                 self._recorded.put(record)

@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from edge_client.models.attributes import attributes_of, users_parts
 from edge_client.models.fixed_state import fixed_tensors, to_array
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
+from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
@@ -129,7 +130,7 @@ class StepGraphs:
         parts = [
             drawing_version(),
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
-            [*_sources(module), *_constants(module)],
+            [*_sources(module, loss_of(self._task.name)), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains, self._task.loss],
         ]
@@ -158,13 +159,14 @@ def _as_bytes(value: object) -> bytes:
     return array.tobytes() if isinstance(array, np.ndarray) else repr(value).encode()
 
 
-def _sources(module: nn.Module) -> list[str]:
-    """The digests of the files in which the network's layers are written, but torch's.
+def _sources(module: nn.Module, loss: Loss) -> list[str]:
+    """The digests of the files in which the network's layers and the loss are written, but torch's.
 
     A class that was typed at a prompt has no file.
     """
     digests = set()
-    for kind in {type(layer) for layer in module.modules()}:
+    kinds: set[Callable[..., object]] = {loss, *(type(layer) for layer in module.modules())}
+    for kind in kinds:
         if kind.__module__.partition(".")[0] != "torch":
             with contextlib.suppress(TypeError, OSError):
                 digests.add(hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest())

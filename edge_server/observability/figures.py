@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import UNKNOWN, figure_text, leading_text
+from edge_server.config.units import UNKNOWN, clean, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
@@ -81,3 +81,8 @@ def _leading(summary: Summary) -> tuple[Metric, str]:
     if summary.test_accuracy is None and on_devices is not None:
         return on_devices[0], "devices"
     return ACCURACY, "test"
+
+
+def warning_texts(history: Sequence[RoundRecord]) -> list[str]:
+    """The warnings of a run, the first one first."""
+    return [f"round {record.round}: {clean(found.text)}" for record in history for found in record.warnings]

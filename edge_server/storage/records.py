@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from edge_client.data.classes import shortened
 from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
@@ -34,6 +35,14 @@ class MeasuredDevice(Frozen):
     by_class: Mapping[str, ClassCounts] = Field(default_factory=dict, exclude_if=lambda found: not found)
 
 
+class RoundWarning(Frozen):
+    """What is wrong with a training, of a `kind`, `about` tiers, devices or a figure; with what to try."""
+
+    kind: str
+    about: tuple[str, ...]
+    text: str
+
+
 class RoundRecord(Frozen):
     """One line of `history.jsonl`. Bytes are MQTT payloads that the server itself sent and received, a
     broadcast once; accuracies are 0 to 1.
@@ -46,10 +55,11 @@ class RoundRecord(Frozen):
     those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
-    rounds by which updates of buffered rounds came late. With differential privacy `epsilon` is the total
-    spent so far at `delta`, and `clip` this round's L2 bound. A round that has `diverged` made a model with
-    parameters or losses that are not finite. If the round before was undone, this one began with the model
-    after round `back_to`, without the devices of `left_out`.
+    rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model gives one
+    answer for all examples that they hold out; each of the `warnings` is in one round alone. With
+    differential privacy `epsilon` is the total spent so far at `delta`, and `clip` this round's L2 bound. A
+    round that has `diverged` made a model with parameters or losses that are not finite. If the round before
+    was undone, this one began with the model after round `back_to`, without the devices of `left_out`.
     """
 
     round: int
@@ -78,6 +88,8 @@ class RoundRecord(Frozen):
     measured: Mapping[str, MeasuredDevice] = Field(default_factory=dict)
     statistics: DataStatistics | None = Field(default=None, exclude_if=lambda found: found is None)
     staleness: Mapping[str, int] = Field(default_factory=dict)
+    one_answer: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    warnings: tuple[RoundWarning, ...] = Field(default=(), exclude_if=lambda found: not found)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)
     epsilon: float | None = None
@@ -162,22 +174,33 @@ class UndoneRecord(Frozen):
 
 
 class StartedFrom(Frozen):
-    """The origin of a run's first model: the name as `stated`, and its run and round, if known."""
+    """The origin of a run's first model: the name as `stated`, and its run and round, if known.
+
+    It did not know the `new_classes`; the run does without the `left_classes`.
+    """
 
     stated: str
     state_sha256: Digest
     version: str | None = None
     run: str | None = None
     round: int | None = None
+    new_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    left_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
 
     def in_words(self) -> str:
-        """`demo-1 (run demo-1, round 4)`."""
+        """`demo-1 (run demo-1, round 4)`, with what differs in its classes."""
         known = [
             f"run {self.run}" if self.run else "",
             f"round {self.round}" if self.round is not None else "",
         ]
         detail = ", ".join(part for part in known if part)
-        return f"{self.stated} ({detail})" if detail else self.stated
+        return "; ".join(
+            [
+                f"{self.stated} ({detail})" if detail else self.stated,
+                *([f"new: {shortened(self.new_classes)}"] if self.new_classes else ()),
+                *([f"without: {shortened(self.left_classes)}"] if self.left_classes else ()),
+            ]
+        )
 
 
 class Summary(Frozen):

@@ -15,7 +15,7 @@ from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import Note
 from edge_server.storage.event_list.file import EventFile
-from edge_server.storage.records import MeasuredDevice, Summary
+from edge_server.storage.records import MeasuredDevice, RoundWarning, Summary
 from tests.browser.fleets import LONG_AGO, Stage, device, record, snapshot, staged
 from tests.browser.screen import Screen
 from tests.edge_server.releases.registry.test_registry import run_folder
@@ -188,4 +188,18 @@ def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Cal
         line.wait_for()
         assert "kitchen" in line.inner_text()
         assert "gathering" in line.inner_text()
+        assert seen.violations() == []
+
+
+def test_warnings_stand_above_the_figures(tmp_path: Path, screen: Callable[..., Screen]) -> None:
+    warning = RoundWarning(kind="one-answer", about=("tier 2",), text="tier 2: one answer <b>for all</b>")
+    rounds = snapshot(3).history
+    warned = (*rounds[:-1], rounds[-1].model_copy(update={"warnings": (warning,)}))
+    with staged(tmp_path / "run", snapshot(3)) as stage:
+        seen = screen(stage.url)
+        seen.open("run")
+        assert seen.page.get_by_role("heading", name="Warnings").count() == 0
+        stage.show(replace(snapshot(3), history=warned))
+        seen.page.get_by_role("heading", name="Warnings").wait_for()
+        assert seen.text(".notes li") == f"round {rounds[-1].round}: {warning.text}"
         assert seen.violations() == []

@@ -1,10 +1,15 @@
 """Losses of each example in double precision, by the names that learning tasks give them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
-from edge_client.data.tasks.learning_task import Array
+from edge_client.data.tasks.learning_task import Array, LearningTask
+from edge_client.system.plugins import Registry
+from schemas.errors import ConfigError
+
+T = TypeVar("T")
 
 
 def cross_entropy(outputs: Array, labels: Array) -> Array:
@@ -27,8 +32,26 @@ def squared_error(outputs: Array, targets: Array) -> Array:
     return found
 
 
-LOSSES: Mapping[str, Callable[[Array, Array], Array]] = {
-    "cross-entropy": cross_entropy,
-    "binary-cross-entropy": binary_cross_entropy,
-    "squared-error": squared_error,
-}
+LOSSES: Registry[Callable[[Array, Array], Array]] = Registry(
+    "loss",
+    {
+        "cross-entropy": cross_entropy,
+        "binary-cross-entropy": binary_cross_entropy,
+        "squared-error": squared_error,
+    },
+)
+
+
+def losses_of(task: LearningTask) -> Callable[[Array, Array], Array]:
+    """The loss of each example [N]; `ConfigError` for a plugin's task whose loss is missing."""
+    return loss_in(LOSSES, task)
+
+
+def loss_in(losses: Registry[T], task: LearningTask) -> T:
+    """As `losses_of`, in NumPy or torch."""
+    if task.loss not in losses:
+        raise ConfigError(
+            f"task '{task.name}': nothing named '{task.loss}' is in the entry point group "
+            f"edge_federation.{losses.concept}"
+        )
+    return losses[task.loss]

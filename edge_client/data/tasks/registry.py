@@ -1,12 +1,12 @@
 """Every learning task by name."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
+from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
 
@@ -84,49 +84,55 @@ CLASSIFICATION = LearningTask(
     by_class=metrics.class_counts,
 )
 
-TASKS: Mapping[str, LearningTask] = {
-    task.name: task
-    for task in (
-        CLASSIFICATION,
-        LearningTask(
-            name="multi-label",
-            summary="a yes or no per class; binary cross-entropy, led by macro F1",
-            labels="flags",
-            loss="binary-cross-entropy",
-            metrics=(
-                Metric("macro-f1", metrics.flag_macro_f1),
-                Metric("flag-accuracy", metrics.flag_accuracy),
-                Metric("auroc", metrics.flag_auroc),
-            ),
-            errors=_wrong_flags,
-            by_output=("f1", metrics.flag_f1s),
-            answers=_sigmoid,
-            by_class=metrics.flag_counts,
-        ),
-        _of_numbers(
-            "regression", "one or more numbers per example; squared error, led by the mean absolute error"
-        ),
-        _of_numbers("forecasting", "the next steps of a series from a window of it; as regression"),
-        LearningTask(
-            name="anomaly",
-            summary="reconstruction of unlabelled examples; squared error, led by AUROC where known",
-            labels="none",
-            loss="squared-error",
-            metrics=(
-                Metric("auroc", metrics.anomaly_auroc),
-                Metric(
-                    "reconstruction", metrics.mean_reconstruction_error, higher_is_better=False, share=False
+TASKS: Registry[LearningTask] = Registry(
+    "task",
+    {
+        task.name: task
+        for task in (
+            CLASSIFICATION,
+            LearningTask(
+                name="multi-label",
+                summary="a yes or no per class; binary cross-entropy, led by macro F1",
+                labels="flags",
+                loss="binary-cross-entropy",
+                metrics=(
+                    Metric("macro-f1", metrics.flag_macro_f1),
+                    Metric("flag-accuracy", metrics.flag_accuracy),
+                    Metric("auroc", metrics.flag_auroc),
                 ),
+                errors=_wrong_flags,
+                by_output=("f1", metrics.flag_f1s),
+                answers=_sigmoid,
+                by_class=metrics.flag_counts,
             ),
-            errors=metrics.reconstruction_errors,
-            by_output=None,
-            answers=_missed,
-            targets=_flat,
-            outputs=lambda _, shape: math.prod(shape),
-            usual=0.99,
-        ),
-    )
-}
+            _of_numbers(
+                "regression", "one or more numbers per example; squared error, led by the mean absolute error"
+            ),
+            _of_numbers("forecasting", "the next steps of a series from a window of it; as regression"),
+            LearningTask(
+                name="anomaly",
+                summary="reconstruction of unlabelled examples; squared error, led by AUROC where known",
+                labels="none",
+                loss="squared-error",
+                metrics=(
+                    Metric("auroc", metrics.anomaly_auroc),
+                    Metric(
+                        "reconstruction",
+                        metrics.mean_reconstruction_error,
+                        higher_is_better=False,
+                        share=False,
+                    ),
+                ),
+                errors=metrics.reconstruction_errors,
+                by_output=None,
+                answers=_missed,
+                targets=_flat,
+                outputs=lambda _, shape: math.prod(shape),
+                usual=0.99,
+            ),
+        )
+    },
+)
 """Each task is one entry; nothing else asks for its name."""
 
 

@@ -1,11 +1,35 @@
 """Figures of learning tasks as text: everywhere the leading one comes first."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import TASKS
+from schemas.errors import ConfigError
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for task in TASKS.values() for metric in task.metrics}
+
+class _Metrics(Mapping[str, Metric]):
+    """Metrics of shipped tasks, then those of plugins that can be imported."""
+
+    def __getitem__(self, name: str) -> Metric:
+        for metric in self._all():
+            if metric.name == name:
+                return metric
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys(metric.name for metric in self._all())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _all(self) -> Iterator[Metric]:
+        for task in TASKS:
+            with contextlib.suppress(ConfigError):
+                yield from TASKS[task].metrics
+
+
+METRICS: Mapping[str, Metric] = _Metrics()
 """Every metric by name; tasks that share a name share its scale and direction."""
 
 

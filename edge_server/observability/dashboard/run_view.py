@@ -17,7 +17,7 @@ from edge_server.observability.data_statistics import (
     as_texts,
     newest_statistics,
 )
-from edge_server.observability.figures import leading_metric
+from edge_server.observability.figures import leading_metric, warning_texts
 from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import DeviceRecord, RoundRecord
 from schemas.submodel import ChannelMap
@@ -61,6 +61,7 @@ def run_value(
         "no_link": shown.no_link,
         "parts": None if shown.load.parts is None else asdict(shown.load.parts),
         "notes": list(shown.notes),
+        "warnings": warning_texts(history_of(facts, snapshot)),
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),

@@ -12,7 +12,7 @@ from edge_server.config.units import (
     loss_text,
     names_text,
 )
-from edge_server.observability.figures import leading_metric
+from edge_server.observability.figures import leading_metric, warning_texts
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
@@ -40,6 +40,7 @@ from edge_server.storage.records import RoundRecord, UndoneRecord
 def run_sections(run: RunContents) -> tuple[Section, ...]:
     """All sections."""
     return (
+        *warning_sections(run.history),
         Section("Curves", (Curves(run_charts(run.history)),)),
         figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
         *statistics_sections(run),
@@ -55,6 +56,12 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
         repeat_section(run),
         file_section(run),
     )
+
+
+def warning_sections(history: Sequence[RoundRecord]) -> tuple[Section, ...]:
+    """The section with a paragraph per warning; none without any."""
+    found = tuple(map(Paragraph, warning_texts(history)))
+    return (Section("Warnings", found),) if found else ()
 
 
 def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord] = ()) -> Section:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from edge_server.observability.figures import warning_texts
 from edge_server.observability.personal_models import personal_line
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
@@ -30,6 +31,9 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(table(snapshot.summary, dense=dense))
         _print_personal(console, snapshot.summary.devices, dense=dense)
         _print_trials(console, snapshot.summary.devices, dense=dense)
+    for text in warning_texts(snapshot.history):
+        console.print()
+        console.print(Text(f"warning: {text}"))
     console.print()
     console.print(Text(_outcome(snapshot), style="bold"))
 

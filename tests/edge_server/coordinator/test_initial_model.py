@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,6 @@ MISFITS = {
         "is not of the network 'tests.edge_server.own_networks:normed' for (1, 4, 4) and 3 classes: "
         "'1.bias' is (10,), not (8,); '1.weight' is (10, 16), not (8, 16); ",
     ),
-    "more classes": (
-        {"source": "four_kinds"},
-        "is a model of 3 classes, this run has 4: only the last layer, '3', differs; start from one of",
-    ),
 }
 
 
@@ -120,14 +116,102 @@ def rename_classes(source: Path, *names: str) -> None:
     path.write_text(json.dumps(manifest))
 
 
-def test_a_model_of_the_same_classes_in_another_order_is_refused(source: Path, tmp_path: Path) -> None:
+def started(config: Config, folder: Path) -> Coordinator:
+    """Assemble a run that starts from the model that the configuration names."""
+    coordinator = begun(config, folder, find_initial_model(config, []))
+    coordinator.storage.close()
+    return coordinator
+
+
+def rows(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Weights and bias of the output layer by class."""
+    return {
+        name: (params["3.weight"][n].tolist(), float(params["3.bias"][n])) for n, name in enumerate(names)
+    }
+
+
+def test_known_classes_keep_their_rows_whatever_their_order_and_new_ones_are_drawn(
+    source: Path, tmp_path: Path
+) -> None:
     rename_classes(source, "dog", "cat", "hen")
+    names = ("ant", "hen", "cat", "dog", "yak")
+    config = file(f"from={source}", f"data.classes={json.dumps(names)}", source="named_pictures")
+    drawn = begun(file(f"data.classes={json.dumps(names)}", source="named_pictures"), tmp_path / "drawn")
+    drawn.storage.close()
+    coordinator = started(config, tmp_path / "second")
+    mine, theirs = coordinator.model.state.params, params_in(source / "models" / "round-0010")
+    fresh = rows(drawn.model.state.params, names)
+    assert rows(mine, names) == {
+        **rows({name: np.array(theirs[name]) for name in theirs}, ("dog", "cat", "hen")),
+        "ant": fresh["ant"],
+        "yak": fresh["yak"],
+    }
+    assert all(np.array_equal(mine[name], theirs[name]) for name in ("1.weight", "1.bias"))
+    about = coordinator.model.started_from
+    assert about is not None
+    assert (about.new_classes, about.left_classes) == (("ant", "yak"), ())
+    assert coordinator.model.notices == (f"starts from {source} (run run-1, round 10); new: 'ant', 'yak'",)
+    assert coordinator.context.classes.names == names
+    # The run that was interrupted at its start reads its own copy, whose classes are the run's.
+    again = find_initial_model(config, [], RunFolder(tmp_path / "second"))
+    assert again is not None
+    spec, channel_map = coordinator.context.spec, coordinator.context.channel_map
+    params, same = again.read(spec, channel_map, drawn.model.state.params, names)
+    assert same == about
+    assert all(np.array_equal(mine[name], params[name]) for name in params)
+
+
+def test_a_class_that_the_run_leaves_out_is_named(source: Path, tmp_path: Path) -> None:
+    rename_classes(source, "dog", "cat", "hen")
+    config = load_config(
+        "fedavg",
+        [
+            f"model.name={NAME}:hidden",
+            "model.input-shape=[1,4,4]",
+            'data.classes=["cat","hen"]',
+            f"from={source}",
+        ],
+    )
+    coordinator = started(config, tmp_path / "second")
+    theirs = params_in(source / "models" / "round-0010")
+    expected = rows({name: np.array(theirs[name]) for name in theirs}, ("dog", "cat", "hen"))
+    assert rows(coordinator.model.state.params, ("cat", "hen")) == {n: expected[n] for n in ("cat", "hen")}
+    assert coordinator.model.notices[-1].endswith("; without: 'dog'")
+
+
+@in_process()
+def test_classes_without_names_are_added_by_number_and_learned(source: Path, tmp_path: Path) -> None:
+    config = file(f"from={source}", source="four_kinds")
+    summary = simulate(config, out=tmp_path / "second", watcher=Nobody(), export=False)
+    assert summary.outcome == "finished"
+    assert summary.started_from is not None
+    assert summary.started_from.new_classes == ("3",)
+
+
+def test_classes_of_which_none_is_known_and_one_that_nobody_trains_are_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    rename_classes(source, "ox", "yak", "elk")
     config = file(f"from={source}", source="named_pictures")
-    message = "classes 'dog', 'cat', 'hen', this run has 'cat', 'dog', 'hen': it would take one for another"
+    message = (
+        r"is a model of the classes 'ox', 'yak', 'elk' \(3\), this run has 'cat', 'dog', 'hen' \(3\): none "
+        r"is the same; name the run's classes in \[data\] classes"
+    )
     with pytest.raises(ConfigError, match=message):
         simulate(config, out=tmp_path / "second", watcher=Nobody())
-    with pytest.raises(ConfigError, match=message):
-        begun(config, tmp_path / "third", find_initial_model(config, []))
+    rename_classes(source, "cat", "dog", "elk")
+    begun(config, tmp_path / "third", find_initial_model(config, [])).storage.close()
+    asked = file("federation.trains=false", f"from={source}", source="named_pictures")
+    with pytest.raises(ConfigError, match=r"does not know 'hen', and nothing is trained: leave such classes"):
+        begun(asked, tmp_path / "fourth", find_initial_model(asked, []))
+
+
+def test_other_classes_need_a_linear_output_layer(source: Path, tmp_path: Path) -> None:
+    config = file(f"from={source}", network="scaled", source="four_kinds")
+    with pytest.raises(
+        ConfigError, match=r"has other classes than this run, or in another order: .* no header"
+    ):
+        started(config, tmp_path / "second")
 
 
 def test_a_run_without_class_names_uses_the_models_names(source: Path, tmp_path: Path) -> None:
@@ -152,11 +236,12 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
     coordinator = assemble(config, "run-1", RunFolder.create(source.parent / "other", file()))
     spec, channel_map = coordinator.context.spec, coordinator.context.channel_map
     coordinator.storage.close()
+    own = coordinator.model.state.params
     with pytest.raises(ConfigError, match=r"is damaged: it is not what its manifest.json says"):
-        start.read(spec, channel_map)
+        start.read(spec, channel_map, own, ())
     path.write_bytes(b"no tensors")
     with pytest.raises(ConfigError, match=r"\[model\] from: .*state.safetensors is no model of a run: "):
-        start.read(spec, channel_map)
+        start.read(spec, channel_map, own, ())
 
 
 @pytest.mark.parametrize("text", ["nowhere", "home-2", "empty"])
@@ -211,7 +296,8 @@ def test_a_run_interrupted_at_its_start_reads_its_own_copy(source: Path, tmp_pat
         find_initial_model(config, [])
     found = find_initial_model(config, [], RunFolder(tmp_path / "second"))
     assert found is not None
-    _, about = found.read(before.context.spec, before.context.channel_map)
+    context = before.context
+    _, about = found.read(context.spec, context.channel_map, before.model.state.params, context.classes.names)
     assert about == before.model.started_from
 
 

@@ -12,7 +12,7 @@ from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.modes import normalises_batches
-from edge_client.training.losses import LOSSES
+from edge_client.training.losses import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
@@ -87,7 +87,7 @@ class Passes:
             # A forward pass changes running statistics in place.
             buffers = {name: given[name].clone() for name in self.changed}
             outputs = self._forward({**given, **buffers, **leaves})
-            plain = loss = LOSSES[self.task.loss](outputs, given[names.LABELS])
+            plain = loss = loss_of(self.task.name)(outputs, given[names.LABELS])
             for part in self.parts:
                 loss = part.loss(outputs, given, loss)
             gradients = torch.autograd.grad(loss, [*leaves.values()], allow_unused=True)

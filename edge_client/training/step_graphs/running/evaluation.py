@@ -9,7 +9,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.tasks.losses import LOSSES
+from edge_client.data.tasks.losses import losses_of
 from edge_client.models.graphs.filling import opened
 from edge_client.training.results import NOTHING, Evaluation
 from edge_client.training.step_graphs.running.arena import session_options
@@ -30,7 +30,7 @@ def evaluate(
     )
     examples, *weights = [value.name for value in session.get_inputs()]
     given = {name: arrays[name] for name in weights}
-    loss, total = LOSSES[data.learning_task.loss], 0.0
+    loss, total = losses_of(data.learning_task), 0.0
     answers, targets = list[NDArray[Any]](), list[NDArray[Any]]()
     for start in range(0, len(data), BATCH):
         part = data.subset(range(start, min(start + BATCH, len(data))))

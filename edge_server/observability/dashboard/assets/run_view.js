@@ -27,11 +27,11 @@ export class RunView {
     this._rollouts = new RolloutsTable();
     this._parts = makeHead();
     this._tiles = el("dl", { class: "tiles" });
-    this._notes = el("ol", { class: "notes" });
-    this._noted = el("section", { hidden: true }, el("h3", { text: "Notes" }), this._notes);
+    this._notes = new Lines("Notes");
+    this._warnings = new Lines("Warnings");
     this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
-    this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._tiles,
-      this._waiting, this._curves, this._data.element, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._noted);
+    this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._warnings.element, this._tiles,
+      this._waiting, this._curves, this._data.element, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._notes.element);
   }
 
   /** Draw the run. */
@@ -58,7 +58,8 @@ export class RunView {
     this._tiers.show(run);
     this._classes.show(run);
     this._rounds.show(history, metricOf(run));
-    this._note(run.notes ?? []);
+    this._notes.show((run.notes ?? []).slice(-LAST_NOTES).reverse());
+    this._warnings.show(run.warnings ?? []);
   }
 
   /** Update the clocks. */
@@ -110,12 +111,19 @@ export class RunView {
     if (this._tiles.childElementCount !== tiles.length) this._tiles.replaceChildren(...tiles.map(tile));
     tiles.forEach((texts, place) => [...this._tiles.children[place].children].forEach((part, at) => write(part, texts[at])));
   }
+}
 
-  _note(notes) {
-    mark(this._noted, "hidden", notes.length === 0);
-    const last = notes.slice(-LAST_NOTES).reverse();
-    if ([...this._notes.children].map((item) => item.textContent).join("\n") === last.join("\n")) return;
-    this._notes.replaceChildren(...last.map((text) => el("li", { text })));
+/** A titled list of texts, hidden while it is empty. */
+class Lines {
+  constructor(title) {
+    this._list = el("ol", { class: "notes" });
+    this.element = el("section", { hidden: true }, el("h3", { text: title }), this._list);
+  }
+
+  show(texts) {
+    mark(this.element, "hidden", texts.length === 0);
+    if ([...this._list.children].map((item) => item.textContent).join("\n") === texts.join("\n")) return;
+    this._list.replaceChildren(...texts.map((text) => el("li", { text })));
   }
 }
 
