@@ -27,6 +27,8 @@ def _because(device: Device, federation: Federation) -> str:
         return _its_part(participant)
     if not device.alive:
         return "offline"
+    if device.doubted is not None:
+        return "online according to the broker, but it has not answered yet"
     if device.outside:
         return f"left out: its labels do not match {federation.fleet.membership}"
     if device.misfit:
