@@ -157,7 +157,7 @@ class SiteGateway:
             case LinkDown(reason, lasting=lasting, taken_over=taken_over):
                 if taken_over:
                     why = f"another gateway of the site '{self._site}' has connected to {self._above.address}"
-                    raise GatewayStopped(why)
+                    raise GatewayStopped(f"{why}: {reason}")
                 if lasting:
                     raise GatewayStopped(f"--upstream {self._above.address}: {reason}")
                 self._progress.say(f"no connection to {self._above.address}: {reason}; trying again")
