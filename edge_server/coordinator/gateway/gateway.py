@@ -279,5 +279,5 @@ def check_names(federation: str, site: str) -> None:
 
 def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
     """Raise `ConfigError` if the site has no broker of its own."""
-    if (above.host, above.port) == (below.host, below.port):
+    if (above.host, above.port, above.path) == (below.host, below.port, below.path):
         raise ConfigError(f"--broker {below}: this is the upstream broker: the site needs one of its own")

@@ -49,11 +49,12 @@ def broker(kind: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 class Owner:
     """A link with its inbox, as in an agent; `next` handles every event."""
 
-    def __init__(self, port: int, **more: Any) -> None:
+    def __init__(self, where: int | BrokerAddress, **more: Any) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.name = f"t{uuid.uuid4().hex[:12]}"
         more.setdefault("filters", ())
-        self.link = Link(BrokerAddress("127.0.0.1", port), self.inbox, client_id=self.name, **more)
+        address = where if isinstance(where, BrokerAddress) else BrokerAddress("127.0.0.1", where)
+        self.link = Link(address, self.inbox, client_id=self.name, **more)
 
     def next(self, kind: type, **fields: Any) -> Any:
         """Handle events until one of this kind and with these fields arrives, and return it."""
