@@ -16,5 +16,8 @@ class SparkplugSettings(Settings):
 
     group: Name | None = None
     """Sparkplug group; unset turns Sparkplug off."""
+    datatypes: bool = True
+    """Whether data messages repeat the types that births state: without them some hosts read each value as null
+    (npm's sparkplug-payload 1.0.3); the specification recommends to leave them out."""
     authority: Path | None = None
     """The authority's folder, if the broker asks for certificates."""
