@@ -26,8 +26,8 @@ def build_receivers(
     federation: str = "",
     unresolved: Unresolved = frozenset,
 ) -> Mapping[str, Deliver]:
-    """Every receiver by name; `unresolved` returns the alerts that are. Raises `ConfigError` for an unreadable
-    secret.
+    """Every receiver by name; `unresolved` returns the alerts that are. Raises `ConfigError` for a
+    secret that cannot be read.
     """
     rules = [rule.title for rule in settings.rules]
     return {
