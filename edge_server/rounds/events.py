@@ -137,11 +137,15 @@ class UpdatesWeighed:
 
 @dataclass(frozen=True)
 class SumChecked:
-    """Event: a site's sum is complete, and is sound unless `detail` says why not."""
+    """Event: a site's sum is complete, and is sound unless `detail` says why not.
+
+    `damaged`: its bytes are others than those announced, which a fault of a disk may cause.
+    """
 
     site: str
     digest: str
     detail: str = ""
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
