@@ -295,7 +295,8 @@ class Link:
             why, taken_over = SUPPOSED, True
         if taken_over and self._quick >= 2 * MAX_QUICK:
             # By now the evidence has been read, if there is any.
-            client.reconnect_delay_set(self._settings.longest_delay_s, self._settings.longest_delay_s)
+            longest = self._settings.longest_delay_s
+            client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
         lasting = is_lasting(self._trouble)
         silent = reason.value == KEEPALIVE_TIMEOUT and not self._answered
         downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5

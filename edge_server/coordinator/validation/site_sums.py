@@ -6,7 +6,7 @@ norms with them. The canary, if there is one, tests it as an update with the wei
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -87,7 +87,8 @@ def check_receipts(
     groups: Groups, channel_map: ChannelMap, weights: Mapping[str, int], updates: Sequence[Update]
 ) -> None:
     """Raise `PeerError` for a coordinate, or a norm, beyond what the receipts of its members allow."""
-    squares, counts = Counter[str](), Counter[str]()
+    squares: dict[str, float] = defaultdict(float)
+    counts = Counter[str]()
     for name, layout in channel_map.parameters.items():
         kind = STATISTICS if is_statistic(name) else MODEL
         most = _largest(f"{kind}{PEAK}", weights, updates)
