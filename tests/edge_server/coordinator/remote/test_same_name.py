@@ -1,4 +1,4 @@
-"""Two commands that ask devices as one operator: the earlier one ends, also where the broker gives no reason."""
+"""Two commands that ask devices as one operator: the earlier one ends, even if the broker gives no reason."""
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
