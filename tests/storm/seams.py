@@ -31,8 +31,8 @@ import edge_client.agent.telemetry
 import edge_client.agent.worker
 import edge_client.storage.blob_store
 import edge_client.transport.echo_test
-import edge_client.transport.paho_client
 import edge_client.transport.packet_size
+import edge_client.transport.paho_client
 import edge_server.coordinator.aggregators.pool
 import edge_server.coordinator.aggregators.worker
 import edge_server.coordinator.gateway.command_runner
