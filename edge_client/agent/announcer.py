@@ -16,8 +16,8 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.transport.connection_attempts import device_name_conflict
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
-from schemas.messages import Birth, Refusal
-from schemas.topics import Channel
+from schemas.messages import Birth, Death, Refusal, decode_message
+from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -47,10 +47,13 @@ class Announcer(Service):
         self._connected = False
         self._contact = ServerContact()
         self._name_conflicts = 0
+        self._began = self._first_foreign = 0
+        self._foreign: int | None = None
         self._next_look = 0.0
 
     def connected(self, up: LinkUp, now: float) -> None:
         self._connected = True
+        self._began = self._began or up.session
         self._presence.state_all()
         self._contact = server_contact.connected(now)
         self._publish(self._presence.connected(up.session, self._eligibility.verdict))
@@ -76,6 +79,9 @@ class Announcer(Service):
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         """Note that a server answers: a retained message may be of one that is gone."""
+        if isinstance(topic, DeviceTopic) and topic.channel is Channel.BIRTH:
+            self._read_own_birth(arrived.payload)
+            return True
         if not arrived.retained:
             self._contact = server_contact.answered(self._contact)
         return False
@@ -104,6 +110,31 @@ class Announcer(Service):
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)
             if self._name_conflicts >= MAX_NAME_CONFLICTS:
                 raise device_name_conflict(self._settings.device, refusal.detail)
+
+    def _read_own_birth(self, payload: bytes) -> None:
+        """Look who has this device's name; raises `ConfigError` if another device had it first.
+
+        A single foreign session may be of this device's process before. A second, later one is of a device
+        that connects now; mostly its last will tells, since this one has just ended its connection.
+        """
+        message = decode_message(payload, federation=self._settings.federation) if payload else None
+        if not isinstance(message, Birth | Death) or self._began <= message.session <= self._presence.session:
+            return
+        last, self._foreign = self._foreign, message.session
+        if last is None:
+            self._first_foreign = message.session
+        elif message.session > last:
+            who = getattr(message, "origin", "") or "another device"
+            self._share_name(who)
+
+    def _share_name(self, other: str) -> None:
+        """The later of two devices of one name ends; the earlier one says so and goes on."""
+        if self._began > self._first_foreign:
+            self._name_conflicts = MAX_NAME_CONFLICTS
+            raise device_name_conflict(self._settings.device, f"{other} came first under this name")
+        if not self._name_conflicts:
+            self._name_conflicts = 1
+            log.error("another device is called %s: it came later, and ends by itself", self._settings.device)
 
     def stop(self) -> None:
         """Publish the death, which a clean disconnect does not, unless another device has the name."""

@@ -25,7 +25,7 @@ from edge_client.agent.worker import Housekeeping, Worker
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
-from schemas.topics import device_filters
+from schemas.topics import Channel, DeviceTopic, device_filters
 
 if TYPE_CHECKING:
     from edge_client.security.identity.certificate_renewer import CertificateRenewer
@@ -112,4 +112,5 @@ def _make_link(
         filters=(*filters, *(renewer.filters if renewer else ())),
         will=presence.will,
         first_session=presence.next_session(),
+        evidence=[str(DeviceTopic(settings.federation, settings.device, Channel.BIRTH))],
     )

@@ -99,7 +99,7 @@ BROKER = (
     _Option(
         "broker",
         str,
-        "broker, mqtt://HOST:1883 or mqtts://HOST:8883 (default: %(default)s)",
+        "broker, mqtt://HOST:1883 or mqtts://HOST:8883, ws:// or wss:// (default: %(default)s)",
         "mqtt://127.0.0.1:1883",
         "URL",
     ),

@@ -2,17 +2,20 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from schemas.errors import ConfigError
 
 Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
 """The flags with which a file is opened for writing."""
 
+_locked: list[TextIO] = []
+"""The open files of this process's locks."""
 SYNCS_AT_ONCE = 8
 """Number of parallel syncs; file systems combine them."""
 
@@ -41,6 +44,28 @@ def usable_folder(path: Path, *, option: str) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"{option} {path}: the folder cannot be written to; {remedy}")
     return path
+
+
+def lock_folder(path: Path, *, option: str) -> None:
+    """Keep other processes from using this folder until this process ends; `ConfigError` if one does."""
+    file = (path / "lock").open("a+")
+    try:
+        # Forked processes do not inherit a POSIX lock, so none of them holds it after this process.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        file.seek(0)
+        pid = file.read(20) or "unknown"
+        file.close()
+        raise ConfigError(
+            f"{option} {path}: another client, process {pid}, uses this folder: end it, or give this one a"
+            f" name (--device-id) and a folder of its own"
+        ) from error
+    except OSError:
+        pass  # some network file systems have no locks
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    _locked.append(file)
 
 
 def new_file(path: Path) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Addresses of brokers: `mqtt://host:1883`, or `mqtts://host:8883` with certificates."""
+"""Addresses of brokers: `mqtt://host:1883`, `mqtts://host:8883` with certificates, or WebSockets: `wss://host/mqtt`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 from schemas.errors import ConfigError, nearest
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
+PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+SECURE = ("mqtts", "wss")
+WEBSOCKET_PATH = "/mqtt"
 
 
 @dataclass(frozen=True)
@@ -20,20 +22,22 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """A broker, and how this client authenticates to it."""
+    """A broker, and how this client authenticates to it; with a `path` it speaks MQTT over WebSockets."""
 
     host: str
     port: int
     tls: TlsFiles | None = None
     username: str | None = None
     password: str | None = None
+    path: str | None = None
 
     def __str__(self) -> str:
-        return f"{'mqtts' if self.tls else 'mqtt'}://{self.host}:{self.port}"
+        plain = "mqtt" if self.path is None else "ws"
+        return f"{plain}{'s' if self.tls else ''}://{self.host}:{self.port}{self.path or ''}"
 
 
 def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
-    """Read `mqtt[s]://[user[:password]@]host[:port]`; raises `ConfigError` with an example."""
+    """Read `mqtt[s]://[user[:password]@]host[:port]`, or `ws[s]://` with a path; raises `ConfigError`."""
     parts = urlsplit(url if "://" in url else f"mqtt://{url}")
     if parts.scheme not in PORTS:
         raise ConfigError(f"broker '{url}': unknown scheme{nearest(parts.scheme, PORTS)}")
@@ -46,5 +50,6 @@ def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
     for file in (tls.ca, tls.certificate, tls.key) if tls else ():
         if file is not None and not file.is_file():
             raise ConfigError(f"broker '{url}': there is no file {file} (--ca, --cert, --key)")
-    secure = (tls or TlsFiles()) if parts.scheme == "mqtts" else None
-    return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password)
+    secure = (tls or TlsFiles()) if parts.scheme in SECURE else None
+    path = (parts.path or WEBSOCKET_PATH) if parts.scheme.startswith("ws") else None
+    return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password, path)

@@ -17,13 +17,15 @@ class LinkUp:
 class LinkDown:
     """The connection ended, was refused, or could not be made; paho tries again.
 
-    `lasting`: no further try can succeed. `taken_over`: another client uses the same name.
+    `downgrade`: MQTT 3.1.1 is tried next. `lasting`: no further try can succeed. `taken_over`: another client
+    uses the same name, or so it seems. `silent`: the broker has never answered.
     """
 
     reason: str
     downgrade: bool = False
     lasting: bool = False
     taken_over: bool = False
+    silent: bool = False
 
 
 @dataclass(frozen=True)

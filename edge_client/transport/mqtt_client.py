@@ -7,17 +7,16 @@ raise. paho reconnects with capped exponential backoff and jitter; the state mac
 import contextlib
 import logging
 import random
-import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.transport.broker_address import BrokerAddress
@@ -33,26 +32,29 @@ from edge_client.transport.link_events import (
 )
 from edge_client.transport.message_parts import Parts, split
 from edge_client.transport.outbox import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox
+from edge_client.transport.paho_client import connect_terms, make_client
 from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
 log = logging.getLogger(__name__)
 
-KEEPALIVE_S = 30
 MAX_INBOX = 20_000
 """Largest number of waiting messages."""
 MAX_LARGE = 1024
 """Largest number of waiting messages above `SMALL_PAYLOAD`: twice that of 32 uploads of 16 chunks."""
-MAX_PACKET = 1024 * 1024 + 64 * 1024
-"""The largest chunk with its frame; an MQTT 5 broker sends nothing larger."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
-UNSUPPORTED_PROTOCOL, SESSION_TAKEN_OVER = 0x84, 0x8E
+UNSUPPORTED_PROTOCOL, KEEPALIVE_TIMEOUT, SESSION_TAKEN_OVER = 0x84, 0x8D, 0x8E
 REFUSED_FOR_GOOD = frozenset({UNSUPPORTED_PROTOCOL, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 """Protocol, client identifier, user name or password, not authorised, banned, bad authentication method."""
 WITH_WILL = 0x04
 FLUSH_S = 3.0
 """How long a clean end waits for the last messages at most."""
+QUICK_S, MAX_QUICK = 5.0, 3
+"""A connection lost this soon is a quick loss. After so many in a row another client has this name: brokers
+close the earlier of two such connections, Mosquitto 2.0.11 without a reason."""
+TAKEN_OVER = "another client has come with this name"
+SUPPOSED = f"{MAX_QUICK} connections ended within {QUICK_S:.0f} s and without a reason, as if {TAKEN_OVER}"
 
 
 Will = Callable[[int], tuple[str, bytes]]
@@ -62,7 +64,8 @@ Will = Callable[[int], tuple[str, bytes]]
 class ConnectionSettings:
     """How a client connects.
 
-    `filters` are subscribed to at QoS 1. `will` gives topic and payload of the last will of a session.
+    `filters` are subscribed to at QoS 1, and `evidence` while another client seems to have this one's name.
+    `will` gives topic and payload of the last will of a session.
     """
 
     address: BrokerAddress
@@ -71,6 +74,7 @@ class ConnectionSettings:
     will: Will | None
     will_retained: bool
     longest_delay_s: float
+    evidence: tuple[str, ...] = ()
 
 
 class Link:
@@ -91,16 +95,22 @@ class Link:
         first_session: int = 1,
         longest_delay_s: float | None = None,
         reports_subscribed: bool = False,
+        evidence: Sequence[str] = (),
     ) -> None:
         self._reports_subscribed = reports_subscribed
         longest = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
-        self._settings = ConnectionSettings(address, client_id, tuple(filters), will, will_retained, longest)
+        self._settings = ConnectionSettings(
+            address, client_id, tuple(filters), will, will_retained, longest, tuple(evidence)
+        )
         self._inbox = inbox
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
         self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
         self._trouble = ""
+        self._answered = False
+        self._up_at: float | None = None
+        self._quick = 0
         self._largest_part: int | None = None
         self._parts = Parts()
         self._outbox = Outbox()
@@ -109,12 +119,8 @@ class Link:
 
     def open(self) -> None:
         """Start to connect; `LinkUp` reports success."""
-        properties = None
-        if self._version is MQTTProtocolVersion.MQTTv5:
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-            properties.MaximumPacketSize = MAX_PACKET
         address = self._settings.address
-        self._client.connect_async(address.host, address.port, keepalive=KEEPALIVE_S, properties=properties)
+        self._client.connect_async(address.host, address.port, **connect_terms(self._version))
         self._client.loop_start()
 
     def close(self, *, with_will: bool = False) -> None:
@@ -160,7 +166,8 @@ class Link:
         self._largest_part = chunk_bytes + CHUNK_HEADER_BYTES
 
     def echo(self, topic: str, payload: bytes) -> None:
-        """Publish once, in one packet and at QoS 0, to test whether it returns."""
+        """Publish once, in one packet and at QoS 0, to test whether it returns; the broker may hang up."""
+        self._up_at = None
         self._client.publish(topic, payload, qos=0)
 
     def listen(self, topics: frozenset[str]) -> None:
@@ -206,6 +213,10 @@ class Link:
             case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
                 self._version = MQTTProtocolVersion.MQTTv311
                 self._start_over()
+            case LinkDown(silent=True, downgrade=False) if self._version is MQTTProtocolVersion.MQTTv311:
+                # It may have been about to start: 3.1.1 must have an answer to stay.
+                self._version = MQTTProtocolVersion.MQTTv5
+                self._start_over()
             case _:
                 pass
 
@@ -218,12 +229,8 @@ class Link:
         self.open()
 
     def _make_client(self) -> mqtt.Client:
-        client = mqtt.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._settings.client_id,
-            protocol=self._version,
-            clean_session=None if self._version is MQTTProtocolVersion.MQTTv5 else True,
-        )
+        address = self._settings.address
+        client = make_client(address, self._settings.client_id, self._version, self._tls)
         client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
         client.max_queued_messages_set(10_000)
         client.on_pre_connect = self._on_pre_connect
@@ -233,20 +240,14 @@ class Link:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
-        client.on_socket_open = _without_delay
         _spread_reconnects(client, self._settings.longest_delay_s)
-        address = self._settings.address
-        if address.username is not None:
-            client.username_pw_set(address.username, address.password)
         client.enable_logger(_ErrorLogger(self._note_trouble))
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
         return client
 
     # --- callbacks, in paho's thread ---
     def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
         self._session += 1
-        self._trouble = ""
+        self._trouble, self._up_at = "", None
         settings = self._settings
         if self._tls is not None and settings.address.tls is not None:
             # The file may hold a renewed certificate.
@@ -259,19 +260,24 @@ class Link:
     def _on_connect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
+        self._answered = True
         if reason.is_failure:
+            self._quick = 0
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
             return
         _spread_reconnects(client, self._settings.longest_delay_s)
-        for topic_filter in self._settings.filters:
+        self._up_at = time.monotonic()
+        evidence = self._settings.evidence if self._quick > 1 else ()
+        for topic_filter in (*self._settings.filters, *evidence):
             client.subscribe(topic_filter, qos=1)
         for topic in self._listened:
             client.subscribe(topic, qos=0)
         self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
+        self._quick = 0
         error = sys.exc_info()[1]
         why = explain(error, self._settings.address)
         reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
@@ -280,12 +286,24 @@ class Link:
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
-        taken_over = getattr(reason, "value", None) == SESSION_TAKEN_OVER
-        why = explain(self._trouble, self._settings.address)
-        if taken_over:
-            why = "another client has come with this name"
+        taken_over = reason.value == SESSION_TAKEN_OVER
+        explained = reason.value == 0 or (flags.is_disconnect_packet_from_server and not taken_over)
+        quick = self._up_at is not None and time.monotonic() < self._up_at + QUICK_S
+        self._quick = self._quick + 1 if quick and not explained else 0
+        why = TAKEN_OVER if taken_over else explain(self._trouble, self._settings.address)
+        if not taken_over and self._quick >= MAX_QUICK:
+            why, taken_over = SUPPOSED, True
+        if taken_over and self._quick >= 2 * MAX_QUICK:
+            # By now the evidence has been read, if there is any.
+            longest = self._settings.longest_delay_s
+            client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
         lasting = is_lasting(self._trouble)
-        self._inbox.put(LinkDown(why or str(reason), lasting=lasting, taken_over=taken_over))
+        silent = reason.value == KEEPALIVE_TIMEOUT and not self._answered
+        downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5
+        why = "it does not answer MQTT 5: trying 3.1.1" if downgrade else why or str(reason)
+        self._inbox.put(
+            LinkDown(why, downgrade=downgrade, lasting=lasting, taken_over=taken_over, silent=silent)
+        )
 
     def _note_trouble(self, trouble: str) -> None:
         self._trouble = trouble
@@ -331,8 +349,3 @@ def _spread_reconnects(client: mqtt.Client, longest_delay_s: float) -> None:
     longest = longest_delay_s * random.uniform(0.5, 1.0)
     first = min(FIRST_DELAY_S * random.uniform(0.5, 1.5), longest)
     client.reconnect_delay_set(first, longest)  # type: ignore[arg-type]
-
-
-def _without_delay(client: mqtt.Client, userdata: Any, sock: Any) -> None:
-    """Switch Nagle off: with delayed acknowledgements it costs 40 to 90 ms per QoS 1 exchange."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -408,7 +408,7 @@ class FirewallSettings(Settings):
     max_examples_factor: float = Field(default=5.0, ge=1)
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
-    """Accuracy on the server's test data that a single update may cost; off if unset."""
+    """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)

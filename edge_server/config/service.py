@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.broker_address import SECURE, BrokerAddress, TlsFiles, parse_address
 from edge_server.config.alerts import AlertSettings
 from edge_server.config.errors import explain
 from edge_server.config.page import PageSettings
@@ -27,7 +27,7 @@ class ServedFederation(Settings):
     name: Name = "federation"
     """Name of the federation."""
     broker: str = "mqtt://127.0.0.1:1883"
-    """The devices' broker, mqtt://HOST:1883 or mqtts://HOST:8883."""
+    """The devices' broker, mqtt://HOST:1883 or mqtts://HOST:8883; ws:// and wss:// for WebSockets."""
     authority: Path | None = None
     """The authority's folder, on this machine."""
     ca: Path | None = None
@@ -45,7 +45,7 @@ class ServedFederation(Settings):
 
     def tls(self, identity: str) -> TlsFiles:
         """The certificate files for `fleet` or `operator`."""
-        if self.authority is None or not self.broker.startswith("mqtts"):
+        if self.authority is None or self.broker.partition("://")[0] not in SECURE:
             return TlsFiles(self.ca, self.cert, self.key)
         folder = self.authority.expanduser() / identity
         return TlsFiles(folder / "ca.pem", folder / f"{identity}.pem", folder / f"{identity}.key")

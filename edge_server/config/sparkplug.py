@@ -16,5 +16,8 @@ class SparkplugSettings(Settings):
 
     group: Name | None = None
     """Sparkplug group; unset turns Sparkplug off."""
+    datatypes: bool = True
+    """Whether data messages repeat the types that births state. The specification recommends to leave them
+    out, but npm's sparkplug-payload 1.0.3 then reads each value as null."""
     authority: Path | None = None
     """The authority's folder, if the broker asks for certificates."""

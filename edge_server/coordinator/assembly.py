@@ -26,6 +26,7 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.object_store.store import ObjectStore
+from schemas.submodel import SubModelSpec
 
 
 def assemble(
@@ -127,7 +128,13 @@ def _connect(
     tiering = make_tier_assigner(model, resume)
     aggregators = _aggregators(model.context, storage)
     checker = make_checker(model, storage, resume, aggregators)
-    sums = SumChecker(storage.store, storage.unpacked, model.context.channel_map)
+    sums = SumChecker(
+        storage.store,
+        storage.unpacked,
+        model.context.channel_map,
+        model.context.testing.canary(model.network),
+        lambda: (model.params_of(SubModelSpec()), model.state.round),
+    )
     tests = RoundTests(model, storage.folder)
     recorder = RoundRecorder(storage, tests, last_round=model.context.config.federation.last_round)
     early = EarlyGraphs(model, storage.folder)

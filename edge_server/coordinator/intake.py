@@ -54,15 +54,15 @@ class Intake:
         self._driver, self._reporter, self._receivers = driver, reporter, receivers
         self._store, self._partial = store, partial
 
-    def take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
-        """Take a message from the broker; raises `PeerError` for one that speaks for devices of others."""
+    def take(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool = False) -> None:
+        """Take a message; raises `PeerError` for one that speaks for devices of others."""
         if topic.channel in (Channel.UP_ROLLOUT, Channel.UP_FLEET):
             return  # rollouts and operators have connections of their own
         self._check_way(topic)
         if isinstance(topic, SiteTopic) and not topic.device:
             self._take_of_site(topic, payload)
         else:
-            self._take_of_device(topic, payload)
+            self._take_of_device(topic, payload, retained=retained)
 
     def _check_way(self, topic: DeviceTopic | SiteTopic) -> None:
         """Raise `PeerError` unless the message comes by the way that its device's name says.
@@ -100,14 +100,14 @@ class Intake:
                 raise PeerError(detail, reason=Reason.WRONG_SENDER)
             self._driver.step(SiteSpoke(topic.site, message))
 
-    def _take_of_device(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
+    def _take_of_device(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool) -> None:
         with self._received(topic.device, len(payload)):
             if topic.channel is Channel.UP_BLOB:
                 chunk = decode_chunk(payload)
                 self._reporter.counters.heard(topic.device)
                 self._driver.step(ChunkReceived(topic.device, chunk))
             elif payload:
-                self._take_message(topic, payload)
+                self._take_message(topic, payload, retained=retained)
 
     def take_from_receiver(self, message: ReceiverMessage) -> None:
         """Take a receiver's message; raises `OSError` or `ConfigError` if the receiver cannot work."""
@@ -127,24 +127,26 @@ class Intake:
         except PeerError as error:
             self._refuse(device, error)
 
-    def _take_message(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
+    def _take_message(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool) -> None:
         message = decode_message(payload, federation=self._driver.federation.name)
         if not isinstance(message, FromDevice):
             raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
         _check_receipt(topic, message)
-        if not isinstance(message, Death):
-            # The broker sends a death in the device's place.
+        if not isinstance(message, Death) and not retained:
+            # The broker sends a death in the device's place, and what it has stored.
             self._reporter.counters.heard(message.device)
         if isinstance(message, Telemetry):
             self._reporter.counters.reported(message)
-        if isinstance(message, Refusal) and not self._driver.federation.fleet.doubts(message.device):
+        fleet = self._driver.federation.fleet
+        if isinstance(message, Refusal) and not fleet.questions(message.device):
             extra = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *extra.values(), message.detail, extra=extra)
             if message.reason is Reason.SUPERSEDED:
                 self._reporter.counters.refused(message.device, message.reason)
         accepted = isinstance(message, Update) and self._driver.was_accepted(message)
-        self._driver.step(MessageReceived(message, have=self._have(message), accepted=accepted))
+        have = self._have(message)
+        self._driver.step(MessageReceived(message, have=have, accepted=accepted, retained=retained))
         if isinstance(message, Update | Delivery):
             self._count_claim(message)
         if isinstance(message, Update):

@@ -28,7 +28,15 @@ from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import LabelsChanged, Note, RepairBlob, Started, StopRequested, Tick
+from edge_server.rounds.events import (
+    LabelsChanged,
+    Note,
+    Reconnected,
+    RepairBlob,
+    Started,
+    StopRequested,
+    Tick,
+)
 from edge_server.storage.disk import disk_has_failed, in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
@@ -267,11 +275,12 @@ class Server:
                 log.info("connected to %s", self._connection.address)
                 self._reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
                 self._outgoing.announce_again()
+                self._driver.step(Reconnected())
             case LinkDown(reason):
                 log.info("%s", self._connection.trouble)
                 self._reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
         if received is not None:
-            self._intake.take(*received)
+            self._intake.take(*received, retained=isinstance(event, Arrived) and event.retained)
         elif not isinstance(event, LinkDown | Confirmed):
             self._driver.fit()
 

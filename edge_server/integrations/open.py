@@ -69,7 +69,7 @@ def open_sparkplug(
     broker = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
     folder.mkdir(parents=True, exist_ok=True)
     connections = folder / f"sparkplug-{settings.group}-{federation}"
-    node = Sparkplug(settings.group, federation, broker, connections)
+    node = Sparkplug(settings.group, federation, broker, connections, datatypes=settings.datatypes)
     node.open()
     try:
         yield node

@@ -56,7 +56,7 @@ def tick(federation: Federation, now: float) -> Step:
 def is_unknown(federation: Federation, device: str) -> bool:
     """Whether a device that sends messages is unknown: its birth was refused, or did not arrive."""
     newcomers = federation.fleet.newcomers
-    return newcomers is not None and federation.fleet.doubts(device) and device not in newcomers.waiting
+    return newcomers is not None and federation.fleet.is_newcomer(device) and device not in newcomers.waiting
 
 
 def misses_birth(federation: Federation, device: str) -> bool:

@@ -51,16 +51,24 @@ from schemas.values import Eligibility, Reason
 
 
 def receive(
-    federation: Federation, message: FromDevice, now: float, *, have: int = 0, accepted: bool = False
+    federation: Federation,
+    message: FromDevice,
+    now: float,
+    *,
+    have: int = 0,
+    accepted: bool = False,
+    retained: bool = False,
 ) -> Step:
-    """Handle a device's message; `have` and `accepted` are known of an update, as in `MessageReceived`."""
+    """Handle a device's message; the other arguments are those of `MessageReceived`."""
+    if not isinstance(message, Birth | Death):
+        federation = replace(federation, fleet=federation.fleet.heard(message.device))
     match message:
         case Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
             return replace(federation, sites=federation.sites.keep_waiting(message)), []
-        case Birth() if federation.fleet.doubts(message.device):
+        case Birth() if federation.fleet.is_newcomer(message.device):
             return admission.question_newcomer(federation, message, now)
         case Birth():
-            return _born(federation, message, now)
+            return _born(federation, message, now, retained=retained)
         case Death():
             return _died(federation, message, now)
         case TaskReply():
@@ -86,12 +94,16 @@ def receive(
             return secure_aggregation.take(federation, message)
 
 
-def _born(federation: Federation, birth: Birth, now: float) -> Step:
+def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = False) -> Step:
     if not federation.fleet.has_room_for(birth.device):
         return federation, [_no_room(birth, federation.fleet.most)]
     known = federation.fleet.devices.get(birth.device)
     federation, twins = name_conflicts.check_name(federation, birth, known)
-    born = replace(federation, fleet=federation.fleet.born(birth))
+    fleet = federation.fleet.born(birth)
+    hearsay = known is None or not known.alive or known.doubted or birth.session > known.session
+    if retained and hearsay and fleet is not federation.fleet:
+        fleet = fleet.doubt(birth.device, now)
+    born = replace(federation, fleet=fleet)
     notes = [
         *twins,
         *_joined(known, birth),

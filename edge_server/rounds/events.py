@@ -27,12 +27,19 @@ class MessageReceived:
     """Event: a message of a device; its topic has proved the sender.
 
     `have` is a bit mask of the update's chunks that the server stored before it was restarted; `accepted`:
-    the update answers no open task, and the journal has it as accepted.
+    the update answers no open task, and the journal has it as accepted. `retained`: the broker had stored it,
+    perhaps for long.
     """
 
     message: FromDevice
     have: int = 0
     accepted: bool = False
+    retained: bool = False
+
+
+@dataclass(frozen=True)
+class Reconnected:
+    """Event: the server has a new connection to the broker; deaths may have been lost with the old one."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +137,15 @@ class UpdatesWeighed:
 
 @dataclass(frozen=True)
 class SumChecked:
-    """Event: a site's sum is complete, and is sound unless `detail` says why not."""
+    """Event: a site's sum is complete, and is sound unless `detail` says why not.
+
+    `damaged`: its bytes are others than those announced, which a fault of a disk may cause.
+    """
 
     site: str
     digest: str
     detail: str = ""
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,7 @@ class Tick:
 
 Event = (
     Started
+    | Reconnected
     | MessageReceived
     | ChunkReceived
     | RoundPlanned

@@ -6,6 +6,7 @@ from itertools import islice
 from edge_server.rounds.events import ExcludedDevice
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import AT_WORK, Participant, Status
+from edge_server.rounds.quarantine import quarantine_of
 from edge_server.rounds.state import Federation
 from edge_server.strategy.explanations import MOST_DEVICES
 from schemas.values import Eligibility
@@ -27,12 +28,14 @@ def _because(device: Device, federation: Federation) -> str:
         return _its_part(participant)
     if not device.alive:
         return "offline"
+    if device.doubted is not None:
+        return "online according to the broker, but it has not answered yet"
     if device.outside:
         return f"left out: its labels do not match {federation.fleet.membership}"
     if device.misfit:
         return f"left out: {device.misfit}"
-    reputation = federation.reputations.get(device.name)
-    if reputation is not None and reputation.quarantined(federation.round):
+    reputation = quarantine_of(federation, device.name)
+    if reputation is not None:
         return f"left out: quarantined until round {reputation.until} after {reputation.cause}"
     if device.eligibility is Eligibility.TRAIN:
         return "not asked"

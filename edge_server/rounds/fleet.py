@@ -1,5 +1,6 @@
 """The devices that the server knows: their births, their last wills, and which are connected."""
 
+import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,18 @@ MAX_DEVICES = 50_000
 """Limit of known devices: without access control anyone can invent names."""
 
 
+PLAN_AFTER_S = 10.0
+"""Seconds for which a planning waits for doubted devices, which may be about to reconnect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """That a device is connected: `since` is in seconds, and it was `asked` so often."""
+
+    since: float
+    asked: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device as its last birth described it; `lost_at` is when its last will came, in seconds.
@@ -23,7 +36,8 @@ class Device:
     why its data does not fit the federation's columns or classes. By its own statement its certificate is
     valid until `certificate_until` (seconds since 1970). `labels` are the operator's and those of its birth
     (`stated_labels`); by them it is `outside` if the run is for other devices. `can` is what its version
-    can do.
+    can do. A `doubted` one is connected according to the broker alone. It has answered no offer until the
+    last `unanswered` deadlines.
     """
 
     name: str
@@ -41,11 +55,15 @@ class Device:
     labels: Mapping[str, str] = field(default_factory=dict)
     outside: bool = False
     can: frozenset[Capability] = frozenset()
+    doubted: Doubt | None = None
+    unanswered: int = 0
 
     @property
     def able(self) -> bool:
-        """Whether the device is connected, its owner lets it train, and the run is for it."""
-        return self.alive and self.eligibility is Eligibility.TRAIN and not self.outside
+        """Whether the device is there for certain, its owner lets it train, and the run is for it."""
+        return (
+            self.alive and self.doubted is None and self.eligibility is Eligibility.TRAIN and not self.outside
+        )
 
     @property
     def alive(self) -> bool:
@@ -58,21 +76,33 @@ class Fleet:
     """All devices by name, at most `most`.
 
     With `newcomers` an unknown device is one of them until it has answered; without, every birth is believed.
-    The run is for the devices of `membership`.
+    The run is for the devices of `membership`. `doubts` of them are doubted, the last since `doubted_at`.
     """
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     most: int = field(default_factory=lambda: MAX_DEVICES)
     newcomers: Newcomers | None = None
     membership: Membership = field(default_factory=Membership)
+    doubts: int = 0
+    doubted_at: float = -math.inf
+
+    def settles(self, now: float) -> bool:
+        """Whether devices that are doubted may still answer soon."""
+        return self.doubts > 0 and now < self.doubted_at + PLAN_AFTER_S
 
     def has_room_for(self, device: str) -> bool:
         """Whether the device is known, or there is room for one more."""
         return device in self.devices or len(self.devices) < self.most
 
-    def doubts(self, device: str) -> bool:
+    def is_newcomer(self, device: str) -> bool:
         """Whether the device must answer a question before its birth is believed."""
         return self.newcomers is not None and device not in self.devices
+
+    def questions(self, device: str) -> bool:
+        """Whether the device must answer a question."""
+        return self.is_newcomer(device) or (
+            device in self.devices and self.devices[device].doubted is not None
+        )
 
     def without_lost(self, busy: Container[str]) -> "Fleet":
         """Make room by forgetting the devices that were lost first and are not `busy`."""
@@ -134,7 +164,7 @@ class Fleet:
         known = self.devices.get(death.device)
         if known is None or not known.alive or death.session < known.session:
             return self
-        return self._with(replace(known, lost_at=now))
+        return self._with(replace(known, lost_at=now, doubted=None))
 
     def trained(self, updates: Mapping[str, Update]) -> "Fleet":
         """These devices have trained: none of their data is new until they say so, and alarms stand where an
@@ -162,6 +192,33 @@ class Fleet:
         """Record why a known device's data does not fit; an empty `why` clears it."""
         return self._with(replace(self.devices[name], misfit=why))
 
+    def doubt(self, device: str, since: float) -> "Fleet":
+        """Doubt that a known device is connected, unless it is doubted already."""
+        known = self.devices[device]
+        doubted = self if known.doubted else self._with(replace(known, doubted=Doubt(since)))
+        return replace(doubted, doubted_at=since)
+
+    def asked(self, device: Device) -> "Fleet":
+        """This doubted device has been asked once more."""
+        assert device.doubted is not None
+        doubt = replace(device.doubted, asked=device.doubted.asked + 1)
+        return self._with(replace(device, doubted=doubt))
+
+    def heard(self, device: str) -> "Fleet":
+        """The device has sent something."""
+        known = self.devices.get(device)
+        if known is None or (known.doubted is None and not known.unanswered):
+            return self
+        return self._with(replace(known, doubted=None, unanswered=0))
+
+    def unheard(self, device: str) -> "Fleet":
+        """A known device has answered no offer until another deadline."""
+        known = self.devices[device]
+        return self._with(replace(known, unanswered=known.unanswered + 1))
+
     def _with(self, device: Device) -> "Fleet":
         known = self.devices if isinstance(self.devices, PersistentMap) else PersistentMap(self.devices)
-        return replace(self, devices=known.put(device.name, device))
+        before = known.get(device.name)
+        was_doubted = before is not None and before.doubted is not None
+        doubts = self.doubts + (device.doubted is not None) - was_doubted
+        return replace(self, devices=known.put(device.name, device), doubts=doubts)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from edge_server.rounds import admission, secure_aggregation
+from edge_server.rounds import admission, doubts, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import relabel
@@ -40,6 +40,7 @@ from edge_server.rounds.events import (
     Misbehaved,
     NotInObjectStore,
     PlanRound,
+    Reconnected,
     RolledBack,
     RoundClosed,
     RoundPlanned,
@@ -96,8 +97,10 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
     match event:
         case Started():
             return _start(federation, now)
-        case MessageReceived(message, have, accepted):
-            return receive(federation, message, now, have=have, accepted=accepted)
+        case Reconnected():
+            return doubts.doubt_all(federation, now), []
+        case MessageReceived(message, have, accepted, retained):
+            return receive(federation, message, now, have=have, accepted=accepted, retained=retained)
         case ChunkReceived(device, chunk):
             return receive_chunk(federation, device, chunk, now)
         case RoundPlanned():
@@ -242,14 +245,16 @@ def _tick(federation: Federation, now: float) -> Step:
             changed.append(ticked)
         commands += more
     after = replace(federation, participants=federation.participants.with_all(changed))
-    asked, questions = admission.tick(after, now)
-    summed, more = site_rounds.tick(_give_up(asked, now), now)
-    return summed, [*commands, *questions, *more]
+    steps: list[Step] = []
+    for ticked_part in (admission.tick, doubts.tick, _give_up, site_rounds.tick):
+        steps.append(ticked_part(after, now))
+        after = steps[-1][0]
+    return after, [*commands, *(command for _, more in steps for command in more)]
 
 
-def _give_up(federation: Federation, now: float) -> Federation:
+def _give_up(federation: Federation, now: float) -> Step:
     """Mark participants as missed: at their deadline, or `rejoin_s` after the device was lost."""
-    out = []
+    out, commands = [], []
     for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
         lost_at = known.lost_at if known is not None else None
@@ -257,7 +262,10 @@ def _give_up(federation: Federation, now: float) -> Federation:
         late = now >= participant.deadline
         if (late or gone) and participant.status is not Status.CHECKING:
             out.append(mark_missed(participant))
-    return replace(federation, participants=federation.participants.with_all(out))
+        if late and participant.status is Status.OFFERED:
+            federation, notes = doubts.miss_deadline(federation, participant.device, now)
+            commands += notes
+    return replace(federation, participants=federation.participants.with_all(out)), commands
 
 
 def _settle(federation: Federation, now: float) -> Step:

@@ -147,7 +147,7 @@ def _settle_buffer(federation: Federation, now: float) -> Step:
         asking, plan = _ask_free(federation)
         if plan:
             return asking, plan
-    if federation.working or _free(federation):
+    if federation.working or _free(federation) or federation.fleet.settles(now):
         return federation, []
     return _make_do(federation, now)
 

@@ -23,7 +23,7 @@ def is_ready(federation: Federation, now: float) -> bool:
     rules = federation.rules
     begun = federation.attempt > 0
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
-    if now < federation.not_before or len(federation.fleet.devices) < enough:
+    if now < federation.not_before or len(federation.fleet.devices) < enough or federation.fleet.settles(now):
         return False
     if len(federation.fleet.able()) < enough:
         return False

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edge_server.rounds.events import Command, Note, Send
 from edge_server.rounds.events import RecordStrike as StrikeCommand
 from edge_server.rounds.fleet import Device
-from edge_server.rounds.reputation import ROLLED_BACK, quarantined, struck
+from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined, struck
 from edge_server.rounds.state import Federation, Step
 from schemas.messages import Refusal
 from schemas.values import Reason
@@ -26,6 +26,33 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     return after, commands
 
 
+def site_key(site: str) -> str:
+    """The name of a site among the reputations; no device can have it."""
+    return f"site {site}"
+
+
+def strike_site(federation: Federation, site: str, reason: Reason) -> Step:
+    """Count a refusal against a site, whose devices are not planned while it is in quarantine."""
+    key, rules = site_key(site), federation.rules.reputation
+    reputations = struck(federation.reputations, key, federation.round, reason, rules)
+    if reputations is federation.reputations:
+        return federation, []
+    after = replace(federation, reputations=reputations)
+    commands: list[Command] = [StrikeCommand(key, federation.round, reason)]
+    if quarantine_end(after, key) != quarantine_end(federation, key):
+        commands.append(Note("quarantined", site, Reason.QUARANTINED, _why(after, key)))
+    return after, commands
+
+
+def quarantine_of(federation: Federation, device: str) -> Reputation | None:
+    """The reputation for which a device is in quarantine: its own, or its site's; None if it is not."""
+    site = federation.sites.of(device)
+    for key in (device, *([site_key(site)] if site else ())):
+        if quarantine_end(federation, key) is not None:
+            return federation.reputations[key]
+    return None
+
+
 def announce_quarantine(federation: Federation, device: str) -> list[Command]:
     """Report a new quarantine to people and to the device."""
     note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
@@ -34,8 +61,10 @@ def announce_quarantine(federation: Federation, device: str) -> list[Command]:
 
 def trusted_devices(federation: Federation) -> tuple[Device, ...]:
     """The connected devices that may be planned, sorted by name."""
-    out = quarantined(federation.reputations, federation.round)
-    return tuple(device for device in federation.fleet.able() if device.name not in out and not device.misfit)
+    able = [device for device in federation.fleet.able() if not device.misfit]
+    if not quarantined(federation.reputations, federation.round):
+        return tuple(able)
+    return tuple(device for device in able if quarantine_of(federation, device.name) is None)
 
 
 def quarantine_end(federation: Federation, device: str) -> int | None:

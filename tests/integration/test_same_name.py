@@ -51,3 +51,23 @@ def test_the_later_of_two_devices_with_the_same_name_ends_and_the_run_continues(
         finally:
             for agent in agents:
                 agent.stop()
+
+
+@pytest.mark.parametrize("broker", ["embedded", "mosquitto"], indirect=True)
+def test_without_a_server_the_later_of_two_devices_with_the_same_name_ends(
+    address: BrokerAddress, tmp_path: Path, monkeypatch
+) -> None:
+    """Mosquitto 2.0.11 closes connections without a reason; the other's birth gives it away."""
+    monkeypatch.setattr(mqtt_client, "FIRST_DELAY_S", 0.2)
+    config = demo_config()
+    first, later = (_agent(config, address, tmp_path / where, 0) for where in "ab")
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            running = pool.submit(first.run)
+            ending = pool.submit(later.run)
+            with pytest.raises(ConfigError, match=f"another device is called {device_name(0)}.*came first"):
+                ending.result(timeout=DEADLINE_S)
+            assert not running.done()
+        finally:
+            first.stop()
+            later.stop()

@@ -197,3 +197,47 @@ def test_a_site_examines_with_the_servers_firewall(bench: SiteBench):
     gone = bench.work.examine(update.model_copy(update={"blob": missing, "receipt": None}), task)
     assert gone.receipt is not None
     assert gone.receipt.reason is Reason.DIGEST_MISMATCH
+
+
+def altered(
+    bench: SiteBench, request: SumRequest, updates: Mapping[str, Update], factor: float
+) -> SumChecked:
+    """The verdict on the site's sum times `factor`."""
+    found = bench.added(request, updates)
+    (total,) = bench.coordinator.sums.open({"barn": found})
+    groups = {
+        group: {name: np.array(arrays[name]) * factor for name in arrays}
+        for group, arrays in total.groups.items()
+    }
+    blob = bench.coordinator.storage.store.put_groups(planes_of(groups), write=write_sum)
+    return bench.checked(found.model_copy(update={"blob": blob}), updates)
+
+
+def test_the_canary_refuses_a_sum_turned_round_and_not_the_true_one(tmp_path: Path):
+    """A gateway multiplies its sum by -1: no number and no norm is larger than allowed."""
+    bench = SiteBench(
+        tmp_path, "fedavg", "model.name=mlp", "learning-rate=0.05", "local-epochs=5", "firewall.canary=0.1"
+    )
+    bench.close(1, bench.answers(1))
+    updates = bench.answers(2)
+    for update in updates.values():
+        assert bench.check(update) == (None, "")
+    _, request = bench.weighed(2, updates)
+    assert altered(bench, request, updates, 1.0).detail == ""
+    assert "alone it takes accuracy from" in altered(bench, request, updates, -1.0).detail
+
+
+def test_a_sum_whose_norm_no_member_explains_is_refused(bench: SiteBench):
+    updates = bench.updates  # type: ignore[attr-defined]
+    small = {
+        name: update.model_copy(
+            update={
+                "receipt": update.receipt.model_copy(
+                    update={"norms": {**update.receipt.norms, "model": update.receipt.norms["model"] / 10}}
+                )
+            }
+        )
+        for name, update in updates.items()
+    }
+    _, request = bench.weighed(1, updates)
+    assert "norm of 'model'" in bench.checked(bench.added(request, updates), small).detail

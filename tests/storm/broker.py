@@ -220,7 +220,7 @@ class Client:
     is_paused: Callable[[], bool]
     is_dead: Callable[[], bool]
 
-    def __init__(self, version: Any, *, client_id: str, protocol: Any, clean_session: Any) -> None:
+    def __init__(self, version: Any, *, client_id: str, protocol: Any, **more: Any) -> None:
         self.client_id, self.protocol = client_id, protocol
         self._connection: Connection | None = None
         self._running = self._trying = False
@@ -241,7 +241,7 @@ class Client:
         self._will = topic, payload, retain
 
     # --- connecting ---
-    def connect_async(self, host: str, port: int, keepalive: int, properties: Any) -> None:
+    def connect_async(self, host: str, port: int, **terms: Any) -> None:
         self.route(host)
 
     def loop_start(self) -> None:
@@ -293,7 +293,8 @@ class Client:
         connection.open_at_client, self._connection = False, None
         if self.is_dead():
             return
-        self.on_disconnect(self, None, None, SimpleNamespace(value=0x80), None)
+        flags = SimpleNamespace(is_disconnect_packet_from_server=False)
+        self.on_disconnect(self, None, flags, SimpleNamespace(value=0x80), None)
         if self._running:
             self._try_later()
 

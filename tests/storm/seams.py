@@ -31,8 +31,8 @@ import edge_client.agent.telemetry
 import edge_client.agent.worker
 import edge_client.storage.blob_store
 import edge_client.transport.echo_test
-import edge_client.transport.mqtt_client
 import edge_client.transport.packet_size
+import edge_client.transport.paho_client
 import edge_server.coordinator.aggregators.pool
 import edge_server.coordinator.aggregators.worker
 import edge_server.coordinator.gateway.command_runner
@@ -283,10 +283,10 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
 
 
 def _network(around: Around) -> list[tuple[Any, str, Any]]:
-    mqtt = edge_client.transport.mqtt_client.mqtt
+    mqtt = edge_client.transport.paho_client.mqtt
     draw = around.draw
     changed: list[tuple[Any, str, Any]] = [
-        (edge_client.transport.mqtt_client, "mqtt", over(mqtt, Client=around.make_client)),
+        (edge_client.transport.paho_client, "mqtt", over(mqtt, Client=around.make_client)),
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
         (edge_client.agent.telemetry, "board_state", lambda **where: BoardState()),
         (edge_server.security.signing_key, "_generate", NumberedKeys()),

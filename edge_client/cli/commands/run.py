@@ -150,10 +150,11 @@ def _address(args: argparse.Namespace) -> "BrokerAddress":
 
 def _state_folder(args: argparse.Namespace) -> Path:
     """The state folder, which keeps records of this process from now on."""
-    from edge_client.storage.atomic_files import usable_folder
+    from edge_client.storage.atomic_files import lock_folder, usable_folder
 
     state: Path = args.state_dir or default_state(args.federation, args.device_id)
     usable_folder(state, option="--state-dir")
+    lock_folder(state, option="--state-dir")
     _keep_records(state)
     return state
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import MQTTProtocolVersion
 
 from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
+from edge_client.transport import paho_client
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.packet_size import LEAST_PACKET, MARGIN
 from edge_client.transport.tls import explain, make_context
@@ -56,7 +57,9 @@ def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Fin
     probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
     try:
         answer = connected(probe, address)
-        if answer is not None and answer[0].value == UNSUPPORTED_PROTOCOL:
+        if answer is None or answer[0].value == UNSUPPORTED_PROTOCOL:
+            # As the client does: some brokers do not even answer version 5.
+            probe.client.disconnect()
             probe.client.loop_stop()
             probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv311)
             answer = connected(probe, address)
@@ -182,19 +185,15 @@ def _heard(probe: Probe, federation: str, device: str) -> Finding:
 
 def connected(probe: Probe, address: BrokerAddress) -> Any:
     """The broker's answer to the connection: its reason and properties; None if none comes."""
-    probe.client.connect(address.host, address.port, keepalive=30)
+    terms = paho_client.connect_terms(probe.client.protocol)
+    probe.client.connect(address.host, address.port, **terms)
     probe.client.loop_start()
-    return probe.wait("answer")
+    return probe.wait("answer", PATIENCE_S)
 
 
 def make_probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVersion) -> Probe:
-    client = mqtt.Client(
-        CallbackAPIVersion.VERSION2,
-        client_id=client_id,
-        protocol=version,
-        clean_session=None if version is MQTTProtocolVersion.MQTTv5 else True,
-        reconnect_on_failure=False,
-    )
+    tls = None if address.tls is None else make_context(address.tls)
+    client = paho_client.make_client(address, client_id, version, tls, reconnect_on_failure=False)
     probe = Probe(client)
     tell = probe.events.put
     client.on_connect = lambda _c, _u, _f, reason, properties: tell(("answer", (reason, properties)))
@@ -202,8 +201,4 @@ def make_probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVers
     client.on_subscribe = lambda _c, _u, _m, codes, _p: tell(("granted", codes))
     client.on_publish = lambda _c, _u, _m, reason, _p: tell(("confirmed", reason))
     client.on_message = lambda _c, _u, message: tell(("message", message.topic))
-    if address.username is not None:
-        client.username_pw_set(address.username, address.password)
-    if address.tls is not None:
-        client.tls_set_context(make_context(address.tls))
     return probe

@@ -35,7 +35,7 @@ def strangers(address: BrokerAddress, federation: str) -> Finding:
     tls = None if address.tls is None else TlsFiles(ca=address.tls.ca)
     probe = None
     try:
-        bare = BrokerAddress(address.host, address.port, tls)
+        bare = BrokerAddress(address.host, address.port, tls, path=address.path)
         probe = make_probe(bare, f"stranger-{secrets.token_hex(6)}", MQTTProtocolVersion.MQTTv311)
         if not _let_in(probe, bare, federation):
             return ok("strangers", "are not let in, or may not speak and hear as a device")

@@ -104,7 +104,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.withdraw:
             progress.known(rollout)
         try:
-            ended = _serve(store, stored, rollout, address, progress)
+            ended = _serve(store, stored, rollout, address, progress, args.give_up)
         except Interrupted as pause:
             say(f"edge-server: {pause}", file=sys.stderr)
             return 130
@@ -161,13 +161,15 @@ def _serve(
     rollout: "Rollout",
     address: "BrokerAddress",
     progress: "Progress",
+    give_up_s: float,
 ) -> "Rollout":
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.service import RolloutService
 
     paths = {stored.ref.digest: stored.archive}
-    service = RolloutService(rollout, RolloutJournal(store), address, paths, progress.show)
+    journal = RolloutJournal(store)
+    service = RolloutService(rollout, journal, address, paths, progress.show, give_up_s=give_up_s)
     with stopped_by_signals(service.interrupt):
         return service.run()
 

@@ -164,6 +164,13 @@ def add_pace_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
     )
+    group.add_argument(
+        "--give-up",
+        type=positive_float,
+        default=1800.0,
+        metavar="S",
+        help="exit with 1 after S seconds without the broker or any device to go on with (default: 1800 s)",
+    )
 
 
 def _add_terms(parser: argparse.ArgumentParser) -> None:
@@ -361,7 +368,8 @@ def _serve(
 
     events.show(rollout)
     with closing(events), rollout_watcher(args.metrics, both) as show:
-        service = RolloutService(rollout, RolloutJournal(registry), address, paths, show)
+        journal = RolloutJournal(registry)
+        service = RolloutService(rollout, journal, address, paths, show, give_up_s=args.give_up)
         with stopped_by_signals(service.interrupt):
             return service.run()
 

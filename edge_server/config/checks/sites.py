@@ -23,7 +23,5 @@ def site_problems(config: Config, strategy: Strategy) -> Iterator[str]:
         )
     if config.clients.mode == "buffered":
         yield f'{_KEY}: sums are those of one round: set [clients] mode = "rounds"'
-    if config.firewall.canary is not None:
-        yield f"{_KEY}: [firewall] canary tests each update, which sites keep: leave canary out"
     if config.object_store.store is not None:
         yield f"{_KEY}: [object-store] updates would go past the gateways: leave store out"

@@ -157,7 +157,7 @@ class SiteGateway:
             case LinkDown(reason, lasting=lasting, taken_over=taken_over):
                 if taken_over:
                     why = f"another gateway of the site '{self._site}' has connected to {self._above.address}"
-                    raise GatewayStopped(why)
+                    raise GatewayStopped(f"{why}: {reason}")
                 if lasting:
                     raise GatewayStopped(f"--upstream {self._above.address}: {reason}")
                 self._progress.say(f"no connection to {self._above.address}: {reason}; trying again")
@@ -279,5 +279,5 @@ def check_names(federation: str, site: str) -> None:
 
 def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
     """Raise `ConfigError` if the site has no broker of its own."""
-    if (above.host, above.port) == (below.host, below.port):
+    if (above.host, above.port, above.path) == (below.host, below.port, below.path):
         raise ConfigError(f"--broker {below}: this is the upstream broker: the site needs one of its own")

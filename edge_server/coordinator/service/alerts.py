@@ -63,7 +63,11 @@ class AlertKeeper(Part):
         )
         self._messages = RetainedMessages(context)
         receivers = build_receivers(
-            settings, context.folder.path, self._messages.publish, federation=next(iter(names), "")
+            settings,
+            context.folder.path,
+            self._messages.publish,
+            federation=next(iter(names), ""),
+            unresolved=self._store.alerts,
         )
         self._deliveries = Deliveries(receivers, self._store)
         self._deliveries.start()

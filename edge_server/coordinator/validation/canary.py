@@ -31,14 +31,17 @@ class Canary:
 
     def check(self, update: ClientUpdate, params: Arrays, channel_map: ChannelMap, round_number: int) -> None:
         """Raise `PeerError` if the update alone makes the model of the round worse than allowed."""
+        self.check_moved(update.spec, to_global(update, channel_map).delta, params, round_number)
+
+    def check_moved(self, spec: SubModelSpec, moved: Arrays, params: Arrays, round_number: int) -> None:
+        """As `check`, for the change `moved` of the parameters of a sub-model."""
         if round_number != self._round:
             self._round, self._known = round_number, {}
-        key = update.spec.model_dump_json()
+        key = spec.model_dump_json()
         if key not in self._known:
-            self._known[key] = self._test(params, update.spec)
-        moved = to_global(update, channel_map).delta
+            self._known[key] = self._test(params, spec)
         before = self._known[key]
-        after = self._test({name: params[name] + moved[name] for name in params}, update.spec)
+        after = self._test({name: params[name] + moved[name] for name in params}, spec)
         metric = self._task.leading(before)
         old, new = before.get(metric.name), after.get(metric.name)
         if old is None or new is None or metric.lost(old, new) <= self._allowed:

@@ -72,11 +72,12 @@ class EdgeNode:
     """What was published in this connection: `node` and `devices` hold the published metrics.
 
     `bd_seq` is None without a connection, `node` is None before its birth; `seq` is the next message's
-    number. `published_at` and `born_at` are in milliseconds.
+    number. `published_at` and `born_at` are in milliseconds. With `datatypes` data messages state them, too.
     """
 
     group: str
     name: str
+    datatypes: bool = True
     latest: Observed | None = None
     bd_seq: int | None = None
     seq: int = 0
@@ -201,9 +202,9 @@ def _with_published(node: EdgeNode, device: str, metrics: Metrics, now_ms: int) 
 def _numbered(
     node: EdgeNode, message: str, device: str | None, metrics: Metrics, now_ms: int
 ) -> tuple[EdgeNode, Publish]:
-    """A message with the next number; only births state what their values are (section 6.4.6)."""
-    birth = message.endswith("BIRTH")
-    listed = tuple(Metric(name, value, kind if birth else None) for name, (kind, value) in metrics.items())
+    """A message with the next number; births must state what their values are (section 6.4.6)."""
+    stated = node.datatypes or message.endswith("BIRTH")
+    listed = tuple(Metric(name, value, kind if stated else None) for name, (kind, value) in metrics.items())
     payload = Payload(now_ms, listed, node.seq)
     data = encode_payload(payload, (kind for kind, _ in metrics.values()))
     return replace(node, seq=(node.seq + 1) % NUMBERS), Publish(node.topic(message, device), data)

@@ -31,7 +31,7 @@ class Datatype(IntEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One value, None where it is unknown; only births carry its `datatype`."""
+    """One value, None where it is unknown; births must carry its `datatype`."""
 
     name: str
     value: Scalar

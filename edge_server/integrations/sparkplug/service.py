@@ -35,8 +35,16 @@ LONGEST_DELAY_S = 2.0
 class Sparkplug:
     """Publishes a run to SCADA hosts; the file `connections` holds the number of the last connection."""
 
-    def __init__(self, group: str, federation: str, address: BrokerAddress, connections: Path) -> None:
-        self._node = EdgeNode(group, federation)
+    def __init__(
+        self,
+        group: str,
+        federation: str,
+        address: BrokerAddress,
+        connections: Path,
+        *,
+        datatypes: bool = True,
+    ) -> None:
+        self._node = EdgeNode(group, federation, datatypes)
         self._connections = connections
         self._latest: Snapshot | None = None
         self.inbox: Inbox = queue.SimpleQueue()

@@ -76,7 +76,11 @@ def waiting_for(rollout: Rollout, now: float) -> str:
         return ""
     open_group = rollout.group(rollout.opened)
     group = [target for target in open_group if not target.settled or target.status is TargetStatus.AWAY]
-    absent = [target.device for target in group if not rollout.alive(target.device)]
+    # A device that is silent may be dead, although the broker still has its birth.
+    away = [
+        target for target in group if target.status is TargetStatus.AWAY or not rollout.alive(target.device)
+    ]
+    absent = [target.device for target in away]
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
 
 

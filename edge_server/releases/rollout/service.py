@@ -4,6 +4,7 @@ A separate process with its own connection, so that models are rolled out whethe
 """
 
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +27,8 @@ from edge_server.releases.rollout.events import (
     Withdrawn,
 )
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.state import Rollout
+from edge_server.releases.rollout.progress import waiting_for
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message
@@ -46,8 +48,15 @@ class Interrupted(EdgeError):
     """The user has ended the process; the rollout can be resumed."""
 
 
+class GaveUp(EdgeError):
+    """The rollout has waited for too long, for the broker or for devices."""
+
+
 class RolloutService:
-    """Runs one rollout until it is over; `files` are the paths of the tiers' files, by digest."""
+    """Runs one rollout until it is over; `files` are the paths of the tiers' files, by digest.
+
+    After `give_up_s` seconds in which it could only wait it gives up.
+    """
 
     def __init__(
         self,
@@ -56,7 +65,10 @@ class RolloutService:
         address: BrokerAddress,
         files: Mapping[str, Path],
         show: Show,
+        *,
+        give_up_s: float = math.inf,
     ) -> None:
+        self._give_up_s, self._idle_since, self._gave_up = give_up_s, math.inf, ""
         self._rollout, self._journal, self._files, self._show = rollout, journal, files, show
         self.inbox: Inbox = queue.SimpleQueue()
         offering, federation = rollout.offering, rollout.federation
@@ -72,13 +84,15 @@ class RolloutService:
         about(federation=rollout.federation)
 
     def run(self) -> Rollout:
-        """Serve until the rollout is over; raises `Interrupted` if the user ends the process."""
+        """Serve until the rollout is over; raises `Interrupted` if the user ends the process, or `GaveUp`."""
         self._connection.link.open()
         try:
             while not self._rollout.over:
                 self._turn()
         finally:
             self._connection.link.close()
+        if self._gave_up:
+            raise GaveUp(f"{self._gave_up}; it has ended before any device was asked")
         return self._rollout
 
     def interrupt(self) -> None:
@@ -96,6 +110,7 @@ class RolloutService:
             self._connection.echo.tick(now)
             self._fit()
             self._step(Tick())
+            self._give_up(now)
         try:
             event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
         except queue.Empty:
@@ -104,6 +119,18 @@ class RolloutService:
             self._handle(event)
         except PeerError as error:
             log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
+
+    def _give_up(self, now: float) -> None:
+        """End what has waited for too long; a rollout that devices take part in is left to be continued."""
+        waits = self._connection.trouble or waiting_for(self._rollout, now)
+        self._idle_since = min(self._idle_since, now) if waits else math.inf
+        if now < self._idle_since + self._give_up_s:
+            return
+        why = f"the rollout gave up after {self._give_up_s:.0f} s (--give-up): {waits}"
+        if self._rollout.phase is not RolloutPhase.GATHERING:
+            raise GaveUp(f"{why}; the same command continues it, and --withdraw takes the version back")
+        self._gave_up = why
+        self._step(Withdrawn(why))
 
     def _handle(self, event: Any) -> None:
         match event:

@@ -8,17 +8,20 @@ from edge_server.rounds.device_messages import receive
 from edge_server.rounds.events import (
     CloseRound,
     Command,
+    Note,
     SiteChunkReceived,
     SiteSpoke,
     SumChecked,
     UpdatesWeighed,
 )
 from edge_server.rounds.participants import Participants
+from edge_server.rounds.quarantine import strike_site
 from edge_server.rounds.sites import sums
 from edge_server.rounds.sites.presence import site_born, site_died
 from edge_server.rounds.sites.sums import Summing
 from edge_server.rounds.state import Federation, Step
 from schemas.messages import BlobRequest, Refusal, SiteBirth, SiteDeath, SiteSum
+from schemas.values import Reason
 
 
 def ask_sites(federation: Federation, commands: Sequence[Command], quorum: int, now: float) -> Step:
@@ -42,7 +45,7 @@ def take(
         case _ if summing is None:
             return federation, []
         case SiteSpoke(_, SiteSum() as answer):
-            return _settle(federation, *sums.take(summing, answer, now), now)
+            return _judged(federation, answer.site, sums.take(summing, answer, now), now)
         case SiteSpoke(site, Refusal() as refusal):
             return _settle(federation, *_sum_lost(summing, site, refusal), now)
         case SiteSpoke(_, BlobRequest()):
@@ -54,10 +57,19 @@ def take(
             after, commands = _settle(federation, *asked, now)
             after, more = tick(after, now)
             return after, commands + more
-        case SumChecked():
-            return _settle(federation, *sums.checked(summing, event), now)
+        case SumChecked(site):
+            return _judged(federation, site, sums.checked(summing, event), now)
         case _:
             return federation, []
+
+
+def _judged(federation: Federation, site: str, judged: sums.Step, now: float) -> Step:
+    """What follows from a site's sum; a refused one is a strike against the site."""
+    summing, commands = judged
+    if any(isinstance(command, Note) and command.reason is Reason.WRONG_SUM for command in commands):
+        federation, more = strike_site(federation, site, Reason.WRONG_SUM)
+        commands = [*commands, *more]
+    return _settle(federation, summing, commands, now)
 
 
 def _presence(federation: Federation, message: SiteBirth | SiteDeath, now: float) -> Step:

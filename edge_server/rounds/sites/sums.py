@@ -38,7 +38,8 @@ class Summing:
 
     `close` is the round as it would be closed now, with at least `quorum` updates. While it is `weighing`
     there are no `requests`. `offers` are the sums that sites have made, `receiving` their transfers, `sums`
-    those that were checked. Sites have time `until` (seconds), and are asked again at `ask_at`.
+    those that were checked, `damaged` the sites of which one has come damaged. Sites have time `until`
+    (seconds), and are asked again at `ask_at`.
     """
 
     close: CloseRound
@@ -52,6 +53,7 @@ class Summing:
     sums: Mapping[str, SiteSum] = field(default_factory=dict)
     most_bytes: int = 0
     ask_at: float = 0.0
+    damaged: frozenset[str] = frozenset()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -129,7 +131,7 @@ def take(summing: Summing, answer: SiteSum, now: float) -> Step:
     if answer.blob is None:
         return drop(summing, [device for device in answer.lost if device in request.members], "lost there")
     if wrong := _wrong(answer, request, summing.most_bytes):
-        return summing, [Note("sum refused", answer.site, Reason.WRONG_SUM, wrong)]
+        return _refuse(summing, answer.site, wrong)
     known = summing.offers.get(answer.site)
     if known is not None and known.blob == answer.blob:
         return summing, []
@@ -165,15 +167,23 @@ def take_chunk(summing: Summing, site: str, chunk: Chunk, now: float) -> Step:
 
 
 def checked(summing: Summing, event: SumChecked) -> Step:
-    """A sum is complete: it counts, or is refused and requested again."""
+    """A sum is complete: it counts, or is refused; a damaged one is requested once more."""
     offer = summing.offers.get(event.site)
     if offer is None or offer.blob is None or offer.blob.digest != event.digest:
         return summing, []
     without = replace(summing, receiving=_without(summing.receiving, event.site))
     if not event.detail:
         return replace(without, sums={**summing.sums, event.site: offer}), []
-    refused = replace(without, offers=_without(summing.offers, event.site))
-    return refused, [Note("sum refused", event.site, Reason.WRONG_SUM, event.detail)]
+    if event.damaged and event.site not in summing.damaged:
+        again = replace(forget(without, event.site), damaged=summing.damaged | {event.site})
+        return again, [Note("sum damaged", event.site, detail=event.detail)]
+    return _refuse(without, event.site, event.detail)
+
+
+def _refuse(summing: Summing, site: str, why: str) -> Step:
+    """The site's sum is wrong: go on without its members, who take part again in the next round."""
+    dropped, commands = drop(summing, summing.requests[site].members, f"the sum of site {site} was refused")
+    return dropped, [Note("sum refused", site, Reason.WRONG_SUM, why), *commands]
 
 
 def forget(summing: Summing, site: str) -> Summing:

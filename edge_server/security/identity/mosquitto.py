@@ -186,6 +186,8 @@ topic write spBv1.0/STATE/+
 # A device: its own topics, and those of all devices. Two rules have no %u, of which Mosquitto warns.
 pattern write {root}/devices/%u/up/#
 pattern read {root}/devices/%u/down/#
+# Its birth shows a device whether another one uses its name.
+pattern read {root}/devices/%u/up/birth
 pattern readwrite {root}/devices/%u/echo
 pattern read {root}/all/#
 pattern read {root}/layers/#

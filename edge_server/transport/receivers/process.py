@@ -117,7 +117,7 @@ class Receiver:
                     self._arrived(topic, payload)
                 case Expect():
                     self._send(*self._placing.expect(event))
-                case LinkDown(downgrade=True):
+                case LinkDown(downgrade=True, silent=False):
                     self._send(Unable(detail=OLD_BROKER))
                 case NotGranted(_, reason):
                     self._send(Unable(detail=f"the broker grants no shared subscription: {reason}"))

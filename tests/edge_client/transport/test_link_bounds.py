@@ -5,6 +5,8 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, LinkDown
@@ -40,5 +42,6 @@ def test_the_reason_of_a_lost_connection_is_the_last_error_of_paho() -> None:
     link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="device", filters=())
     link._client._easy_log(mqtt.MQTT_LOG_ERR, "failed to receive on socket: %s", "reset by peer")
     link._client._easy_log(mqtt.MQTT_LOG_DEBUG, "Sending DISCONNECT")
-    link._on_disconnect(link._client, None, None, "unspecified error", None)
+    flags, reason = mqtt.DisconnectFlags(False), ReasonCode(PacketTypes.DISCONNECT, "Unspecified error")
+    link._on_disconnect(link._client, None, flags, reason, None)
     assert inbox.get() == LinkDown("failed to receive on socket: reset by peer")

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from edge_client.transport import mqtt_client as module
+from edge_client.transport import paho_client
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
@@ -21,6 +23,8 @@ from edge_client.transport.outbox import MAX_IN_FLIGHT
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
 
 DEADLINE_S = 20.0
+CLEAN = 0x02
+"""The flag of a CONNECT that begins a clean session."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +49,12 @@ def broker(kind: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 class Owner:
     """A link with its inbox, as in an agent; `next` handles every event."""
 
-    def __init__(self, port: int, **more: Any) -> None:
+    def __init__(self, where: int | BrokerAddress, **more: Any) -> None:
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.name = f"t{uuid.uuid4().hex[:12]}"
         more.setdefault("filters", ())
-        self.link = Link(BrokerAddress("127.0.0.1", port), self.inbox, client_id=self.name, **more)
+        address = where if isinstance(where, BrokerAddress) else BrokerAddress("127.0.0.1", where)
+        self.link = Link(address, self.inbox, client_id=self.name, **more)
 
     def next(self, kind: type, **fields: Any) -> Any:
         """Handle events until one of this kind and with these fields arrives, and return it."""
@@ -88,6 +93,14 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def wait_until_subscribed(owner: Owner, topic: str) -> None:
@@ -287,10 +300,11 @@ def test_a_link_that_was_never_opened_can_be_closed() -> None:
 
 
 class OldBroker:
-    """A broker with MQTT 3.1.1 only; it answers a CONNECT of version 5 with `refusal`."""
+    """A broker with MQTT 3.1.1 only; a CONNECT of version 5 gets `refusal`, or no answer without one."""
 
     def __init__(self, refusal: bytes) -> None:
         self.levels: list[int] = []
+        self.connects: list[bytes] = []
         self._refusal = refusal
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -305,11 +319,14 @@ class OldBroker:
     def _talk(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError, IndexError):
             # Fixed header (2 bytes, the CONNECT is short), "\0\4MQTT", then the protocol level.
-            level = client.recv(4096)[8]
+            self.connects.append(client.recv(4096))
+            level = self.connects[-1][8]
             self.levels.append(level)
-            if level == 5:
+            if level == 5 and self._refusal:
                 client.sendall(self._refusal)
                 return
+            while level == 5:
+                level -= len(client.recv(4096)) == 0
             client.sendall(b"\x20\x02\x00\x00")
             while client.recv(4096):
                 pass
@@ -336,6 +353,87 @@ def test_a_broker_without_version_5_causes_a_fallback_to_3_1_1(refusal: bytes, m
         assert (old.levels[0], old.levels[-1]) == (5, 4)
     finally:
         old.close()
+
+
+def test_a_broker_that_never_answers_version_5_causes_a_fallback_to_3_1_1(make: Make, monkeypatch) -> None:
+    """So does amqtt 0.12.1 where the CONNECT has properties."""
+    monkeypatch.setattr(paho_client, "KEEPALIVE_S", 1)
+    mute = OldBroker(b"")
+    try:
+        owner = make(mute.port)
+        assert owner.next(LinkDown, downgrade=True).reason == "it does not answer MQTT 5: trying 3.1.1"
+        owner.next(LinkUp)
+        assert mute.levels == [5, 4]
+    finally:
+        mute.close()
+
+
+def test_every_connection_begins_a_clean_session(broker: RunningBroker, make: Make) -> None:
+    """None is kept on the broker, and a resumed one would bring back what the client has dropped."""
+    deaf = OldBroker(b"\x20\x03\x00\x00\x00")
+    try:
+        make(deaf.port)
+        wait_for(lambda: len(deaf.connects) > 1)
+        assert [bool(connect[9] & CLEAN) for connect in deaf.connects[:2]] == [True, True]
+    finally:
+        deaf.close()
+
+
+def test_version_3_1_1_is_left_again_if_it_gets_no_answer_either(make: Make) -> None:
+    old = OldBroker(b"\x20\x03\x00\x84\x00")
+    try:
+        owner = make(old.port)
+        owner.next(LinkUp)
+        owner.link.handle(LinkDown("", silent=True))
+        owner.next(LinkDown, downgrade=True)
+        assert 5 in old.levels[2:]
+    finally:
+        old.close()
+
+
+def test_the_earlier_of_two_clients_of_one_name_is_told(broker: RunningBroker, make: Make) -> None:
+    """Mosquitto 2.0.11 closes its connection without a reason."""
+    first, second = make(broker.port), Owner(broker.port)
+    first.next(LinkUp)
+    second.link._settings = replace(second.link._settings, client_id=first.name)
+    second.link._client = second.link._make_client()
+    second.link.open()
+    try:
+        assert "another client has come with this name" in first.next(LinkDown, taken_over=True).reason
+    finally:
+        second.link.close()
+
+
+def test_a_broker_that_hangs_up_on_each_large_packet_does_not_look_like_a_second_client(
+    broker: RunningBroker, make: Make
+) -> None:
+    owner = make(broker.port)
+    for _ in range(module.MAX_QUICK):
+        owner.next(LinkUp)
+        owner.link.echo("t/echo", b"large")
+        owner.cut()
+        assert not owner.next(LinkDown).taken_over
+
+
+def test_a_failed_attempt_between_the_losses_is_another_cause(broker: RunningBroker, make: Make) -> None:
+    owner = make(broker.port)
+    for _ in range(module.MAX_QUICK):
+        owner.next(LinkUp)
+        owner.link._on_connect_fail(owner.link._client, None)
+        assert owner.next(LinkDown).reason.startswith("the broker cannot be reached")
+        owner.cut()
+        assert not owner.next(LinkDown).taken_over
+
+
+def test_evidence_is_subscribed_to_once_a_second_client_is_likely(broker: RunningBroker, make: Make) -> None:
+    topic = f"t/{uuid.uuid4().hex}"
+    owner = make(broker.port, evidence=[topic])
+    for _ in range(module.MAX_QUICK - 1):
+        owner.next(LinkUp)
+        owner.cut()
+        owner.next(LinkDown, taken_over=False)
+    owner.next(LinkUp)
+    wait_until_subscribed(owner, topic)
 
 
 def test_two_refusals_cause_one_fallback(make: Make) -> None:

@@ -27,7 +27,6 @@ HONEST = (
     Reason.INELIGIBLE,
     Reason.NO_MEMORY,
     Reason.EXAGGERATED,
-    Reason.WRONG_SUM,
 )
 NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 

@@ -9,6 +9,8 @@ from edge_server.rounds.events import (
     CheckUpdate,
     CloseRound,
     Note,
+    PlanRound,
+    RecordStrike,
     RoundClosed,
     Send,
     SendTerms,
@@ -207,9 +209,11 @@ def test_updates_that_do_not_fit_the_others_are_not_part_of_a_sum():
 def test_a_sum_of_other_members_or_weights_is_refused_counted_and_named(wrong):
     run, _ = gathered()
     run.tell(UpdatesWeighed(1, WEIGHTS, 10**6 if "members" in wrong else 1999))
-    (note,) = of(Note, run.tell(offer(run, "b", **wrong)))
+    commands = run.tell(offer(run, "b", **wrong))
+    note, *_ = [note for note in of(Note, commands) if note.what == "sum refused"]
     assert (note.device, note.reason) == ("b", Reason.WRONG_SUM)
-    assert not of(CloseRound, run.wait(1))
+    (weighing,) = of(WeighUpdates, commands)
+    assert weighing.close.updates.keys() == {"c.1", "z"}
 
 
 def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
@@ -221,13 +225,35 @@ def test_an_answer_to_an_earlier_request_of_the_round_is_none_to_this_one():
     assert run.tell(offer(run, "b"))
 
 
-def test_a_sum_that_fails_its_check_is_requested_again():
+def test_a_sum_that_fails_its_check_costs_no_time_and_its_site_is_quarantined():
+    run, _ = gathered(rounds=20)
+    run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
+    deliver_sum(run, "c")
+    run.tell(offer(run, "b"))
+    commands = run.tell(SumChecked("b", ref_of(SUM).digest, "too large"))
+    (weighing,) = of(WeighUpdates, commands)
+    assert weighing.close.updates.keys() == {"c.1", "z"}
+    assert RecordStrike("site b", 1, Reason.WRONG_SUM) in commands
+    assert ("quarantined", "b") in [(note.what, note.device) for note in of(Note, commands)]
+    (close,) = of(CloseRound, run.tell(UpdatesWeighed(1, {"c.1": 7}, 10**6)))
+    assert close.sums.keys() == {"c"}
+    (plan,) = of(PlanRound, run.tell(RoundClosed(1)))
+    assert [device.name for device in plan.devices] == ["c.1", "z"]
+    assert [each.device.name for each in plan.left_out] == ["b.1", "b.2"]
+    assert all(
+        "quarantined until round 11 after 1 refusal (wrong-sum)" in each.because for each in plan.left_out
+    )
+
+
+def test_a_damaged_sum_is_requested_once_more_and_at_once():
     run, _ = gathered()
     run.tell(UpdatesWeighed(1, WEIGHTS, 10**6))
     run.tell(offer(run, "b"))
-    (note,) = of(Note, run.tell(SumChecked("b", ref_of(SUM).digest, "too large")))
-    assert (note.device, note.reason, note.detail) == ("b", Reason.WRONG_SUM, "too large")
-    assert "b" in requests(run.wait(11))
+    damaged = SumChecked("b", ref_of(SUM).digest, "other bytes", damaged=True)
+    assert not of(RecordStrike, run.tell(damaged))
+    assert "b" in requests(run.wait(0.25))
+    run.tell(offer(run, "b"))
+    assert of(WeighUpdates, run.tell(damaged))
 
 
 def test_a_silent_site_is_asked_again_and_one_that_returns_at_once():

@@ -13,24 +13,39 @@ from edge_server.config.alert_receivers import (
 from edge_server.config.alerts import AlertSettings
 from edge_server.observability.alerts.delivery import Deliver
 from edge_server.observability.alerts.receivers.alertmanager import alertmanager
-from edge_server.observability.alerts.receivers.home_assistant import Publish, home_assistant
+from edge_server.observability.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
 from edge_server.observability.alerts.receivers.mail import mail
 from edge_server.observability.alerts.receivers.webhook import webhook
 
 
 def build_receivers(
-    settings: AlertSettings, folder: Path, publish: Publish, *, federation: str = ""
+    settings: AlertSettings,
+    folder: Path,
+    publish: Publish,
+    *,
+    federation: str = "",
+    unresolved: Unresolved = frozenset,
 ) -> Mapping[str, Deliver]:
-    """Every receiver by name; raises `ConfigError` for a secret that cannot be read."""
+    """Every receiver by name; `unresolved` returns the alerts that are. Raises `ConfigError` for a
+    secret that cannot be read.
+    """
     rules = [rule.title for rule in settings.rules]
     return {
-        name: build_receiver(receiver, folder, publish, rules=rules, federation=federation)
+        name: build_receiver(
+            receiver, folder, publish, rules=rules, federation=federation, unresolved=unresolved
+        )
         for name, receiver in settings.receivers.items()
     }
 
 
 def build_receiver(
-    receiver: Receiver, folder: Path, publish: Publish, *, rules: Sequence[str], federation: str = ""
+    receiver: Receiver,
+    folder: Path,
+    publish: Publish,
+    *,
+    rules: Sequence[str],
+    federation: str = "",
+    unresolved: Unresolved = frozenset,
 ) -> Deliver:
     """One receiver; files are relative to `folder`, and `publish` is for those on the broker."""
     match receiver:
@@ -39,7 +54,7 @@ def build_receiver(
         case MailReceiver():
             return mail(receiver, folder)
         case HomeAssistantReceiver():
-            return home_assistant(receiver, rules, publish, federation=federation)
+            return home_assistant(receiver, rules, publish, federation=federation, unresolved=unresolved)
         case AlertmanagerReceiver():
             return alertmanager(receiver, folder)
 

@@ -4,38 +4,54 @@ The messages are retained, so that Home Assistant knows the state after it has r
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from edge_server.config.alert_receivers import HomeAssistantReceiver
 from edge_server.config.home_assistant import identifier
 from edge_server.config.units import clean
 from edge_server.observability.alerts.alert import Alert, Notification
 from edge_server.observability.alerts.delivery import Deliver
+from edge_server.observability.alerts.rules import Key
 from schemas.topics import ROOT
 
 Publish = Callable[[str, str, bytes], None]
 """Publishes a retained message, or raises `DeliveryError`: federation, topic, payload."""
 Message = tuple[str, str, bytes]
 """Federation, topic, payload."""
+Unresolved = Callable[[], Collection[Key]]
+"""Returns the alerts that are not resolved."""
 ORIGIN = {"name": "edge-federation"}
+OFF = b'{"state":"OFF"}'
 
 
 def home_assistant(
-    settings: HomeAssistantReceiver, rules: Sequence[str], publish: Publish, *, federation: str = ""
+    settings: HomeAssistantReceiver,
+    rules: Sequence[str],
+    publish: Publish,
+    *,
+    federation: str = "",
+    unresolved: Unresolved = frozenset,
 ) -> Deliver:
     """A receiver that publishes; a test appears as a sensor of the `federation` that goes on and off."""
 
     def deliver(notification: Notification) -> None:
-        for message in messages(settings, rules, notification, federation):
+        for message in messages(settings, rules, notification, federation, unresolved()):
             publish(*message)
 
     return deliver
 
 
 def messages(
-    settings: HomeAssistantReceiver, rules: Sequence[str], notification: Notification, federation: str = ""
+    settings: HomeAssistantReceiver,
+    rules: Sequence[str],
+    notification: Notification,
+    federation: str = "",
+    unresolved: Collection[Key] = frozenset(),
 ) -> list[Message]:
-    """The messages of a notification: each device's discovery message, then its states."""
+    """The messages of a notification: each device's discovery message, then its states.
+
+    Its other sensors are off, not unknown, unless their alerts are `unresolved`.
+    """
     if notification.test:
         return _test(settings, federation)
     found: dict[tuple[str, str], bytes] = {}
@@ -44,6 +60,9 @@ def messages(
         topic = config_topic(settings.prefix, subject.federation, subject.name)
         named = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
         found[subject.federation, topic] = _config(subject.federation, subject.name, named, rules)
+        for rule in rules:
+            if (rule, *alert.key[1:]) not in unresolved:
+                found[subject.federation, state_topic(subject.federation, subject.name, rule)] = OFF
     for alert in notification.alerts:
         topic = state_topic(alert.subject.federation, alert.subject.name, alert.rule)
         found[alert.subject.federation, topic] = _state(alert, on=alert in notification.firing)

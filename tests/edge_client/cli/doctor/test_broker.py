@@ -19,10 +19,12 @@ from edge_client.cli.doctor.finding import Finding
 from edge_client.cli.doctor.network import network
 from edge_client.cli.main import main
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.mqtt_client import Link
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import BlobRequest, Refusal, decode_message, encode_message
 from schemas.topics import Channel, DeviceTopic, server_filters
 from schemas.values import Reason
+from tests.edge_client.transport.test_mqtt_client import OldBroker, wait_for
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,
     Mosquitto,
@@ -262,3 +264,20 @@ def test_a_broker_without_tls_is_reported(place: tuple[BrokerAddress, Path], tmp
         found = reported(network(mixed, "pi", NOW), "tls")
     assert found.level == "failure"
     assert found.remedy
+
+
+def test_the_probe_connects_as_the_client_does_and_falls_back_with_it(monkeypatch) -> None:
+    """amqtt 0.12.1 answers no CONNECT that has properties, and would look healthy to a barer probe."""
+    monkeypatch.setattr(edge_client.cli.doctor.broker, "PATIENCE_S", 0.3)
+    mute = OldBroker(b"")
+    try:
+        address = BrokerAddress("127.0.0.1", mute.port)
+        probed = next(iter(broker(address, "home", "pi")))
+        assert (probed.level, probed.detail) == ("ok", "connected, version 3.1.1")
+        link = Link(address, queue.SimpleQueue(), client_id="home-pi-doctor", filters=())
+        link.open()
+        wait_for(lambda: len(mute.connects) == 3)
+        link.close()
+        assert mute.connects[0] == mute.connects[2]
+    finally:
+        mute.close()

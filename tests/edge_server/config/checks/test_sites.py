@@ -21,7 +21,6 @@ def test_recipes_whose_updates_can_be_added_work_with_sites(recipe):
         ("dp-fedavg", [], "differential privacy"),
         ("fedavg", ["privacy.secure-aggregation=true"], "secure aggregation"),
         ("fedbuff", [], 'set [clients] mode = "rounds"'),
-        ("fedavg", ["data.source=digits", "firewall.canary=0.1"], "leave canary out"),
         ("fedavg", ["object-store.store=embedded"], "leave store out"),
         ("fedavg", ['federation.sites=["barn","barn"]'], "'barn' is there twice"),
     ],

@@ -82,5 +82,4 @@ def _changed(payload: Payload, known: dict[str, Scalar]) -> dict[str, Scalar]:
     assert found.keys() <= known.keys(), "data-publish-dbirth: only metrics that a birth has announced"
     assert found, "data without any change"
     assert not [name for name in found if found[name] == known[name]], "data-publish-dbirth-change"
-    assert all(metric.datatype is None for metric in payload.metrics), "metric-datatype-not-req"
     return found

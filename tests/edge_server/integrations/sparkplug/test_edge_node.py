@@ -1,6 +1,10 @@
 """The message sequence, checked by a strict host (Sparkplug 3.0.0; docstrings name the sections)."""
 
+import base64
+import json
 import random
+import shutil
+import subprocess
 
 import pytest
 
@@ -23,6 +27,7 @@ from edge_server.integrations.sparkplug.payload import Datatype, decode_payload
 from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, named, snapshot
 from tests.edge_server.integrations.sparkplug.host import Host
 
+NODE_BINARY = shutil.which("node") or ""
 NODE = {"Round": (Datatype.UINT64, 1)}
 
 
@@ -221,3 +226,44 @@ def test_the_metric_names_do_not_depend_on_the_known_values() -> None:
     assert found["pi-4.kitchen"]["Accuracy"] == (Datatype.DOUBLE, 0.9125)
     assert node_metrics(rich)["Devices/Online"] == (Datatype.UINT64, 1)
     assert node_metrics(rich)["Refusals"] == (Datatype.UINT64, 2)
+
+
+def npm_values(data: bytes) -> list[object]:
+    """What npm's sparkplug-payload 1.0.3 reads: it looks for a value in the field of the stated datatype."""
+    found = decode_payload(data).metrics
+    return [None if metric.datatype is None else metric.value for metric in found]
+
+
+@pytest.mark.parametrize(("datatypes", "values"), [(True, ["training", 2]), (False, [None, None])])
+def test_data_state_their_types_unless_the_federation_leaves_them_out(datatypes: bool, values: list) -> None:
+    node = EdgeNode("Plant", "home", datatypes)
+    node, _ = step(node, Connected(0), 0)
+    node, _ = step(node, Observed(NODE, {"pi-1": metrics()}), 1)
+    node, (sent,) = step(node, Observed(NODE, {"pi-1": metrics("training", 2)}), 1 + SPACING_MS)
+    assert npm_values(sent.payload) == values
+
+
+DECODER = """
+const payloads = JSON.parse(require("fs").readFileSync(0));
+const { decodePayload } = require("sparkplug-payload").get("spBv1.0");
+console.log(JSON.stringify(payloads.map((each) =>
+  decodePayload(Buffer.from(each, "base64")).metrics.map((metric) => metric.value))));
+"""
+
+
+def test_the_decoder_of_npm_reads_data() -> None:
+    """Needs node and `npm install sparkplug-payload`, with NODE_PATH at its node_modules."""
+    if not has_decoder():
+        pytest.skip("no sparkplug-payload of npm")
+    node, _ = step(EdgeNode("Plant", "home"), Connected(0), 0)
+    node, births = step(node, Observed(NODE, {"pi-1": metrics()}), 1)
+    node, (data,) = step(node, Observed(NODE, {"pi-1": metrics("training")}), 1 + SPACING_MS)
+    encoded = json.dumps([base64.b64encode(sent.payload).decode() for sent in (*births, data)])
+    command = [NODE_BINARY, "-e", DECODER]
+    read = subprocess.run(command, input=encoded, capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(read.stdout)[-1] == ["training"]
+
+
+def has_decoder() -> bool:
+    probe = ["-e", 'require("sparkplug-payload")']
+    return bool(NODE_BINARY) and subprocess.run([NODE_BINARY, *probe], capture_output=True).returncode == 0

@@ -18,7 +18,7 @@ from edge_server.observability.alerts.alert import Alert, AlertSubject, Notifica
 from edge_server.observability.alerts.delivery import DeliveryError
 from edge_server.observability.alerts.message import body, title, trial_notification
 from edge_server.observability.alerts.receivers.alertmanager import alertmanager
-from edge_server.observability.alerts.receivers.home_assistant import messages
+from edge_server.observability.alerts.receivers.home_assistant import home_assistant, messages
 from edge_server.observability.alerts.receivers.mail import mail
 from edge_server.observability.alerts.receivers.webhook import webhook
 from schemas.errors import ConfigError
@@ -180,6 +180,28 @@ def test_home_assistant_gets_a_sensor_per_rule_and_its_state():
     assert by_topic["fed/v1/orchard/home/devices/pi-7/alerts/silent"]["state"] == "ON"
     assert by_topic["fed/v1/orchard/home/devices/pi.8/alerts/silent"]["state"] == "OFF"
     assert "homeassistant/device/orchard/pi_d8_alerts/config" in by_topic
+
+
+def test_sensors_of_home_assistant_that_never_fired_are_off_and_not_unknown():
+    settings, hot = (
+        HomeAssistantReceiver(kind="home-assistant"),
+        "fed/v1/orchard/home/devices/pi-7/alerts/hot",
+    )
+    sent: dict[str, bytes] = {}
+    unresolved: set = set()
+    deliver = home_assistant(
+        settings,
+        ["silent", "hot"],
+        lambda _, topic, payload: sent.update({topic: payload}),
+        unresolved=lambda: unresolved,
+    )
+    deliver(notification(alert()))
+    assert json.loads(sent[hot])["state"] == "OFF"
+    assert json.loads(sent[hot.replace("hot", "silent")])["state"] == "ON"
+    sent.clear()
+    unresolved.add(("hot", *alert().key[1:]))
+    deliver(notification(resolved=(alert(),)))
+    assert hot not in sent
 
 
 def test_every_receiver_takes_a_test(tmp_path):

@@ -1,5 +1,6 @@
 """The rollout service: messages that it handles over the broker, and messages that it refuses."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.offering import MODELS
-from edge_server.releases.rollout.service import Interrupted, RolloutService
+from edge_server.releases.rollout.service import GaveUp, Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import PeerError
-from schemas.messages import BlobRequest, Telemetry, decode_message, encode_message
+from schemas.messages import BlobRequest, Death, Telemetry, decode_message, encode_message
 from schemas.tensors.chunks import SMALL_CHUNK_BYTES, digest_of
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import Reason
@@ -30,6 +32,12 @@ class FakeLink:
         self.named, self.published, self.frames = named, list[tuple[str, bytes]](), list[bytes]()
 
     def handle(self, event: Any) -> None:
+        """Does nothing."""
+
+    def open(self) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
         """Does nothing."""
 
     def fit(self, chunk_bytes: int) -> None:
@@ -144,3 +152,55 @@ def test_a_request_for_a_digest_of_another_file_is_not_answered(service) -> None
     other = digest_of(b"another file of the registry")
     hear(service, BlobRequest(federation=FEDERATION, device="pi", digest=other, first=0, count=1))
     assert service._connection.link.frames == []
+
+
+def give_up_at(service: RolloutService, now: float) -> None:
+    """Let the service wait from 0 to `now`, one second at most."""
+    service._give_up_s = 1.0
+    service._give_up(0.0)
+    service._give_up(now)
+
+
+def test_a_rollout_without_devices_gives_up_and_leaves_nothing_to_continue(service) -> None:
+    connect(service)
+    service._turn()
+    give_up_at(service, 0.9)
+    assert not service._rollout.over
+    service._give_up(1.0)
+    with pytest.raises(GaveUp, match=r"gave up after 1 s \(--give-up\): no device is online"):
+        service.run()
+    (entry,) = service._journal.newest(FEDERATION)
+    assert entry.over
+
+
+def test_a_rollout_whose_devices_are_gone_gives_up_and_can_be_continued(service) -> None:
+    connect(service)
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    hear(service, Death(federation=FEDERATION, device="pi", session=1), channel=Channel.BIRTH)
+    with pytest.raises(GaveUp, match="waiting for pi: offline; the same command continues it"):
+        give_up_at(service, 1.0)
+    (entry,) = service._journal.newest(FEDERATION)
+    assert not entry.over
+
+
+def test_a_device_that_died_with_the_broker_is_not_waited_for_either(service) -> None:
+    connect(service)
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    silent = replace(service._rollout.targets["pi"], status=TargetStatus.AWAY)
+    service._rollout = service._rollout.put(silent)
+    with pytest.raises(GaveUp, match="waiting for pi"):
+        give_up_at(service, 1.0)
+
+
+def test_a_rollout_without_a_broker_gives_up(service) -> None:
+    service._connection.trouble = "no connection to mqtt://127.0.0.1:1"
+    service._give_up_s = 0.0
+    service._give_up(0.0)
+    assert service._rollout.over
+
+
+def test_a_rollout_that_goes_on_never_gives_up(service) -> None:
+    connect(service)
+    hear(service, birth("pi"), channel=Channel.BIRTH)
+    give_up_at(service, 1e9)
+    assert service._rollout.phase is RolloutPhase.RUNNING
