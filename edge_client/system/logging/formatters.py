@@ -55,7 +55,8 @@ def plain(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    # A codec would be read from disk at its first use, which fails where no descriptor is free.
+    return ascii(character)[1:-1]
 
 
 def _message(record: logging.LogRecord) -> str:
