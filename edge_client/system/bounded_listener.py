@@ -1,7 +1,7 @@
 """A listening socket that bounds its connections, so that visitors cannot use up the process's descriptors.
 
-Connections are counted from `accept` to `close`: one that has sent nothing, or is within a TLS handshake, counts
-like any other.
+Connections are counted from `accept` to `close`: one that has sent nothing, or is within a TLS handshake,
+counts, too.
 """
 
 import contextlib

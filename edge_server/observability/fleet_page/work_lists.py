@@ -1,9 +1,11 @@
 """The lists of what the service does: jobs, rollouts, alerts."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from edge_server.observability.alerts.alert import Alert, Silence
+from edge_server.observability.alerts.alert import Acknowledgement, Alert, Silence
+from edge_server.observability.alerts.rules import Key
 from edge_server.observability.alerts.store import AlertStore
 from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.observability.fleet_page.interfaces import Json
@@ -37,9 +39,9 @@ def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
 def alert_list(folder: ServiceFolder, now: float) -> Json:
     """Alerts that are not resolved, and silences that have not ended."""
     with closing(AlertStore(folder.alerts)) as store:
-        alerts, silences = store.alerts().values(), store.silences(now)
+        alerts, silences, seen = store.alerts().values(), store.silences(now), store.acknowledged()
     return {
-        "alerts": [_alert(alert, silences, now) for alert in alerts],
+        "alerts": [_alert(alert, silences, seen, now) for alert in alerts],
         "silences": [silence.model_dump(mode="json") for silence in silences],
     }
 
@@ -83,13 +85,16 @@ def _versions(registry: Path) -> list[Json]:
             "federation": version.federation,
             "created_at": version.created_at,
             "active": version.version in active,
+            "signed": version.key is not None,
         }
         for version in opened.versions()[:MOST_VERSIONS]
     ]
 
 
-def _alert(alert: Alert, silences: tuple[Silence, ...], now: float) -> Json:
-    subject = alert.subject
+def _alert(
+    alert: Alert, silences: tuple[Silence, ...], seen: Mapping[Key, Acknowledgement], now: float
+) -> Json:
+    subject, by = alert.subject, seen.get(alert.key)
     return {
         "rule": alert.rule,
         "severity": alert.severity,
@@ -97,12 +102,10 @@ def _alert(alert: Alert, silences: tuple[Silence, ...], now: float) -> Json:
         "name": subject.name,
         "federation": subject.federation,
         "site": subject.site,
-        "state": "silenced" if _is_silenced(alert, silences, now) else alert.phase,
+        "state": alert.state(silences, seen, now),
+        "acknowledged_by": by and by.who,
+        "place": alert.place,
         "since": alert.since,
         "text": alert.text,
         "remedy": alert.remedy,
     }
-
-
-def _is_silenced(alert: Alert, silences: tuple[Silence, ...], now: float) -> bool:
-    return any(silence.covers(alert.subject, now) for silence in silences)

@@ -36,6 +36,7 @@ LEAST: Mapping[str, Role] = MappingProxyType(
         "jobs.stop": Role.OPERATOR,
         "rollouts.start": Role.OPERATOR,
         "rollouts.stop": Role.OPERATOR,
+        "alerts.acknowledge": Role.OPERATOR,
         "alerts.silence": Role.OPERATOR,
         "alerts.unsilence": Role.OPERATOR,
         "devices.revoke": Role.ADMIN,

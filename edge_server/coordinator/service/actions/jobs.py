@@ -2,6 +2,7 @@
 
 from edge_server.coordinator.service.actions.action import Args, Change, Desk
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.open import check_signed
 from edge_server.rounds.queue.job import Job
 from edge_server.security.people.values import Actor
 from edge_server.storage.job_queue import changes
@@ -33,6 +34,7 @@ def stop(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 def start_rollout(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     """Add a job that brings a version to the devices of its federation."""
     version = Registry.existing(desk.folder.registry).version(args["version"])
+    check_signed(version)
     served = desk.settings.federation(version.federation)
     job = Job(
         name=_job_name(args["job"]),

@@ -105,6 +105,15 @@ _ALL = (
         recorded="silence alerts",
     ),
     Action(
+        "alerts.acknowledge",
+        "Acknowledge",
+        "You have seen the alert: nobody hears of it again until it is resolved.",
+        ("alerts", "acknowledge", "{rule}", "{name}", "--kind", "{kind}", "--federation", "{federation}"),
+        (Field("rule"), Field("kind"), Field("name"), Field("federation", optional=True)),
+        alerts.acknowledge,
+        recorded="acknowledge alert",
+    ),
+    Action(
         "alerts.unsilence",
         "End the silence",
         "Alerts of these devices are sent again.",

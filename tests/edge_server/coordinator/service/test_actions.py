@@ -46,6 +46,9 @@ SAMPLES = {
     "lasts": "2h",
     "reason": "new router",
     "number": "3",
+    "rule": "silent for 2 h",
+    "kind": "job",
+    "name": "nightly",
 }
 
 

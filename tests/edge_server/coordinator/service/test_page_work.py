@@ -39,6 +39,7 @@ MADE = Version(
     parameters=10,
     created_at=NOW,
     tiers=(),
+    key="ab" * 32,
 )
 SILENT = Alert(
     rule="silent-for",
@@ -109,6 +110,10 @@ def test_a_rollout_is_a_job_and_is_stopped_by_it(stage: Stage) -> None:
     assert rows(stage, "jobs")[0]["what"] == "rollout home-1"
     assert operator.act("rollouts.stop", job="push").status_code == 200
     assert rows(stage, "jobs")[0]["wanted"] == "stopped"
+    registry.enter(MADE.model_copy(update={"version": "home-2", "key": None}), lambda path: None)
+    assert [row["signed"] for row in operator.get("/api/rollouts").json()["versions"]] == [True, False]
+    refused = operator.act("rollouts.start", federation="home", version="home-2", job="forged")
+    assert (refused.status_code, "is not signed" in refused.json()["error"]) == (400, True)
     for args in ({"version": "home-9", "job": "other"}, {"version": "home-1", "job": "a b"}):
         assert operator.act("rollouts.start", federation="home", **args).status_code == 400
 
@@ -125,6 +130,16 @@ def test_alerts_are_listed_and_silenced(stage: Stage) -> None:
     assert (listed["silences"][0]["who"], listed["silences"][0]["until"]) == ("user:otto", NOW + 7200)
     assert operator.act("alerts.unsilence", number="1").status_code == 200
     assert rows(stage, "alerts")[0]["state"] == "firing"
+    about = {"rule": "silent-for", "kind": "device", "name": "pi-1", "federation": "home"}
+    assert stage.visitor("vera").act("alerts.acknowledge", **about).status_code == 403
+    assert operator.act("alerts.acknowledge", **about).status_code == 200
+    assert operator.act("alerts.acknowledge", **{**about, "name": "pi-9"}).status_code == 400
+    assert operator.act("alerts.acknowledge", **{**about, "kind": "cat"}).status_code == 400
+    (row,) = rows(stage, "alerts")
+    assert (row["state"], row["acknowledged_by"], row["place"]) == (
+        *("acknowledged", "user:otto"),
+        "#devices/home/pi-1",
+    )
     for number in ("1", "x", "9" * 40):
         assert operator.act("alerts.unsilence", number=number).status_code == 400
     assert operator.act("alerts.silence", **{**given, "lasts": "long"}).status_code == 400
