@@ -49,6 +49,11 @@ SAMPLES = {
     "rule": "silent for 2 h",
     "kind": "job",
     "name": "nightly",
+    "words": "home.toml rounds=2",
+    "cron": "0 2 * * SUN",
+    "every": "",
+    "zone": "Europe/Berlin",
+    "min_eligible": "2",
 }
 
 
