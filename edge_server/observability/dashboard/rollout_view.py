@@ -18,7 +18,8 @@ from schemas.messages.rollout_terms import ModelMeasurement
 
 MOST_ROLLOUTS = 50
 ROLLOUTS = """
-SELECT rollout, rollouts.version, phase, opened, why, began_at, ended_at, active.version IS NOT NULL
+SELECT rollout, rollouts.version, rollouts.federation, phase, opened, why, began_at, ended_at,
+        active.version IS NOT NULL
     FROM rollouts JOIN versions ON versions.version = rollouts.version
     LEFT JOIN active ON active.version = rollouts.version
     WHERE versions.run = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
@@ -104,11 +105,12 @@ def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any) -> Json:
-    phase, opened, why, began_at, ended_at, active = rest
+    federation, phase, opened, why, began_at, ended_at, active = rest
     (groups,) = database.execute(GROUPS, (rollout,)).fetchone()
     return {
         "id": rollout,
         "version": version,
+        "federation": federation,
         "active": bool(active),
         "phase": phase,
         "opened": opened,
