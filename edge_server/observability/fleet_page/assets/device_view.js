@@ -21,7 +21,7 @@ export class DeviceView extends DetailView {
     const lists = {
       alerts: alertListing(session, more, { about: false }),
       rollouts: new Listing({ caption: "Rollouts to this device, the newest first", id: ({ id }) => id, columns: rolloutColumns(session, more) }),
-      doctor: new Listing({ caption: "Findings of the device", id: (finding) => JSON.stringify(finding), columns: [
+      doctor: new Listing({ caption: "Checks of the device", id: (finding) => JSON.stringify(finding), columns: [
         { head: "Check", cell: ({ check }) => check },
         { head: "Result", cell: ({ level }) => stateMark(LEVELS[level] ?? "rest", level) },
         { head: "What", kind: "value-cell", cell: ({ detail }) => detail || UNKNOWN },
@@ -66,7 +66,8 @@ export class DeviceView extends DetailView {
     for (const [key, chart] of Object.entries(this._charts)) chart.show(curves.at, [{ key, label: chart.title, style: 0 }], { [key]: curves[key] ?? [] });
     for (const name of ["doctor", "logs"]) {
       mark(this._parts[name], "hidden", !answers[name]);
-      write(this._asked[name], answers[name] ? askedText(answers[name]) : "");
+      const zone = name === "logs" && answers.logs?.lines ? " Times are UTC by the device's clock." : "";
+      write(this._asked[name], answers[name] ? askedText(answers[name]) + zone : "");
     }
     this._lists.doctor.show(answers.doctor?.findings ?? []);
     const lines = answers.logs?.lines ?? [];

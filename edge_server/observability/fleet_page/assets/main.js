@@ -31,7 +31,7 @@ async function begin() {
     const me = await read("api/me");
     useSession(me.change, begin);
     if (me.who === null) showLogin(me);
-    else showPage(new Session(me, { banner: byId("banner"), spoken: byId("spoken") }));
+    else showPage(new Session(me, { banner: byId("banner"), spoken: byId("spoken"), changed: badge }));
   } catch (error) {
     byId("main").replaceChildren(el("div", { class: "empty" }, el("p", { class: "empty-title", text: "The server does not answer" }),
       el("p", { text: error.message }), el("button", { type: "button", text: "Try again", on: { click: begin } })));
