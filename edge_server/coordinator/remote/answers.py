@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edge_client.system.logging.formatters import plain
-from edge_server.config.units import duration_text
 
 if TYPE_CHECKING:
     from edge_server.coordinator.remote.inquiry import Inquired
@@ -19,6 +18,9 @@ def safe(text: object) -> str:
 
 def why_none(device: "Inquired") -> str:
     """Why a device has not answered."""
+    # Only here: commands that print no duration start without numpy.
+    from edge_server.config.units import duration_text
+
     again = f"; ask again in {duration_text(device.again_s)}" if device.again_s else ""
     return safe(f"{device.detail or device.status}{again}")
 
