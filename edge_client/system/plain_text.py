@@ -26,4 +26,5 @@ def say(
 
 
 def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    # A codec would be read from disk at its first use, which fails where no descriptor is free.
+    return ascii(character)[1:-1]

@@ -91,6 +91,15 @@ class PageSettings(Settings):
         """Whether browsers reach the page with TLS."""
         return self.cert is not None or (self.url or "").startswith("https://")
 
+    @property
+    def address(self) -> str:
+        """Where browsers find the page, as far as the settings say it; empty without a page."""
+        if not self.enabled or self.port == 0:
+            return self.url or ""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "http" if self.cert is None else "https"
+        return self.url or f"{scheme}://{shown}:{self.port or PORT}"
+
 
 def is_safe_address(url: str) -> bool:
     """Whether this is an address with TLS, or of this machine."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edge_server.config.page import PageSettings
 from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.page import PagePart
 from edge_server.coordinator.service.part import ServiceContext
 from edge_server.security.people.roles import Role
@@ -43,7 +44,8 @@ def served_page(
             add(people, name, role)
     all_settings = ServiceSettings(page=settings or PageSettings(port=0))
     inventory = Inventory(folder.inventory)
-    page = PagePart(ServiceContext(folder, all_settings, inventory, lambda *_: None))
+    context = ServiceContext(folder, all_settings, inventory, lambda *_: None)
+    page = PagePart(context, RemotePart(context))
     with fast_passwords():
         page.begin()
         try:

@@ -189,6 +189,14 @@ def test_rollouts_of_the_runs_models_are_on_its_page(tmp_path: Path, screen: Cal
         assert "kitchen" in line.inner_text()
         assert "gathering" in line.inner_text()
         assert seen.violations() == []
+        with registry.database() as database:
+            why = "3 of 5 devices of the canary group have not kept the model: " * 3
+            database.execute("UPDATE rollouts SET phase = 'stopped', why = ?, ended_at = began_at", (why,))
+        line.get_by_text(why.strip()).wait_for()
+        for width in (1280, 390):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            table = seen.page.locator("[aria-labelledby=rollouts-title] .scroll")
+            assert table.evaluate("(it) => it.scrollWidth <= it.clientWidth"), width
 
 
 def test_warnings_stand_above_the_figures(tmp_path: Path, screen: Callable[..., Screen]) -> None:

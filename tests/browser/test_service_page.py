@@ -1,5 +1,6 @@
 """The service's page in Chromium: logins, roles, buttons and their commands, two thousand devices, phones."""
 
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,10 +10,18 @@ import pytest
 
 from edge_server.config.page import OidcSettings, PageSettings
 from edge_server.coordinator.service.actions.table import ACTIONS
+from edge_server.observability.alerts.alert import Alert, AlertSubject
+from edge_server.observability.alerts.store import AlertStore
 from edge_server.rounds.queue.job import Job
+from edge_server.rounds.queue.job_run import JobRun, RunPhase
+from edge_server.rounds.queue.schedule import Cron
+from edge_server.rounds.queue.state import QueueRules
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.job_queue.changes import add_job
+from edge_server.storage.job_queue.journal import JobJournal
+from schemas.messages import Telemetry
+from schemas.values import BoardState
 from tests.browser.screen import Screen, own
 from tests.browser.services import ServedPage, log_in, served_page
 from tests.edge_server.security.people.people import PASSWORD, running_provider
@@ -21,6 +30,8 @@ COUNT = 2000
 COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"
 ROWS = "() => document.querySelectorAll('#main section:not([hidden]) tbody tr').length"
 WIDTH = "() => document.documentElement.scrollWidth"
+CLIPPED = """() => [...document.querySelectorAll('#main .scroll, html')]
+    .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel)"""
 EVERY_MS = 5100
 """A little more than the page waits between two requests."""
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -34,6 +45,7 @@ VIEWS = (
     ("users", "users-title"),
 )
 MARKUP = "<img src=x onerror=document.title='x'>"
+LONG_AGO = 1_700_000_000.0
 SPREAD = {"user": "ada", "where": "site in (barn,field)", "labels": " a=b  c='d' ", "note": "", "days": ""}
 
 
@@ -169,6 +181,76 @@ def test_an_operator_pauses_and_starts_a_job(open_page: Callable[..., Screen], s
     assert open_page("vera", "jobs").page.locator("[data-action]").count() == 1
 
 
+def test_a_bad_night_is_seen_and_answered_on_one_page(tmp_path: Path, screen: Callable[..., Screen]) -> None:
+    long = "the broker mqtts://broker.example.org:8883 refuses the certificate: it has ended; " * 2
+    hot = AlertSubject(kind="device", federation="home", name="pi-0002", labels={"device": "pi-0002"})
+    failed = AlertSubject(kind="job", federation="home", name="nightly", labels={"job": "nightly"})
+    alerts = [
+        Alert(
+            rule=rule, severity="critical", subject=subject, text=text, remedy=long, since=1.0, phase="firing"
+        )
+        for rule, subject, text in (("hot", hot, "has a temperature of 84.2 °C"), ("job", failed, long))
+    ]
+    with served_page(tmp_path, devices=3) as night:
+        with closing(AlertStore(night.folder.alerts)) as store:
+            store.save({}, {alert.key: alert for alert in alerts}, (), now=1.0)
+        with closing(Inventory(night.folder.inventory)) as inventory:
+            for number in range(3):
+                board = BoardState(celsius=70 + number, disk_free_bytes=10**9)
+                told = Telemetry(federation="home", device="pi-0002", session=1, phase="idle", board=board)
+                inventory.record_telemetry(told, LONG_AGO + 600 * number)
+        schedule, words = Cron(expression="0 2 * * SUN", zone="Europe/Berlin"), ("home.toml", "rounds=200")
+        about = {"action": "run", "federation": "home", "folder": "/srv", "since": 1.0, "owner": "local:ada"}
+        add_job(night.folder, Job(name="nightly", words=words, schedule=schedule, **about), who="local:ada")
+        run = JobRun(name="nightly-1", job="nightly", due=1, by="schedule", phase=RunPhase.FAILED, why=long)
+        with closing(JobJournal(night.folder.jobs)) as journal:
+            queue = journal.load(QueueRules())
+            journal.save(queue, queue.put(run))
+        (night.folder.runs / "nightly-1").mkdir(parents=True)
+        (night.folder.runs / "nightly-1" / "job.log").write_text("round 1 of 200\nno connection\n")
+
+        seen = screen(night.url, timezone_id="Europe/Berlin")
+        log_in(seen, "otto", "alerts")
+        badge = seen.page.locator("#tabs .badge")
+        badge.get_by_text("2", exact=True).wait_for()
+        seen.page.get_by_role("link", name="pi-0002").click()
+        seen.page.get_by_role("img", name="Temperature over time").wait_for()
+        assert "72.0 °C at" in seen.page.get_by_role("img", name="Temperature").get_attribute("aria-label")
+        seen.page.get_by_role("button", name="Acknowledge: hot, pi-0002").click()
+        dialog = seen.page.get_by_role("dialog")
+        command = "edge-server alerts acknowledge hot pi-0002 --kind device --federation home --service "
+        assert dialog.locator("code").inner_text() == f"{command}{night.folder.path}"
+        dialog.get_by_role("button", name="Acknowledge").click()
+        seen.page.get_by_text("acknowledged by otto").wait_for()
+        badge.get_by_text("1", exact=True).wait_for()
+        seen.page.get_by_role("button", name="Doctor: pi-0002").click()
+        seen.page.get_by_role("dialog").get_by_role("button", name="Doctor").click()
+        seen.page.get_by_text("waiting for the answer").wait_for()
+        go(seen, "alerts", "alerts-title")
+        seen.page.get_by_role("link", name="job nightly").click()
+        seen.page.locator(".log", has_text="no connection").wait_for()
+        seen.page.get_by_role("link", name="All jobs").click()
+        seen.page.get_by_role("button", name="Add a job").click()
+        seen.page.get_by_label("Name").fill("try")
+        seen.page.get_by_label("Federation", exact=True).fill("no-recipe")
+        seen.page.get_by_role("dialog").get_by_role("button", name="Add a job").click()
+        seen.page.get_by_text("there is no recipe 'no-recipe'").wait_for()
+        seen.page.keyboard.press("Escape")
+        assert [text for text in seen.complaints if "400" not in text] == []
+        go(seen, "audit", "audit-title")
+        added = seen.page.locator("tbody tr", has_text="job added")
+        added.get_by_text("words: home.toml rounds=200").wait_for()
+        assert re.search(r"\d\d:\d\d:\d\d (GMT[+]|CES?T)", added.inner_text())
+        assert "{" not in seen.text("#main section:not([hidden]) tbody")
+        for width in (1280, 390):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            for view, title in (*VIEWS[1:-2], ("jobs/nightly", "job-title")):
+                go(seen, view.replace("pi-0003", "pi-0002"), title)
+                seen.page.locator("#main tbody tr:visible, #main .empty:visible").first.wait_for()
+                assert seen.page.evaluate(CLIPPED) == [], (width, view)
+                seen.shot(f"night-{title}-{width}")
+
+
 def test_an_admin_makes_users_and_tokens(open_page: Callable[..., Screen], served: ServedPage) -> None:
     seen = open_page("ada", "users")
     seen.page.get_by_role("button", name="Add a user").click()
@@ -287,5 +369,5 @@ def test_the_page_writes_commands_as_the_service_does(
     for action in ACTIONS.values():
         args = {field.name: SPREAD.get(field.name, "it's $(one) ✓") for field in action.fields}
         args = {"user": "ada", **args}
-        words = ["edge-server", *action.words, "--service", str(served.folder.path)]
+        words = action.words_in(served.folder)
         assert seen.page.evaluate(script, [words, args]) == action.command(args, served.folder), action.name

@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
@@ -16,14 +17,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from edge_client.inference.service.metrics import CONTENT_TYPE
 from edge_client.inference.service.predictor import Predictor, answer_or_refuse
+from edge_client.system.bounded_listener import BoundedListener
 from schemas.errors import ConfigError, nearest
 
 log = logging.getLogger(__name__)
 
 MAX_BODY = 8 * 1024 * 1024
-MAX_CONNECTIONS = 64
-IDLE_S = 30.0
-"""Seconds after which an idle connection is closed."""
+MAX_CONNECTIONS, PER_ADDRESS = 64, 32
+IDLE_S, REQUEST_S = 30.0, 60.0
+"""Seconds after which an idle connection is closed, and one whose request has not arrived as a whole."""
 JSON = "application/json"
 _STATUS = {
     "ok": HTTPStatus.OK,
@@ -47,6 +49,7 @@ class PredictionServer(ThreadingTCPServer):
         self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, Handler)
+        self.socket = BoundedListener(self.socket, most=MAX_CONNECTIONS, per_address=PER_ADDRESS)
 
     @property
     def port(self) -> int:
@@ -64,17 +67,19 @@ class PredictionServer(ThreadingTCPServer):
                 connection.shutdown(socket.SHUT_RD)
         self.server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the connection, unless there are too many."""
-        with self._lock:
-            room = len(self._open) < MAX_CONNECTIONS
-            if room:
-                self._open.add(request)
-        if room:
-            super().process_request(request, client_address)
-        else:
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection, or refuse it and count it as busy."""
+        try:
+            return super().get_request()
+        except ConnectionAbortedError:
             self.predictor.metrics.request("http", "busy")
-            self.shutdown_request(request)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for the connection."""
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
@@ -95,6 +100,11 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     disable_nagle_algorithm = True
     server: PredictionServer
+
+    def handle_one_request(self) -> None:
+        """Answer a request that arrives in time."""
+        self.connection.read_by = time.monotonic() + REQUEST_S
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """`/healthz` and `/metrics`."""

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import unicodedata  # noqa: F401 (loaded now: `plain` may be called where no descriptor is free)
 from datetime import UTC, datetime
 from typing import Any
 

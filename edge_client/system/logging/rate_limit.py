@@ -1,12 +1,14 @@
 """At most one line per kind, device and minute, so that malicious messages cannot fill the disk with log
 lines.
 
-Only lines that name a device or a reason are limited, since others' messages cause them.
+Limited are lines that name a device or a reason, since others' messages cause them, and tracebacks, which a
+loop repeats.
 """
 
 import contextlib
 import copy
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ MOST_DEVICES = 20
 """Devices per kind with lines of their own; further names share one."""
 MOST_LINES = 2000
 """Largest number of distinguished pairs of kind and device; the program has few kinds."""
+LONGEST_REASON = 200
+"""Characters by which two exceptions are told apart."""
 OTHERS = "(others)"
 """The name under which the shared line counts; no device has it."""
 
@@ -47,7 +51,8 @@ class Limiter:
     def take(self, record: logging.LogRecord, now: float) -> Iterator[logging.LogRecord]:
         """The lines to write now: due ones with the number of suppressed records, then this one."""
         yield from self.due(now)
-        if getattr(record, "device", None) is None and getattr(record, "reason", None) is None:
+        named = any(getattr(record, name, None) is not None for name in ("device", "reason"))
+        if not named and not record.exc_info:
             yield record
             return
         key = self._key(record)
@@ -87,13 +92,19 @@ class Limiter:
 
     def _key(self, record: logging.LogRecord) -> Key:
         """The kind and the device of a record, or the shared key if there are too many."""
-        reason = str(getattr(record, "reason", None) or "")
+        reason = str(getattr(record, "reason", None) or _raised(record))
         kind = (record.name, record.levelno, str(getattr(record, "what", record.msg)), reason)
         if len(self._held) >= MOST_LINES and kind not in self._devices:
             kind = ("", record.levelno, OTHERS, "")
         key = (kind, str(getattr(record, "device", None) or ""))
         full = self._devices.get(kind, 0) >= MOST_DEVICES
         return (kind, OTHERS) if full and key not in self._held else key
+
+
+def _raised(record: logging.LogRecord) -> str:
+    """The type and the text of a traceback's exception."""
+    raised = record.exc_info[1] if record.exc_info else None
+    return "" if raised is None else f"{type(raised).__name__}: {raised}"[:LONGEST_REASON]
 
 
 def _counted(record: logging.LogRecord, count: int, seconds: float) -> logging.LogRecord:
@@ -112,11 +123,24 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         super().__init__()
         self._limiter = Limiter()
+        self._broken_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the due lines and this record."""
         for line in self._limiter.take(record, time.monotonic()):
             super().emit(line)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once a minute that lines cannot be written; `logging` itself writes a traceback for each."""
+        now, raised = time.monotonic(), sys.exception()
+        if now < self._broken_until or isinstance(raised, BrokenPipeError):
+            return
+        self._broken_until = now + WINDOW_S
+        with contextlib.suppress(Exception):
+            self.stream.write(
+                f"lines of the log are lost: {type(raised).__name__}: {raised}{self.terminator}"
+            )
+            self.flush()
 
     def close(self) -> None:
         """Write what was suppressed; `logging` calls this at the end of the process."""

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,15 @@ from edge_client.system.plain_text import say
 from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
-    from edge_server.observability.alerts.alert import Alert, Silence
+    from edge_server.observability.alerts.alert import Acknowledgement, Alert, Silence
+    from edge_server.observability.alerts.rules import Key
     from edge_server.observability.alerts.store import AlertStore, Waiting
 
 EXAMPLES = """\
 examples:
   edge-server alerts list
   edge-server alerts test ops-mail
+  edge-server alerts acknowledge "silent for 2 h" pi-7
   edge-server alerts silence --where site=barn --for 2h --reason "new router"
   edge-server alerts silence --end 3
 
@@ -52,6 +55,7 @@ def register(subparsers: Subparsers) -> None:
     add_service_option(shown)
     shown.set_defaults(execute=list_alerts)
     _add_test(verbs)
+    _add_acknowledge(verbs)
     _add_silence(verbs)
 
 
@@ -65,6 +69,21 @@ def _add_test(verbs: Subparsers) -> None:
     parser.add_argument("receiver", metavar="RECEIVER", help="name of the receiver in service.toml")
     add_service_option(parser)
     parser.set_defaults(execute=test_receiver)
+
+
+def _add_acknowledge(verbs: Subparsers) -> None:
+    parser = add_verb(
+        verbs,
+        "acknowledge",
+        help="repeat an alert no more until it is resolved",
+        examples='examples:\n  edge-server alerts acknowledge "silent for 2 h" pi-7\n',
+    )
+    parser.add_argument("rule", metavar="ALERT", help="the alert, as `alerts list` names it")
+    parser.add_argument("name", metavar="SUBJECT", help="the device, job or run")
+    parser.add_argument("--kind", choices=("device", "job", "run"), default="device", help="what SUBJECT is")
+    parser.add_argument("--federation", metavar="NAME", help="its federation, if the service has several")
+    add_service_option(parser)
+    parser.set_defaults(execute=acknowledge)
 
 
 def _add_silence(verbs: Subparsers) -> None:
@@ -95,10 +114,11 @@ def list_alerts(args: argparse.Namespace) -> int:
     now = time.time()
     with closing(AlertStore(open_service_folder(args.service).alerts)) as store:
         alerts, silences, waiting = list(store.alerts().values()), store.silences(now), store.waiting()
+        seen = store.acknowledged()
     if args.format == "json":
-        print_json(_document(alerts, silences, waiting))
+        print_json(_document(alerts, seen, silences, waiting))
         return 0
-    _print_alerts(alerts, silences, now)
+    _print_alerts(alerts, [alert.state(silences, seen, now) for alert in alerts])
     for entry in silences:
         until = format_utc(entry.until)
         say(f"silence {entry.number}: {entry.where or 'everything'} until {until}: {entry.reason}")
@@ -108,7 +128,7 @@ def list_alerts(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_alerts(alerts: "list[Alert]", silences: "tuple[Silence, ...]", now: float) -> None:
+def _print_alerts(alerts: "list[Alert]", states: list[str]) -> None:
     if not alerts:
         say("no alerts")
         return
@@ -118,21 +138,25 @@ def _print_alerts(alerts: "list[Alert]", silences: "tuple[Silence, ...]", now: f
             alert.subject.site or "-",
             alert.severity,
             alert.rule,
-            "silenced" if any(entry.covers(alert.subject, now) for entry in silences) else str(alert.phase),
+            state,
             format_utc(alert.since),
             alert.text,
             alert.remedy,
         )
-        for alert in alerts
+        for alert, state in zip(alerts, states, strict=True)
     ]
     print_table(("subject", "site", "severity", "alert", "state", "since", "what", "next"), rows)
 
 
 def _document(
-    alerts: "list[Alert]", silences: "tuple[Silence, ...]", waiting: "list[Waiting]"
+    alerts: "list[Alert]",
+    seen: "Mapping[Key, Acknowledgement]",
+    silences: "tuple[Silence, ...]",
+    waiting: "list[Waiting]",
 ) -> dict[str, Any]:
+    by = {key: entry.model_dump(mode="json") for key, entry in seen.items()}
     return {
-        "alerts": [alert.model_dump(mode="json") for alert in alerts],
+        "alerts": [{**alert.model_dump(mode="json"), "acknowledged": by.get(alert.key)} for alert in alerts],
         "silences": [entry.model_dump(mode="json") for entry in silences],
         "waiting": [
             {
@@ -161,6 +185,31 @@ def test_receiver(args: argparse.Namespace) -> int:
         print_json({"receiver": args.receiver, "delivered": True})
     else:
         say(f"{args.receiver}: took the test")
+    return 0
+
+
+# --- acknowledge ---
+def acknowledge(args: argparse.Namespace) -> int:
+    """Acknowledge an alert, and record it in the audit log."""
+    from edge_server.config.service import load_service_settings
+    from edge_server.coordinator.service.actions.action import Desk
+    from edge_server.coordinator.service.actions.perform import perform
+    from edge_server.security.people.roles import Role
+    from edge_server.security.people.values import Actor
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.people.store import People
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    settings, now = load_service_settings(folder.settings), time.time()
+    federation = args.federation or (settings.federation(None).name if settings.federations else "")
+    given = {"rule": args.rule, "kind": args.kind, "name": args.name, "federation": federation}
+    with Desk(folder, settings, People(folder.people)) as desk:
+        change = perform(desk, "alerts.acknowledge", given, Actor(local_user(), Role.ADMIN), now)
+    if args.format == "json":
+        print_json({**given, "acknowledged": True})
+    else:
+        print(change.said)
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import time_in
 from edge_server.cli.commands.serve import add_service_option
+from edge_server.coordinator.remote.answers import why_none
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -137,14 +138,6 @@ def as_document(device: "Inquired") -> dict[str, Any]:
     }
 
 
-def why_none(device: "Inquired") -> str:
-    """Why a device has not answered."""
-    from edge_server.config.units import duration_text
-
-    again = f"; ask again in {duration_text(device.again_s)}" if device.again_s else ""
-    return safe(f"{device.detail or device.status}{again}")
-
-
 def answer_of(args: argparse.Namespace, terms: "Terms") -> Mapping[str, Any]:
     """The answer of the one device of `args`; raises `EdgeError` if there is none."""
     from schemas.errors import EdgeError
@@ -153,13 +146,6 @@ def answer_of(args: argparse.Namespace, terms: "Terms") -> Mapping[str, Any]:
     if device.document is None:
         raise EdgeError(f"{args.device}: {device.status}: {why_none(device)}")
     return device.document
-
-
-def safe(text: object) -> str:
-    """A device's text without characters that move the cursor or begin lines."""
-    from edge_client.system.plain_text import plain
-
-    return plain(str(text))
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -2,8 +2,8 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
@@ -13,9 +13,8 @@ from edge_server.cli.commands.asking_devices import (
     as_document,
     ask,
     device_name,
-    safe,
-    why_none,
 )
+from edge_server.coordinator.remote.answers import findings_of, safe, why_none
 
 if TYPE_CHECKING:
     from edge_server.coordinator.remote.inquiry import Inquired
@@ -77,17 +76,11 @@ def execute(args: argparse.Namespace) -> int:
     return FAILED if any(level_of(device) == "failure" for device in devices) else DONE
 
 
-def findings_of(device: "Inquired") -> list[Mapping[str, Any]]:
-    """The findings in a device's answer; what is no finding is left out."""
-    found = (device.document or {}).get("doctor")
-    return [finding for finding in found if isinstance(finding, dict)] if isinstance(found, list) else []
-
-
 def level_of(device: "Inquired") -> str:
     """The worst level of a device's findings; a device without an answer has a warning."""
     if device.document is None:
         return "warning"
-    levels = {finding.get("level") for finding in findings_of(device)}
+    levels = {finding.get("level") for finding in findings_of(device.document)}
     return next((level for level in LEVELS if level in levels), "warning")
 
 
@@ -96,7 +89,7 @@ def rows_of(device: "Inquired") -> Iterator[tuple[str, ...]]:
     if device.document is None:
         yield device.device, str(device.status), "-", why_none(device), ""
         return
-    findings = findings_of(device)
+    findings = findings_of(device.document)
     problems = [finding for finding in findings if finding.get("level") != "ok"]
     for finding in problems:
         texts = (finding.get(key, "") for key in ("level", "check", "detail", "remedy"))

@@ -15,7 +15,6 @@ from schemas.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from edge_server.config.service import ServiceSettings
     from edge_server.rounds.queue.job import Job
-    from edge_server.rounds.queue.schedule import At, Cron, Every
     from edge_server.storage.service_folder import ServiceFolder
 
 EXAMPLES = """\
@@ -39,10 +38,6 @@ JOB_COMMANDS = CommandLine(
     prog="edge-server", extra="server", description="", examples="", verbs=(run, rollout, client_release)
 )
 """The commands that jobs run."""
-REMEDIES = {
-    "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
-    "weight": "--weight is above 0 and at most 1000",
-}
 
 
 def register(verbs: Subparsers) -> None:
@@ -137,11 +132,12 @@ def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: fl
     from edge_server.config.service import load_service_settings
     from edge_server.coordinator.job_queue.actions import ACTIONS
     from edge_server.rounds.queue.job import RUN
+    from edge_server.rounds.queue.schedule import parse_schedule
 
     if args.action not in ACTIONS:
         raise ConfigError(f"there is no action '{args.action}'{nearest(args.action, ACTIONS)}")
     settings = load_service_settings(folder.settings)
-    schedule = _schedule(args, now)
+    schedule = parse_schedule(args.cron, args.every, args.at, args.zone, now=now)
     fields = _run(args) if args.action == RUN else _fleet_action(args, settings)
     job = _made(args, **fields, schedule=schedule, since=now, owner=who)
     _check_command(job, settings, folder)
@@ -150,29 +146,11 @@ def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: fl
 
 def _made(args: argparse.Namespace, **fields: Any) -> "Job":
     """The job of these options and fields; raises `ConfigError`."""
-    from pydantic import ValidationError
-
-    from edge_server.rounds.queue.job import Job
+    from edge_server.rounds.queue.job import make_job
 
     options = {name: getattr(args, name) for name in ("name", "action", "min_eligible", "weight", "shared")}
     asked = 0 if fields["schedule"] else 1
-    try:
-        return Job(folder=str(Path.cwd()), asked=asked, **options, **fields)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = str(problem["loc"][0])
-        raise ConfigError(REMEDIES.get(key, f"{key}: {problem['msg']}")) from error
-
-
-def _schedule(args: argparse.Namespace, now: float) -> "At | Every | Cron | None":
-    from edge_server.rounds.queue.schedule import parse_at, parse_cron, parse_every, time_zone
-
-    time_zone(args.zone)
-    if args.cron is not None:
-        return parse_cron(args.cron, args.zone, now=now)
-    if args.every is not None:
-        return parse_every(args.every)
-    return None if args.at is None else parse_at(args.at, args.zone, now=now)
+    return make_job(folder=str(Path.cwd()), asked=asked, **options, **fields)
 
 
 def _run(args: argparse.Namespace) -> dict[str, Any]:

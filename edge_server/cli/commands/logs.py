@@ -1,7 +1,7 @@
 """`edge-server logs`: the recent log of a device, or its last unexpected end."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,10 @@ from edge_server.cli.commands.asking_devices import (
     age,
     answer_of,
     device_name,
-    safe,
 )
+from edge_server.coordinator.remote.answers import log_lines, safe
 
 LEVELS = ("debug", "info", "warning", "error")
-FACTS = ("run", "round", "reason")
 MOST_LINES = 5_000
 EXAMPLES = f"""\
 examples:
@@ -74,16 +73,6 @@ def execute(args: argparse.Namespace) -> int:
         if answer.get("left_out"):
             say(f"({safe(answer['left_out'])} earlier lines did not fit)")
     return 0
-
-
-def log_lines(line: Mapping[str, Any]) -> Iterator[str]:
-    """A line of a device's log as text, with its traceback."""
-    facts = " ".join(f"{name}={line[name]}" for name in FACTS if name in line)
-    level = str(line.get("level", "?")).upper()
-    time = str(line.get("time", "?")).partition("+")[0]
-    yield safe(f"{time} {level} {line.get('message', '')}" + (f" [{facts}]" if facts else ""))
-    for part in str(line.get("exception", "")).splitlines():
-        yield f"    | {safe(part)}"
 
 
 def crash_lines(crash: Any) -> Iterator[str]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
-from edge_server.cli.commands.asking_devices import ANSWERS, add_asking_options, answer_of, device_name, safe
+from edge_server.cli.commands.asking_devices import ANSWERS, add_asking_options, answer_of, device_name
+from edge_server.coordinator.remote.answers import safe
 
 EXAMPLES = f"""\
 examples:

@@ -166,7 +166,7 @@ def add_pace_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--give-up",
-        type=positive_float,
+        type=time_in(1),
         default=1800.0,
         metavar="S",
         help="exit with 1 after S seconds without the broker or any device to go on with (default: 1800 s)",

@@ -51,6 +51,7 @@ class AlertKeeper(Part):
     def __init__(self, context: ServiceContext, *, settled_s: float = SETTLED_S) -> None:
         settings, names = context.settings.alerts, [served.name for served in context.settings.federations]
         self._settings, self._settled_s = settings, settled_s
+        self._page = context.settings.page.address
         self._reader = DeviceReader(context.inventory)
         self._rules = settings.parsed_rules()
         self._resend = resend_seconds(settings)
@@ -103,6 +104,8 @@ class AlertKeeper(Part):
             self._resend,
             silences=self._store.silences(now),
             gather_s=self._settings.gather,
+            acknowledged=self._store.acknowledged().keys(),
+            page=self._page,
         )
         found = evaluate(self._rules, self._facts(now), now)
         after = step(self._alerts, found, plan, now)

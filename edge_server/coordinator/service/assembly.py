@@ -10,22 +10,23 @@ from edge_server.coordinator.service.presence import PresenceKeeper
 
 def make_parts(context: ServiceContext) -> tuple[Part, ...]:
     """The parts, in the order in which they hear of each event."""
+    remote = RemotePart(context)
     return (
         PresenceKeeper(context.inventory),
-        RemotePart(context),
+        remote,
         JobsPart(context),
         AlertKeeper(context),
         FleetMetrics(context),
-        *_page(context),
+        *_page(context, remote),
     )
 
 
-def _page(context: ServiceContext) -> tuple[Part, ...]:
+def _page(context: ServiceContext, remote: RemotePart) -> tuple[Part, ...]:
     """The page, unless the settings turn it off; it listens when this returns."""
     if not context.settings.page.enabled:
         return ()
     from edge_server.coordinator.service.page import PagePart
 
-    page = PagePart(context)
+    page = PagePart(context, remote)
     page.begin()
     return (page,)

@@ -28,6 +28,7 @@ from edge_server.rounds.queue.machine import step
 from edge_server.rounds.queue.state import QueueRules
 from edge_server.storage.job_queue.eligible import devices_of_jobs
 from edge_server.storage.job_queue.journal import JobJournal
+from edge_server.storage.job_queue.log_reader import LOG, last_line
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death
@@ -84,7 +85,8 @@ class JobsPart(Part):
         for run in self._queue.on():
             outcome = self._processes.outcome(run.name, run.attempt)
             if outcome is not None:
-                self._apply(RunEnded(run.name, run.attempt, outcome.code, self._is_over(run)), now)
+                said = last_line(self._folder.runs / run.name / LOG)
+                self._apply(RunEnded(run.name, run.attempt, outcome.code, self._is_over(run), said), now)
 
     def _look_at_devices(self, now: float) -> None:
         """Renew the view of the devices if it is old and a run depends on it."""
@@ -131,9 +133,10 @@ class JobsPart(Part):
             arguments = self._make_command(command)
             self._processes.start(run.name, run.attempt, arguments, command.job.folder)
         except ConfigError as error:
-            self._fail(run, RunEnded(run.name, run.attempt, BAD_USAGE), error, now)
+            self._fail(run, RunEnded(run.name, run.attempt, BAD_USAGE, said=str(error)), error, now)
         except OSError as error:
-            self._fail(run, RunEnded(run.name, run.attempt, FAILED, over=False), error, now)
+            ended = RunEnded(run.name, run.attempt, FAILED, over=False, said=str(error))
+            self._fail(run, ended, error, now)
 
     def _fail(self, run: JobRun, ended: RunEnded, error: Exception, now: float) -> None:
         """A run that cannot be started is over, or is tried again if the machine refused a process."""

@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.actions.action import Action, Desk
 from edge_server.coordinator.service.actions.perform import action_named, allowed_actions, perform
+from edge_server.coordinator.service.diagnostics import Diagnostics
 from edge_server.coordinator.service.part import Part, ServiceContext
 from edge_server.observability.fleet_page.interfaces import Json
 from edge_server.observability.fleet_page.lists import FolderLists
@@ -53,12 +55,11 @@ class PageActions:
         return user is not None and user.subject is None
 
     def _form(self, action: Action) -> Json:
-        service = ("--service", str(self._desk.folder.path))
         return {
             "name": action.name,
             "title": action.title,
             "about": action.about,
-            "words": ["edge-server", *action.words, *service],
+            "words": action.words_in(self._desk.folder),
             "fields": [vars(field) for field in action.fields],
             "grave": action.grave,
         }
@@ -67,11 +68,17 @@ class PageActions:
 class PagePart(Part):
     """Serves the page; without any user it listens at this machine alone, until there is one."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, remote: RemotePart) -> None:
         self._settings = context.settings.page
         self._people = People(context.folder.people)
-        self._desk = Desk(context.folder, context.settings, self._people)
-        self._lists = FolderLists(context.folder, self._people, jobs_at_once=context.settings.jobs.at_once)
+        diagnostics = Diagnostics(remote.request)
+        self._desk = Desk(context.folder, context.settings, self._people, diagnostics)
+        self._lists = FolderLists(
+            context.folder,
+            self._people,
+            jobs_at_once=context.settings.jobs.at_once,
+            diagnostics=diagnostics.of_device,
+        )
         self._setup = first_admin_command(context.folder)
         self._served = contextlib.ExitStack()
         self._host = ""

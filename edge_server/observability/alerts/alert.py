@@ -1,7 +1,8 @@
 """An alert, a silence and a notification as values, as they are stored and sent."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from urllib.parse import quote
 
 from pydantic import Field
 
@@ -55,6 +56,27 @@ class Alert(Frozen):
         """The fingerprint: rule and subject."""
         return self.rule, self.subject.kind, self.subject.federation, self.subject.name
 
+    @property
+    def place(self) -> str:
+        """Where the service's page shows what the alert is about."""
+        match self.subject.kind:
+            case "device":
+                return (
+                    f"#devices/{quote(self.subject.federation, safe='')}/{quote(self.subject.name, safe='')}"
+                )
+            case "job":
+                return f"#jobs/{quote(self.subject.name, safe='')}"
+            case _:
+                return "#alerts"
+
+    def state(
+        self, silences: "Iterable[Silence]", acknowledged: "Mapping[Key, Acknowledgement]", now: float
+    ) -> str:
+        """The alert's phase for people, or that it is silenced or acknowledged."""
+        if is_silenced(self.subject, silences, now):
+            return "silenced"
+        return "acknowledged" if self.key in acknowledged else f"{self.phase}"
+
 
 class Silence(Frozen):
     """Alerts of the devices that `where` chooses are not sent before `until` (seconds since 1970)."""
@@ -71,10 +93,23 @@ class Silence(Frozen):
         return self.began_at <= now < self.until and parse_where(self.where).matches(subject.labels)
 
 
+def is_silenced(subject: AlertSubject, silences: Iterable[Silence], now: float) -> bool:
+    """Whether alerts about the subject are not sent now."""
+    return any(silence.covers(subject, now) for silence in silences)
+
+
+class Acknowledgement(Frozen):
+    """Somebody has seen an alert: until it is resolved, nobody hears of it again."""
+
+    who: str
+    at: float
+
+
 class Notification(Frozen):
     """The alerts of one rule for one receiver: some fire, others are resolved.
 
-    A `resend` tells nothing new, so that a later notification replaces it while it waits.
+    `page` is the address of the service's page, if it is known. A `resend` tells nothing new, so that a later
+    notification replaces it while it waits.
     """
 
     receiver: str
@@ -85,6 +120,7 @@ class Notification(Frozen):
     resolved: tuple[Alert, ...] = ()
     resend: bool = False
     test: bool = False
+    page: str = ""
 
     @property
     def alerts(self) -> tuple[Alert, ...]:

@@ -77,7 +77,7 @@ def gather(
             others[kind, incident.federation, incident.subject].append(incident)
     boards = tuple(_of_device(device, of_devices) for device in devices if device.revoked_at is None)
     rest = tuple(
-        Subject(kind, federation, name, {"federation": federation}, incidents=tuple(found))
+        Subject(kind, federation, name, {"federation": federation, kind: name}, incidents=tuple(found))
         for (kind, federation, name), found in others.items()
     )
     return Facts((*boards, *rest), unheard)

@@ -6,12 +6,19 @@ the rule, and are sent together. A receiver hears of an alert again after the ru
 resolution.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from edge_server.config.alerts import Rule
-from edge_server.observability.alerts.alert import Alert, AlertSubject, Notification, Phase, Silence
+from edge_server.observability.alerts.alert import (
+    Alert,
+    AlertSubject,
+    Notification,
+    Phase,
+    Silence,
+    is_silenced,
+)
 from edge_server.observability.alerts.facts import Subject
 from edge_server.observability.alerts.rules import Evaluation, Finding, Key
 
@@ -22,13 +29,16 @@ Alerts = Mapping[Key, Alert]
 class Plan:
     """The rules by name, the receivers with their own `resend` seconds if they have any, and the silences.
 
-    `gather_s` is how long new alerts wait for further ones of their rule.
+    `gather_s` is how long new alerts wait for further ones of their rule. `acknowledged` alerts are not
+    repeated. `page` is the address of the service's page.
     """
 
     rules: Mapping[str, Rule]
     receivers: Mapping[str, float | None]
     silences: tuple[Silence, ...] = ()
     gather_s: float = 0.0
+    acknowledged: Set[Key] = frozenset()
+    page: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,7 @@ def _notification(
         firing=firing,
         resolved=resolved,
         resend=not fresh and not resolved,
+        page=plan.page,
     )
 
 
@@ -167,23 +178,24 @@ def _due(
     rule = plan.rules.get(alerts[0].rule) if alerts else None
     if rule is None or receiver not in rule.to:
         return [], []
-    loud = [alert for alert in alerts if not _silenced(alert, plan.silences, now)]
+    loud = [alert for alert in alerts if not is_silenced(alert.subject, plan.silences, now)]
     fresh = [alert for alert in loud if alert.phase is Phase.FIRING and receiver not in alert.notified]
     gather_s = plan.gather_s if resend_s is None else 0.0
     if now - min((alert.fired_at for alert in fresh if alert.fired_at is not None), default=now) < gather_s:
         fresh = []
     repeat_s = rule.repeat_s if resend_s is None else resend_s
     phases = (Phase.FIRING,) if resend_s is None else (Phase.FIRING, Phase.CLEARING)
+    # A receiver with a time of its own forgets what it does not hear of again.
+    seen = plan.acknowledged if resend_s is None else frozenset()
     again = [
         alert
         for alert in loud
-        if alert.phase in phases and receiver in alert.notified and now - alert.notified[receiver] >= repeat_s
+        if alert.phase in phases
+        and alert.key not in seen
+        and receiver in alert.notified
+        and now - alert.notified[receiver] >= repeat_s
     ]
     return fresh, again
-
-
-def _silenced(alert: Alert, silences: Iterable[Silence], now: float) -> bool:
-    return any(silence.covers(alert.subject, now) for silence in silences)
 
 
 def _notified(alert: Alert, receiver: str, now: float) -> Alert:

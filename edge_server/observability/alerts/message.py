@@ -31,19 +31,20 @@ def body(notification: Notification) -> str:
     """The text of a mail: one paragraph per alert."""
     if notification.test:
         return "This is a test of the receiver. No device needs attention.\n"
-    parts = [*_paragraphs(notification.firing, notification.at, resolved=False)]
-    parts += _paragraphs(notification.resolved, notification.at, resolved=True)
+    at, page = notification.at, notification.page
+    parts = [*_paragraphs(notification.firing, at, resolved=False, page=page)]
+    parts += _paragraphs(notification.resolved, at, resolved=True, page=page)
     return "\n\n".join(parts) + "\n"
 
 
-def _paragraphs(alerts: tuple[Alert, ...], now: float, *, resolved: bool) -> Iterable[str]:
+def _paragraphs(alerts: tuple[Alert, ...], now: float, *, resolved: bool, page: str) -> Iterable[str]:
     for alert in alerts[:MOST_LISTED]:
-        yield "\n".join(lines(alert, now, resolved=resolved))
+        yield "\n".join(lines(alert, now, resolved=resolved, page=page))
     if len(alerts) > MOST_LISTED:
         yield f"... and {len(alerts) - MOST_LISTED} more: edge-server alerts list"
 
 
-def lines(alert: Alert, now: float, *, resolved: bool) -> list[str]:
+def lines(alert: Alert, now: float, *, resolved: bool, page: str = "") -> list[str]:
     """One alert: what, since when, where, what helps."""
     subject = alert.subject
     who = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
@@ -51,16 +52,21 @@ def lines(alert: Alert, now: float, *, resolved: bool) -> list[str]:
     found = [f"resolved: {who} ({lasted}): {alert.text}" if resolved else f"{who} {alert.text}"]
     found += [] if resolved else [f"  alert: {alert.rule}, {alert.severity}, {lasted}"]
     found += [f"  {name}: {value}" for name, value in _about(subject)]
+    found += [f"  page: {link_of(alert, page)}"] if page else []
     return found if resolved else [*found, f"  next: {alert.remedy}"]
+
+
+def link_of(alert: Alert, page: str) -> str | None:
+    """The address of what the alert is about on the service's page."""
+    return f"{page.rstrip('/')}/{alert.place}" if page else None
 
 
 def _about(subject: AlertSubject) -> Iterable[tuple[str, str]]:
     yield "federation", subject.federation
     if subject.site:
         yield "site", subject.site
-    labels = {
-        key: value for key, value in subject.labels.items() if key not in ("device", "federation", "site")
-    }
+    said = (subject.kind, "federation", "site")
+    labels = {key: value for key, value in subject.labels.items() if key not in said}
     if labels:
         yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
     if subject.note:
@@ -80,14 +86,15 @@ def document(notification: Notification) -> dict[str, Any]:
         "severity": notification.severity,
         "at": notification.at,
         "test": notification.test,
+        "url": notification.page or None,
         "alerts": [
-            *(alert_document(alert, "firing") for alert in notification.firing),
-            *(alert_document(alert, "resolved") for alert in notification.resolved),
+            *(alert_document(alert, "firing", notification.page) for alert in notification.firing),
+            *(alert_document(alert, "resolved", notification.page) for alert in notification.resolved),
         ],
     }
 
 
-def alert_document(alert: Alert, status: str) -> dict[str, Any]:
+def alert_document(alert: Alert, status: str, page: str = "") -> dict[str, Any]:
     """One alert for programs."""
     subject = alert.subject
     return {
@@ -102,6 +109,7 @@ def alert_document(alert: Alert, status: str) -> dict[str, Any]:
         "note": subject.note,
         "text": clean(alert.text),
         "remedy": alert.remedy,
+        "url": link_of(alert, page),
         "since": alert.since,
         "fired_at": alert.fired_at,
         "seen_at": subject.seen_at,
@@ -109,6 +117,6 @@ def alert_document(alert: Alert, status: str) -> dict[str, Any]:
     }
 
 
-def trial_notification(receiver: str, now: float) -> Notification:
+def trial_notification(receiver: str, now: float, page: str = "") -> Notification:
     """What `edge-server alerts test` sends."""
-    return Notification(receiver=receiver, rule="test", severity="info", at=now, test=True)
+    return Notification(receiver=receiver, rule="test", severity="info", at=now, test=True, page=page)

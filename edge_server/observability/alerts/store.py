@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_server.observability.alerts.alert import Alert, Notification, Silence
+from edge_server.observability.alerts.alert import Acknowledgement, Alert, Notification, Silence
 from edge_server.observability.alerts.machine import Alerts
 from edge_server.observability.alerts.rules import Key
 from edge_server.storage.sqlite_file import SqliteFile
@@ -31,8 +31,16 @@ MIGRATIONS = (
         number INTEGER PRIMARY KEY AUTOINCREMENT, selector TEXT NOT NULL, reason TEXT NOT NULL,
         who TEXT NOT NULL, began_at REAL NOT NULL, until REAL NOT NULL);
     """,
+    """
+    CREATE TABLE acknowledged (
+        rule TEXT, kind TEXT, federation TEXT, name TEXT, who TEXT NOT NULL, at REAL NOT NULL,
+        PRIMARY KEY (rule, kind, federation, name)) WITHOUT ROWID;
+    """,
 )
 """Each brings the file from one `PRAGMA user_version` to the next."""
+
+
+OF_ALERT = "rule = ? AND kind = ? AND federation = ? AND name = ?"
 
 
 @dataclass(frozen=True)
@@ -73,15 +81,32 @@ class AlertStore:
         if not (changed or gone or notifications):
             return
         with self._file.writing() as database:
-            database.executemany(
-                "DELETE FROM alerts WHERE rule = ? AND kind = ? AND federation = ? AND name = ?", gone
-            )
+            for table in ("alerts", "acknowledged"):
+                database.executemany(f"DELETE FROM {table} WHERE {OF_ALERT}", gone)
             database.executemany(
                 "INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?, ?)",
                 [(*alert.key, alert.model_dump_json()) for alert in changed],
             )
             for notification in notifications:
                 _enqueue(database, notification, now)
+
+    def acknowledged(self) -> dict[Key, Acknowledgement]:
+        """Who has acknowledged which alerts."""
+        with self._file.reading() as database:
+            rows = database.execute(
+                "SELECT rule, kind, federation, name, who, at FROM acknowledged"
+            ).fetchall()
+        return {row[:4]: Acknowledgement(who=row[4], at=row[5]) for row in rows}
+
+    def acknowledge(self, key: Key, who: str, *, now: float) -> bool:
+        """Acknowledge an alert until it is resolved; returns whether there is one."""
+        with self._file.writing() as database:
+            known = database.execute(f"SELECT 1 FROM alerts WHERE {OF_ALERT}", key).fetchone()
+            if known:
+                database.execute(
+                    "INSERT OR REPLACE INTO acknowledged VALUES (?, ?, ?, ?, ?, ?)", (*key, who, now)
+                )
+            return known is not None
 
     # --- notifications ---
     def waiting(self, receiver: str | None = None) -> list[Waiting]:

@@ -2,23 +2,34 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from edge_client.data.tasks.words import figure_text
 from edge_server.observability.dashboard.journal_file import unchanged
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError
+from schemas.messages import ModelReport
+from schemas.messages.rollout_terms import ModelMeasurement
 
 MOST_ROLLOUTS = 50
 ROLLOUTS = """
-SELECT rollout, rollouts.version, phase, opened, why, began_at, ended_at, active.version IS NOT NULL
+SELECT rollout, rollouts.version, rollouts.federation, phase, opened, why, began_at, ended_at,
+        active.version IS NOT NULL
     FROM rollouts JOIN versions ON versions.version = rollouts.version
     LEFT JOIN active ON active.version = rollouts.version
     WHERE versions.run = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
 """
 EVERY_ROLLOUT = ROLLOUTS.replace("WHERE versions.run = ?", "")
+OF_DEVICE = """
+SELECT rollouts.rollout, rollouts.version, rollouts.phase, targets.status, targets.report, targets.at
+    FROM targets JOIN rollouts USING (rollout)
+    WHERE rollouts.federation = ? AND targets.device = ? ORDER BY began_at DESC, rollouts.rowid DESC LIMIT ?
+"""
 TARGETS = "SELECT status, count(*) FROM targets WHERE rollout = ? GROUP BY status ORDER BY status"
 GROUPS = "SELECT coalesce(max(batch) + 1, 0) FROM targets WHERE rollout = ?"
 
@@ -38,24 +49,68 @@ def every_rollout(registry: Path) -> Json:
     return _read(registry, EVERY_ROLLOUT, MOST_ROLLOUTS)
 
 
+def device_rollouts(registry: Path, federation: str, device: str) -> list[Json]:
+    """The newest rollouts that reached a device, with what it has measured of both models.
+
+    Raises `ConfigError` for an unreadable registry.
+    """
+    with _reading(registry) as database:
+        if database is None:
+            return []
+        return [_of_device(*row) for row in database.execute(OF_DEVICE, (federation, device, MOST_ROLLOUTS))]
+
+
+def _of_device(rollout: str, version: str, phase: str, status: str, text: str | None, at: float) -> Json:
+    report = None
+    with suppress(ValidationError):
+        report = None if text is None else ModelReport.model_validate_json(text)
+    return {
+        "id": rollout,
+        "version": version,
+        "phase": phase,
+        "status": status,
+        "at": at,
+        "before": _measured(report.running if report else None),
+        "after": _measured(report.candidate if report else None),
+        "why": report.detail or report.cause or "" if report else "",
+    }
+
+
+def _measured(measurement: ModelMeasurement | None) -> str:
+    """A model on the device's own examples in words, empty if it was not measured."""
+    if measurement is None:
+        return ""
+    figures = figure_text(measurement.figures, "-")
+    return f"{figures} of {measurement.examples} examples, {measurement.latency_ms:.3g} ms"
+
+
 def _read(registry: Path, query: str, *values: Any) -> Json:
+    with _reading(registry) as database:
+        rows = [] if database is None else database.execute(query, values).fetchall()
+        return {"rollouts": [_value(database, *row) for row in rows if database is not None]}
+
+
+@contextmanager
+def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
+    """The registry's database, if there is one; raises `ConfigError` if it cannot be read."""
     path = registry / FILE
     if not path.is_file():
-        return {"rollouts": []}
+        yield None
+        return
     try:
         with _read_only(path) as database:
-            rows = database.execute(query, values).fetchall()
-            return {"rollouts": [_value(database, *row) for row in rows]}
+            yield database
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"registry {registry}: {error}") from error
 
 
 def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any) -> Json:
-    phase, opened, why, began_at, ended_at, active = rest
+    federation, phase, opened, why, began_at, ended_at, active = rest
     (groups,) = database.execute(GROUPS, (rollout,)).fetchone()
     return {
         "id": rollout,
         "version": version,
+        "federation": federation,
         "active": bool(active),
         "phase": phase,
         "opened": opened,

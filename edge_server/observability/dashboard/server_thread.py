@@ -1,12 +1,16 @@
 """The dashboard's server: uvicorn in its own thread, bound before its address is printed."""
 
+import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
+import h11
 import uvicorn
 from prometheus_client.registry import Collector
 from starlette.concurrency import run_in_threadpool
@@ -14,7 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from edge_client.system.bounded_listener import BoundedListener
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.bind_address import BindAddress, bind_socket, url_of
@@ -23,7 +29,9 @@ from edge_server.observability.prometheus.collector import exposition, run_regis
 from edge_server.observability.snapshot import Snapshot
 from schemas.errors import EdgeError
 
-MOST_CONNECTIONS = 512
+MOST_CONNECTIONS, PER_ADDRESS = 512, 128
+REQUEST_S, MOST_WAITING = 15.0, 112
+"""Seconds in which a request arrives as a whole, and connections that may wait for one to arrive."""
 GRACE_S = 3
 """Seconds that pages have to read the last events."""
 START_S = 30.0
@@ -75,10 +83,17 @@ def serving(
     name: str = "dashboard",
     tls: TlsPair | None = None,
     ended: Callable[[], None] = lambda: None,
+    proxies: Sequence[str] = (),
 ) -> Iterator[None]:
-    """Serve an application at a listening socket, in a thread, until the block ends and calls `ended`."""
+    """Serve an application at a listening socket, in a thread, until the block ends and calls `ended`.
+
+    Connections from `proxies` are those of many visitors.
+    """
     server = _Uvicorn(app, tls)
-    thread = threading.Thread(target=server.run, args=([bound],), name=name, daemon=True)
+    listener = BoundedListener(
+        bound, most=MOST_CONNECTIONS, per_address=PER_ADDRESS, shared=frozenset(proxies)
+    )
+    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
     thread.start()
     try:
         if not server.is_up.wait(START_S) or not thread.is_alive():
@@ -88,7 +103,47 @@ def serving(
         ended()
         server.should_exit = True
         thread.join()
-        bound.close()
+        listener.close()
+
+
+class _PunctualProtocol(H11Protocol):
+    """Closes a connection whose request has not arrived as a whole after `REQUEST_S`.
+
+    If `MOST_WAITING` wait, the oldest one is closed for a new one: half-sent requests keep nobody out. A
+    connection that waits for a further request is closed by uvicorn's own timeout.
+    """
+
+    def __init__(
+        self, *args: Any, waiting: "dict[_PunctualProtocol, asyncio.TimerHandle]", **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self._waiting = waiting
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on, and wait for the rest of a request."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        super().connection_lost(exc)
+        self._wait(over=True)
+
+    def _wait(self, *, over: bool = False) -> None:
+        if over or self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            if timer := self._waiting.pop(self, None):
+                timer.cancel()
+        elif self not in self._waiting:
+            self._waiting[self] = self.loop.call_later(REQUEST_S, self.transport.abort)
+            if len(self._waiting) > MOST_WAITING:
+                oldest = next(iter(self._waiting))
+                oldest._wait(over=True)
+                oldest.transport.abort()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -99,7 +154,7 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=cast(Any, partial(_PunctualProtocol, waiting={})),
                 ws="none",
                 loop="asyncio",
                 lifespan="on",
@@ -108,7 +163,6 @@ class _Uvicorn(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=MOST_CONNECTIONS,
                 timeout_graceful_shutdown=GRACE_S,
                 ssl_certfile=cert,
                 ssl_keyfile=key,

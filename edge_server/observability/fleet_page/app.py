@@ -63,6 +63,7 @@ def make_app(parts: PageParts) -> ASGIApp:
             Route("/api/logout", api.change(login.log_out), methods=["POST"]),
             Route("/api/devices", api.read("devices.read", api.devices)),
             Route("/api/device/{federation}/{device}", api.read("devices.read", api.device)),
+            Route("/api/job/{job}", api.read("jobs.read", api.job)),
             Route("/api/audit", api.read("audit.read", api.audit)),
             Route("/api/users", api.read("users.read", api.users)),
             *(Route(f"/api/{name}", api.read(f"{name}.read", api.other)) for name in parts.lists.others()),
@@ -92,7 +93,7 @@ class Api:
             if visitor.actor.where and action != "devices.read":
                 raise NotAllowed(f"this token is for the devices where {visitor.actor.where} alone")
             value = answer(request, visitor)
-            return error_of(404, "there is no such device") if value is None else _json(value)
+            return error_of(404, "there is nothing of that name") if value is None else _json(value)
 
         return handler
 
@@ -136,6 +137,10 @@ class Api:
         """`/api/device/FEDERATION/DEVICE`."""
         federation, device = request.path_params["federation"], request.path_params["device"]
         return self._lists.device(federation, device, visitor.actor, self._clock())
+
+    def job(self, request: Request, visitor: Visitor) -> Json | None:
+        """`/api/job/JOB`."""
+        return self._lists.job(request.path_params["job"], visitor.actor, self._clock())
 
     def audit(self, request: Request, visitor: Visitor) -> Json:
         """`/api/audit`."""

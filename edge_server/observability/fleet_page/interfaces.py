@@ -31,6 +31,10 @@ class FleetLists(Protocol):
         """One device; None if there is none within the actor's selector."""
         ...
 
+    def job(self, name: str, actor: Actor, now: float) -> Json | None:
+        """One job; None if there is none."""
+        ...
+
     def audit(self, asked: Mapping[str, str]) -> Json:
         """The newest entries of the audit log."""
         ...

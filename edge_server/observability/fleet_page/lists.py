@@ -5,11 +5,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from edge_server.observability.dashboard.rollout_view import device_rollouts
 from edge_server.observability.fleet_page.audit_tail import AuditTail
 from edge_server.observability.fleet_page.device_rows import device_detail, device_page, parse_query
 from edge_server.observability.fleet_page.interfaces import Json
-from edge_server.observability.fleet_page.work_lists import alert_list, job_list, rollout_list
+from edge_server.observability.fleet_page.work_lists import (
+    alert_list,
+    device_alerts,
+    job_detail,
+    job_list,
+    rollout_list,
+)
 from edge_server.security.people.lockout import USER_RULES, wait_s
+from edge_server.security.people.roles import may
 from edge_server.security.people.values import Actor, User
 from edge_server.storage.inventory.device_reader import DeviceReader
 from edge_server.storage.inventory.inventory import Inventory
@@ -20,6 +28,7 @@ from edge_server.storage.service_folder import ServiceFolder
 from schemas.labels import parse_where
 
 MOST_ENTRIES = 200
+CURVES = ("at", "celsius", "disk_free_bytes")
 FRESH_S = 1.0
 """The inventory is read again at most this often."""
 
@@ -33,9 +42,11 @@ class FolderLists:
         people: People,
         *,
         jobs_at_once: int,
+        diagnostics: Callable[[str, str], Json] = lambda federation, device: {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._people, self._clock = folder, people, clock
+        self._jobs_at_once, self._diagnostics = jobs_at_once, diagnostics
         self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
         self._reader = DeviceReader(self._inventory)
         self._lock = threading.Lock()
@@ -59,11 +70,25 @@ class FolderLists:
         return {**device_page(within, query), "now": now}
 
     def device(self, federation: str, device: str, actor: Actor, now: float) -> Json | None:
-        """One device."""
+        """One device, with its alerts, rollouts and curves; its answers for those who may ask it."""
         known = self._inventory.device(federation, device)
         if known is None or not parse_where(actor.where).matches(known.selectable):
             return None
-        return {**device_detail(known), "now": now}
+        states = self._inventory.board_states(federation, device)
+        return {
+            **device_detail(known),
+            "alerts": device_alerts(self._folder, federation, device, now),
+            "rollouts": device_rollouts(self._folder.registry, federation, device),
+            "curves": {name: [row[n] for row in states] for n, name in enumerate(CURVES)},
+            "answers": self._diagnostics(federation, device) if may(actor.role, "devices.logs") else {},
+            "now": now,
+        }
+
+    def job(self, name: str, actor: Actor, now: float) -> Json | None:
+        """One job, with the end of its log for those who may read it."""
+        with_log = may(actor.role, "joblog.read")
+        found = job_detail(self._folder, name, self._jobs_at_once, now, with_log=with_log)
+        return None if found is None else {**found, "now": now}
 
     def audit(self, asked: Mapping[str, str]) -> Json:
         """The newest entries of the audit log, of a user and an action if they are named."""

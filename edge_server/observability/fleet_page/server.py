@@ -47,7 +47,7 @@ def serve_page(
     access = access_of(host, port, None, bound=address, also=settings.url)
     reception = Reception(people, settings, port)
     app = make_app(PageParts(reception, actions, lists, access, _provider(settings), setup))
-    with serving(app, bound, url=url, name="page", tls=tls):
+    with serving(app, bound, url=url, name="page", tls=tls, proxies=settings.proxies):
         yield ServedPage(settings.url or url, (address, port))
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from edge_client.system.bounded_listener import counted_address
 from edge_server.config.page import PageSettings
-from edge_server.security.people.lockout import counted_address
 from edge_server.security.people.random_secrets import is_change_token
 from edge_server.security.people.values import Actor, SessionLengths
 from edge_server.storage.people.login import actor_of_session, actor_of_token

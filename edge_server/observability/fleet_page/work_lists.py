@@ -1,19 +1,25 @@
 """The lists of what the service does: jobs, rollouts, alerts."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from edge_server.observability.alerts.alert import Alert, Silence
+from edge_server.observability.alerts.alert import Acknowledgement, Alert, Silence
+from edge_server.observability.alerts.rules import Key
 from edge_server.observability.alerts.store import AlertStore
 from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.observability.fleet_page.interfaces import Json
 from edge_server.releases.registry.registry import FILE, Registry
-from edge_server.rounds.queue.job import RUN
+from edge_server.rounds.queue.job import RUN, Job
+from edge_server.storage.job_queue.log_reader import LOG, last_lines
 from edge_server.storage.job_queue.overview import JobOverview, read_overviews
 from edge_server.storage.service_folder import ServiceFolder
 
 MOST_VERSIONS = 50
+MOST_LINES = 200
+SHOWN_OF_RUN = {"name", "by", "phase", "attempt", "began_at", "ended_at", "why"}
 ROLLOUT = "rollout"
+"""The action of jobs that run `edge-server rollout`."""
 OVER = frozenset({"done", "failed", "stopped"})
 """States of a job that has nothing to stop."""
 
@@ -24,10 +30,27 @@ def job_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
     return {"jobs": [_job(overview) for overview in overviews.values()]}
 
 
+def job_detail(folder: ServiceFolder, name: str, at_once: int, now: float, *, with_log: bool) -> Json | None:
+    """A job with its newest runs, and with the end of the newest one's log; None if there is none."""
+    overview = read_overviews(folder, at_once=at_once, now=now).get(name)
+    if overview is None:
+        return None
+    runs = [run.model_dump(mode="json", include=SHOWN_OF_RUN) for run in overview.runs]
+    newest = runs[0]["name"] if runs and with_log else None
+    return {
+        **_job(overview),
+        "min_eligible": overview.job.min_eligible,
+        "missed": overview.missed,
+        "runs": runs,
+        "log_of": newest,
+        "log": last_lines(folder.runs / newest / LOG, MOST_LINES) if newest else [],
+    }
+
+
 def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
     """Rollouts, each with the job that carries it out, and the newest versions that can be rolled out."""
     rollouts = every_rollout(folder.registry)["rollouts"]
-    jobs = _rollout_jobs(folder, at_once, now)
+    jobs = {version: job.name for version, job in rollout_jobs(folder, at_once, now).items()}
     return {
         "rollouts": [{**rollout, "job": jobs.get(rollout["version"], "")} for rollout in rollouts],
         "versions": _versions(folder.registry),
@@ -37,11 +60,18 @@ def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
 def alert_list(folder: ServiceFolder, now: float) -> Json:
     """Alerts that are not resolved, and silences that have not ended."""
     with closing(AlertStore(folder.alerts)) as store:
-        alerts, silences = store.alerts().values(), store.silences(now)
+        alerts, silences, seen = store.alerts().values(), store.silences(now), store.acknowledged()
     return {
-        "alerts": [_alert(alert, silences, now) for alert in alerts],
+        "alerts": [_alert(alert, silences, seen, now) for alert in alerts],
         "silences": [silence.model_dump(mode="json") for silence in silences],
     }
+
+
+def device_alerts(folder: ServiceFolder, federation: str, device: str, now: float) -> list[Json]:
+    """The alerts of one device that are not resolved."""
+    about = ("device", federation, device)
+    found = alert_list(folder, now)["alerts"]
+    return [row for row in found if (row["kind"], row["federation"], row["name"]) == about]
 
 
 def _job(overview: JobOverview) -> Json:
@@ -65,11 +95,11 @@ def _job(overview: JobOverview) -> Json:
     }
 
 
-def _rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, str]:
-    """The job of each version whose rollout may be stopped."""
+def rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, Job]:
+    """The job of each version that is rolled out or withdrawn now."""
     overviews = read_overviews(folder, at_once=at_once, now=now).values()
     running = [seen.job for seen in overviews if seen.job.action == ROLLOUT and seen.state not in OVER]
-    return {job.words[0]: job.name for job in running if job.words}
+    return {job.words[0]: job for job in running if job.words}
 
 
 def _versions(registry: Path) -> list[Json]:
@@ -83,13 +113,16 @@ def _versions(registry: Path) -> list[Json]:
             "federation": version.federation,
             "created_at": version.created_at,
             "active": version.version in active,
+            "signed": version.key is not None,
         }
         for version in opened.versions()[:MOST_VERSIONS]
     ]
 
 
-def _alert(alert: Alert, silences: tuple[Silence, ...], now: float) -> Json:
-    subject = alert.subject
+def _alert(
+    alert: Alert, silences: tuple[Silence, ...], seen: Mapping[Key, Acknowledgement], now: float
+) -> Json:
+    subject, by = alert.subject, seen.get(alert.key)
     return {
         "rule": alert.rule,
         "severity": alert.severity,
@@ -97,12 +130,10 @@ def _alert(alert: Alert, silences: tuple[Silence, ...], now: float) -> Json:
         "name": subject.name,
         "federation": subject.federation,
         "site": subject.site,
-        "state": "silenced" if _is_silenced(alert, silences, now) else alert.phase,
+        "state": alert.state(silences, seen, now),
+        "acknowledged_by": by and by.who,
+        "place": alert.place,
         "since": alert.since,
         "text": alert.text,
         "remedy": alert.remedy,
     }
-
-
-def _is_silenced(alert: Alert, silences: tuple[Silence, ...], now: float) -> bool:
-    return any(silence.covers(alert.subject, now) for silence in silences)

@@ -6,6 +6,7 @@ connection limit nor a timeout for clients that send nothing.
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 IDLE_S = 10.0
-"""A connection that sends nothing for this long is closed."""
+"""A connection that sends nothing for this long, or whose request has not arrived after it, is closed."""
 MAX_CONNECTIONS = 16
 SERVER = ("Server", "edge-server")
 
@@ -33,6 +34,11 @@ class MetricsServer(BoundedHttpServer, WSGIServer):
 
 class _Handler(WSGIRequestHandler):
     timeout = IDLE_S
+
+    def setup(self) -> None:
+        """Prepare a connection, whose one request arrives in time."""
+        super().setup()
+        self.connection.read_by = time.monotonic() + IDLE_S
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log no requests."""

@@ -53,13 +53,18 @@ def wanted_version(registry: Registry, name: str | None, federation: str | None)
     raise ConfigError("name a version: none is active yet (`edge-server models list` shows what there is)")
 
 
-def offered_files(registry: Registry, version: Version) -> dict[int, TierFile]:
-    """The files to offer, by tier, each checked against its signature; raises `ConfigError`."""
+def check_signed(version: Version) -> None:
+    """Raise `ConfigError` for a version that no device would take."""
     if version.key is None:
         raise ConfigError(
             f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version"
             " that a run has signed (`edge-server models list` shows which)"
         )
+
+
+def offered_files(registry: Registry, version: Version) -> dict[int, TierFile]:
+    """The files to offer, by tier, each checked against its signature; raises `ConfigError`."""
+    check_signed(version)
     key = read_trusted_key(registry.path(version.version) / "signing.pub")
     files = {}
     for tier in version.tiers:

@@ -35,9 +35,13 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
     if code == INTERRUPTED:
         return Ending(RunPhase.STOPPED, "interrupted")
     if code < 0 or not ended.over:
-        return _crashed(run, code, rules, now)
+        return _crashed(run, ended, code, rules, now)
     reason = "its arguments or its configuration are wrong" if code == BAD_USAGE else "it failed"
-    return Ending(RunPhase.FAILED, f"{reason} (exit code {code}): see its log")
+    return Ending(RunPhase.FAILED, f"{reason} (exit code {code}): {_said(ended)}")
+
+
+def _said(ended: RunEnded) -> str:
+    return ended.said or "see its log"
 
 
 def _failed(ended: RunEnded) -> bool:
@@ -50,13 +54,14 @@ def _suspended(run: JobRun, ended: RunEnded) -> str:
     return run.why or "suspended, and goes on"
 
 
-def _crashed(run: JobRun, code: int, rules: QueueRules, now: float) -> Ending:
+def _crashed(run: JobRun, ended: RunEnded, code: int, rules: QueueRules, now: float) -> Ending:
     crashes = 1 if now - run.attempt_at >= STEADY_S else run.crashes + 1
     how = f"ended by signal {_signal(-code)}" if code < 0 else f"broke off with exit code {code}"
     if crashes >= rules.crashes:
-        return Ending(RunPhase.FAILED, f"{how}, {crashes} times in a row: see its log", crashes=crashes)
+        return Ending(RunPhase.FAILED, f"{how}, {crashes} times in a row: {_said(ended)}", crashes=crashes)
     wait = rules.retry_s * 2 ** (crashes - 1)
-    return Ending(RunPhase.SUSPENDED, how, now + wait, crashes)
+    reason = f"{how}: {ended.said}" if ended.said else how
+    return Ending(RunPhase.SUSPENDED, reason, now + wait, crashes)
 
 
 def _signal(number: int) -> str:

@@ -31,13 +31,14 @@ class RunEnded:
     """Event: the process of a run's attempt has ended.
 
     `code` is its exit code, negative for a signal, None if nobody knows; `over` is whether the work has come
-    to its end, so that another attempt would be for nothing.
+    to its end, so that another attempt would be for nothing. `said` is the last line of its log.
     """
 
     run: str
     attempt: int
     code: int | None
     over: bool = True
+    said: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """A job: what is run, when, on which devices."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationError
 
 from edge_server.rounds.queue.schedule import Schedule
 from schemas.base import Frozen
+from schemas.errors import ConfigError
 from schemas.names import Name
 
 RUN = "run"
@@ -14,6 +15,12 @@ RUN = "run"
 
 JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """1 to 40 letters, digits, dots, dashes, underscores: a run's name has the time behind it."""
+
+
+REMEDIES = {
+    "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
+    "weight": "--weight is above 0 and at most 1000",
+}
 
 
 class Wanted(StrEnum):
@@ -47,3 +54,13 @@ class Job(Frozen):
     asked: int = 0
     since: float
     owner: str
+
+
+def make_job(**fields: Any) -> Job:
+    """The job of these fields; raises `ConfigError`."""
+    try:
+        return Job(**fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = str(problem["loc"][0])
+        raise ConfigError(REMEDIES.get(key, f"{key}: {problem['msg']}")) from error

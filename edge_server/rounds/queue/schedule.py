@@ -101,6 +101,18 @@ def time_zone(name: str) -> tzinfo:
 
 
 # --- what users write ---
+def parse_schedule(
+    cron: str | None, every: str | None, at: str | None, zone: str, *, now: float
+) -> At | Every | Cron | None:
+    """The schedule of the one text that is given, None without any; raises `ConfigError`."""
+    time_zone(zone)
+    if cron is not None:
+        return parse_cron(cron, zone, now=now)
+    if every is not None:
+        return parse_every(every)
+    return None if at is None else parse_at(at, zone, now=now)
+
+
 def parse_every(text: str) -> Every:
     """The schedule `6h`, `30min`, `1d`; raises `ConfigError`."""
     try:

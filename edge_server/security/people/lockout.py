@@ -1,6 +1,5 @@
 """Waiting times after failed logins: free tries first, then exponential; pure."""
 
-import ipaddress
 from dataclasses import dataclass, replace
 
 FORGOTTEN_AFTER_S = 86_400.0
@@ -47,16 +46,3 @@ def wait_s(failures: Failures, rules: LockoutRules, now: float) -> float:
     # The exponent is bounded: 2.0 ** 1024 is an error.
     doubled = rules.first_s * 2.0 ** min(counted.count - rules.free, 64)
     return max(0.0, counted.last_at + min(doubled, rules.longest_s) - now)
-
-
-def counted_address(address: str) -> str:
-    """The address that failures are counted for: of IPv6 the /64, which one customer has as a whole."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return "unknown"
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))

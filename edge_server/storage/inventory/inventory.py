@@ -28,6 +28,10 @@ from schemas.labels import EVERY, MAX_LABELS, Where, checked_key, checked_value
 
 if TYPE_CHECKING:
     from schemas.messages import Birth, Death, Telemetry
+    from schemas.values import BoardState
+
+SAMPLE_S, SAMPLED_S = 600.0, 86_400.0
+"""Seconds between two states of a board that are kept, and for how long."""
 
 
 class Inventory:
@@ -35,6 +39,7 @@ class Inventory:
 
     def __init__(self, path: Path) -> None:
         self._file = SqliteFile(path, MIGRATIONS)
+        self._sampled_at: dict[tuple[str, str], float] = {}
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +132,27 @@ class Inventory:
             return False
         board = {} if telemetry.board is None else {"board": telemetry.board.model_dump_json()}
         changes = {"seen_at": at, "alive": 1, **board}
-        return self._say(telemetry.federation, telemetry.device, telemetry.session, changes)
+        taken = self._say(telemetry.federation, telemetry.device, telemetry.session, changes)
+        if taken and telemetry.board is not None:
+            self._sample(telemetry.federation, telemetry.device, telemetry.board, at)
+        return taken
+
+    def _sample(self, federation: str, device: str, board: "BoardState", at: float) -> None:
+        """Keep the state for the curves of the last day, every `SAMPLE_S` seconds."""
+        if 0 <= at - self._sampled_at.get((federation, device), float("-inf")) < SAMPLE_S:
+            return
+        self._sampled_at[federation, device] = at
+        with self._file.writing() as database:
+            row = (federation, device, at, board.celsius, board.disk_free_bytes)
+            database.execute("INSERT OR REPLACE INTO board_states VALUES (?, ?, ?, ?, ?)", row)
+            query = "DELETE FROM board_states WHERE federation = ? AND device = ? AND at NOT BETWEEN ? AND ?"
+            database.execute(query, (federation, device, at - SAMPLED_S, at))
+
+    def board_states(self, federation: str, device: str) -> list[tuple[float, float | None, int | None]]:
+        """The board in the last day, the oldest first: time, degrees Celsius, free bytes of its disk."""
+        query = "SELECT at, celsius, disk_free_bytes FROM board_states WHERE federation = ? AND device = ?"
+        with self._file.reading() as database:
+            return database.execute(f"{query} ORDER BY at", (federation, device)).fetchall()
 
     def record_absent(self, federation: str, present: Collection[str]) -> None:
         """Let all devices of a federation but those `present` count as not connected."""

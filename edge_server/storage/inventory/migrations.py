@@ -12,4 +12,9 @@ CREATE TABLE devices (
     PRIMARY KEY (federation, device)) WITHOUT ROWID
 """,
     "ALTER TABLE devices ADD COLUMN skipped TEXT",
+    """
+CREATE TABLE board_states (
+    federation TEXT NOT NULL, device TEXT NOT NULL, at REAL NOT NULL, celsius REAL, disk_free_bytes INTEGER,
+    PRIMARY KEY (federation, device, at)) WITHOUT ROWID
+""",
 )

@@ -1,11 +1,14 @@
 """The log of a job's run, as a whole or while it is written."""
 
+import itertools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_client.system.logging.formatters import plain
 from edge_server.storage.job_queue.journal import JobJournal
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError, nearest
@@ -13,6 +16,11 @@ from schemas.errors import ConfigError, nearest
 LOG, OLD_LOG = "job.log", "job.log.1"
 """The output of a run's processes, and the older part of a long one; the supervisor writes them."""
 LOOK_EVERY_S = 0.25
+END_BYTES = 256_000
+"""Bytes of a log's end that are read for its last lines."""
+SUPERVISOR = "---"
+"""Lines of the supervisor begin so."""
+LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,24 @@ def read_log(log: RunLog, *, follow: bool = False) -> Iterator[str]:
         if over:
             return
         waited.wait(LOOK_EVERY_S)
+
+
+def last_lines(path: Path, most: int) -> list[str]:
+    """At most so many lines of the end of a log; only `END_BYTES` are read."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - END_BYTES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [plain(line) for line in text.splitlines()[-most:]]
+
+
+def last_line(path: Path) -> str:
+    """The last line of a run's last attempt, shortened; empty if there is none."""
+    said = itertools.takewhile(lambda line: not line.startswith(SUPERVISOR), reversed(last_lines(path, 50)))
+    return next(filter(None, map(str.strip, said)), "").removeprefix("edge-server: ")[:LONGEST_REASON]
 
 
 def _rest(path: Path, position: int, file: int) -> tuple[int, int, str]:

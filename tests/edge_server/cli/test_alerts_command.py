@@ -12,7 +12,7 @@ from edge_server.storage import audit_log
 from edge_server.storage.service_folder import ServiceFolder
 from edge_server.transport.broker.launch import running_broker
 from schemas.values import BoardState
-from tests.edge_server.observability.alerts.boards import board, make_plan, make_rule, run
+from tests.edge_server.observability.alerts.boards import FEDERATION, board, make_plan, make_rule, run
 from tests.edge_server.observability.alerts.receivers import running_hook
 
 
@@ -77,6 +77,25 @@ def test_an_error_that_quotes_a_text_cannot_steer_the_terminal(folder, capsys):
     assert r"'2h\x9b\u202e'" in refusal(
         capsys, "silence", "--where", "site=barn", "--for", "2h\x9b\u202e", "--reason", "x"
     )
+
+
+def test_an_acknowledged_alert_is_listed_with_who_and_is_in_the_audit_log(folder, capsys):
+    hot = board("pi-7", board=BoardState(celsius=91.5))
+    fired = run({}, make_plan(make_rule("temperature-above", 80)), 1.0, hot)
+    with closing(AlertStore(folder.alerts)) as store:
+        store.save({}, fired.alerts, (), now=1.0)
+        words = ("acknowledge", "temperature-above", "pi-7", "--federation", FEDERATION)
+        assert alerts(capsys, *words) == "temperature-above of pi-7 is acknowledged\n"
+        assert "acknowledged" in alerts(capsys, "list")
+        (found,) = json.loads(alerts(capsys, "list", "--format", "json"))["alerts"]
+        (entry,) = audit_log.read(folder.audit)
+        assert found["acknowledged"]["who"] == entry.who
+        assert (entry.what, entry.target) == ("acknowledge alert", f"{FEDERATION}/pi-7")
+        assert "there is no alert 'silent'" in refusal(capsys, "acknowledge", "silent", *words[2:])
+        # The next alert of that name is a new one.
+        store.save(fired.alerts, {}, (), now=2.0)
+        store.save({}, fired.alerts, (), now=3.0)
+    assert "acknowledged" not in alerts(capsys, "list")
 
 
 def test_a_silence_is_listed_ends_and_is_in_the_audit_log(folder, capsys):

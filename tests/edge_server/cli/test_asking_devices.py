@@ -22,10 +22,11 @@ from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
 from edge_client.system.logging.recent_log import RecentLog
 from edge_client.transport.broker_address import parse_address
-from edge_server.cli.commands.logs import crash_lines, log_lines
+from edge_server.cli.commands.logs import crash_lines
 from edge_server.cli.main import main
 from edge_server.config.service import ServedFederation, ServiceSettings
 from edge_server.coordinator.remote import inquiry, operator
+from edge_server.coordinator.remote.answers import log_lines
 from edge_server.coordinator.remote.inquiry import Status, Terms
 from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.part import Part, ServiceContext

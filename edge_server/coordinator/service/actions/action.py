@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.service.diagnostics import Diagnostics
 from edge_server.security.people.roles import Role, least_role
 from edge_server.security.people.values import Actor
 from edge_server.storage.people.store import People
@@ -48,11 +49,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Desk:
-    """What actions work on: the service's folder, settings and people."""
+    """What actions work on: the service's folder, settings and people; devices are asked by a running one."""
 
     folder: ServiceFolder
     settings: ServiceSettings
     people: People
+    diagnostics: Diagnostics | None = None
 
     def __enter__(self) -> "Desk":
         return self
@@ -96,9 +98,14 @@ class Action:
             _check(self.name, wanted, args[wanted.name])
         return args
 
+    def words_in(self, folder: ServiceFolder) -> list[str]:
+        """The command with its program and the service's folder, which stands before a `--`."""
+        end = self.words.index("--") if "--" in self.words else len(self.words)
+        return ["edge-server", *self.words[:end], "--service", str(folder.path), *self.words[end:]]
+
     def command_words(self, args: Args, folder: ServiceFolder) -> list[str]:
         """The words of the command that does the same; secrets are asked for at the terminal."""
-        return ["edge-server", *fill_words(self.words, args), "--service", str(folder.path)]
+        return fill_words(self.words_in(folder), args)
 
     def command(self, args: Args, folder: ServiceFolder) -> str:
         """The command that does the same, as typed in a shell."""

@@ -12,6 +12,7 @@ from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, EdgeError
 from schemas.labels import checked_key, parse_label, parse_where
+from schemas.messages.remote import Diagnostic
 
 
 def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -36,6 +37,25 @@ def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     return Change(
         _named(device), {"note": before}, {"note": args["note"]}, f"the note of {device.device} is stored"
     )
+
+
+def doctor(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Let a device check itself."""
+    return _ask(desk, args, actor, now, Diagnostic.DOCTOR)
+
+
+def logs(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Let a device send the last lines of its log."""
+    return _ask(desk, args, actor, now, Diagnostic.LOGS)
+
+
+def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> Change:
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+    if desk.diagnostics is None:
+        raise ConfigError(f"no service runs here: edge-server {what} {device.device}")
+    desk.diagnostics.ask(device.federation, device.device, what, who=actor.who, now=now)
+    return Change(_named(device), said=f"{device.device} is asked: its page shows the answer", recorded=True)
 
 
 def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:

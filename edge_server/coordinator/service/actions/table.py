@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from edge_server.coordinator.service.actions import alerts, devices, jobs, people
 from edge_server.coordinator.service.actions.action import Action, Field
+from edge_server.coordinator.service.diagnostics import LOG_LINES
 
 _FEDERATION, _DEVICE = Field("federation"), Field("device")
 _JOB = Field("job")
@@ -37,6 +38,24 @@ _ALL = (
         devices.set_note,
         on_device=True,
         recorded="note",
+    ),
+    Action(
+        "devices.doctor",
+        "Doctor",
+        "The device checks itself, for up to two minutes on a small board; its page shows the findings.",
+        ("doctor", "{device}", *_OF_DEVICE),
+        (_FEDERATION, _DEVICE),
+        devices.doctor,
+        on_device=True,
+    ),
+    Action(
+        "devices.logs",
+        "Logs",
+        "The device sends the last lines of its log, which this page shows.",
+        ("logs", "{device}", "--lines", str(LOG_LINES), *_OF_DEVICE),
+        (_FEDERATION, _DEVICE),
+        devices.logs,
+        on_device=True,
     ),
     Action(
         "devices.revoke",
@@ -75,6 +94,43 @@ _ALL = (
         grave=True,
     ),
     Action(
+        "jobs.add",
+        "Add a job",
+        "The service runs the federation, once or by a schedule.",
+        (
+            *(
+                "jobs",
+                "add",
+                "{job}",
+                "{words...}",
+                "--cron",
+                "{cron}",
+                "--every",
+                "{every}",
+                "--zone",
+                "{zone}",
+            ),
+            *("--where", "{where}", "--min-eligible", "{min_eligible}"),
+        ),
+        (
+            Field("job", "Name", "text"),
+            Field(
+                "words",
+                "Federation",
+                "text",
+                hint="a file in the service's folder, or a recipe; then key=value: home.toml rounds=20",
+            ),
+            Field("cron", "At these times", "text", optional=True, hint="0 2 * * SUN; empty: once, now"),
+            Field("every", "Or every", "text", optional=True, hint="30min, 6h, 1d"),
+            Field("zone", "Time zone", "text", optional=True, hint="Europe/Berlin; empty: UTC"),
+            Field(
+                "where", "Only devices where", "text", optional=True, hint="site=barn; empty: as in the file"
+            ),
+            Field("min_eligible", "Only while as many devices are online", "text", optional=True, hint="12"),
+        ),
+        jobs.add,
+    ),
+    Action(
         "rollouts.start",
         "Roll out",
         "A job brings the version to the devices of its federation, group by group, and stops at failures.",
@@ -92,6 +148,18 @@ _ALL = (
         grave=True,
     ),
     Action(
+        "rollouts.withdraw",
+        "Withdraw",
+        "Every device of this version goes back to the model before; its rollout is stopped.",
+        (
+            *("jobs", "add", "{job}", "{version}", "--action", "rollout", "--federation", "{federation}"),
+            *("--", "--withdraw"),
+        ),
+        (Field("version"), Field("federation"), Field("job", "Name of the job", "text")),
+        jobs.withdraw,
+        grave=True,
+    ),
+    Action(
         "alerts.silence",
         "Silence",
         "Alerts of these devices are listed, but not sent, until the silence ends.",
@@ -103,6 +171,15 @@ _ALL = (
         ),
         alerts.silence,
         recorded="silence alerts",
+    ),
+    Action(
+        "alerts.acknowledge",
+        "Acknowledge",
+        "You have seen the alert: nobody hears of it again until it is resolved.",
+        ("alerts", "acknowledge", "{rule}", "{name}", "--kind", "{kind}", "--federation", "{federation}"),
+        (Field("rule"), Field("kind"), Field("name"), Field("federation", optional=True)),
+        alerts.acknowledge,
+        recorded="acknowledge alert",
     ),
     Action(
         "alerts.unsilence",

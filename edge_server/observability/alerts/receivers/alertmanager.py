@@ -13,6 +13,7 @@ from typing import Any
 from edge_server.config.alert_receivers import AlertmanagerReceiver
 from edge_server.observability.alerts.alert import Alert, Notification
 from edge_server.observability.alerts.delivery import Deliver
+from edge_server.observability.alerts.message import link_of
 from edge_server.observability.alerts.receivers.http_post import post, read_secret
 
 POSTS_AHEAD = 5
@@ -38,11 +39,14 @@ def alerts(settings: AlertmanagerReceiver, notification: Notification) -> list[d
     if notification.test:
         return [_test(settings, notification)]
     ends = notification.at + POSTS_AHEAD * settings.resend
-    firing = [_alert(settings, alert, ends) for alert in notification.firing]
-    return firing + [_alert(settings, alert, notification.at) for alert in notification.resolved]
+    all_of = (
+        *((alert, ends) for alert in notification.firing),
+        *((alert, notification.at) for alert in notification.resolved),
+    )
+    return [_alert(settings, alert, until, link_of(alert, notification.page)) for alert, until in all_of]
 
 
-def _alert(settings: AlertmanagerReceiver, alert: Alert, ends: float) -> dict[str, Any]:
+def _alert(settings: AlertmanagerReceiver, alert: Alert, ends: float, link: str | None) -> dict[str, Any]:
     subject = alert.subject
     labels = {
         **{key.replace("-", "_"): value for key, value in subject.labels.items()},
@@ -58,6 +62,7 @@ def _alert(settings: AlertmanagerReceiver, alert: Alert, ends: float) -> dict[st
         "annotations": {key: value for key, value in annotations.items() if value},
         "startsAt": _time(alert.fired_at or alert.since),
         "endsAt": _time(ends),
+        **({"generatorURL": link} if link else {}),
     }
 
 

@@ -1,19 +1,24 @@
-/** Curves over rounds: a uPlot chart with a legend that reads values out, and the same numbers as a table. */
+/** Curves over rounds or time: a uPlot chart with a legend that reads values out, and the same numbers as a table. */
 
 import uPlot from "./vendor/uPlot.esm.js";
 import { el, mark, plainTable, write } from "./dom.js";
 import { markOf, swatch, tracePoint } from "./marks.js";
 import { colour, onTheme } from "./theme.js";
-import { UNKNOWN } from "./units.js";
+import { minuteText, momentText, UNKNOWN } from "./units.js";
 
 const HEIGHT = 220;
 const MOST_POINTS = 40;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
+const ROUNDS = { head: "Round", by: "by round", at: (round) => `in round ${round}`, text: String, range: roundEnds, axis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] } };
+
+/** Along times in seconds since 1970. */
+export const TIMES = { head: "Time", by: "over time", at: (time) => `at ${momentText(time)}`, text: momentText, range: timeEnds, axis: { values: (_, times) => times.map(minuteText) } };
+
 /** Curves of one measure. `format` writes a value, `tick` one at the axis, `bounds(min, max)` the ends of its axis, which `down` puts upside down. */
 export class RoundChart {
-  constructor({ title, note = "", format, tick = format, bounds = fromZero, bars = false, down = false, empty = "Not measured yet." }) {
-    Object.assign(this, { title, format, tick, bounds, bars, down });
+  constructor({ title, note = "", format, tick = format, bounds = fromZero, bars = false, down = false, along = ROUNDS, empty = "Not measured yet." }) {
+    Object.assign(this, { title, format, tick, bounds, bars, down, along });
     this._hidden = new Set();
     this._plot = null;
     this._series = [];
@@ -23,7 +28,7 @@ export class RoundChart {
     this._empty = el("p", { class: "empty small", text: empty });
     this._table = el("details", { class: "numbers", on: { toggle: () => this._tabulate() } },
       el("summary", { text: "As a table" }));
-    this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title} by round` });
+    this._body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title} ${along.by}` });
     this._table.append(this._body);
     this._head = el("h3", { text: title });
     this.element = el("figure", { class: "chart" },
@@ -39,7 +44,7 @@ export class RoundChart {
     Object.assign(this, measure);
     write(this._head, this.title);
     mark(this._legend, "aria-label", `Curves of ${this.title}`);
-    mark(this._body, "aria-label", `${this.title} by round`);
+    mark(this._body, "aria-label", `${this.title} ${this.along.by}`);
     this._series = [];
   }
 
@@ -70,10 +75,10 @@ export class RoundChart {
       const known = this._data[place + 1].map((value, at) => [value, at]).filter(([value]) => value !== null);
       if (!known.length) return `${label}: not known`;
       const [first, last] = [known[0], known.at(-1)];
-      const now = `${label} ${this.format(last[0])} in round ${rounds[last[1]]}`;
-      return first === last ? now : `${now}, ${this.format(first[0])} in round ${rounds[first[1]]}`;
+      const now = `${label} ${this.format(last[0])} ${this.along.at(rounds[last[1]])}`;
+      return first === last ? now : `${now}, ${this.format(first[0])} ${this.along.at(rounds[first[1]])}`;
     });
-    return `${this.title} by round. ${said.join("; ")}.`;
+    return `${this.title} ${this.along.by}. ${said.join("; ")}.`;
   }
 
   _build() {
@@ -101,10 +106,10 @@ export class RoundChart {
       height: HEIGHT,
       legend: { show: false },
       padding: [10, 12, 0, 0],
-      cursor: { sync: { key: "rounds" }, drag: { x: false, y: false }, points: { show: !this.bars } },
-      scales: { x: { time: false, range: roundEnds }, y: { range: (_, min, max) => this.bounds(min, max), dir: this.down ? -1 : 1 } },
+      cursor: { sync: { key: this.along.head }, drag: { x: false, y: false }, points: { show: !this.bars } },
+      scales: { x: { time: this.along === TIMES, range: this.along.range }, y: { range: (_, min, max) => this.bounds(min, max), dir: this.down ? -1 : 1 } },
       axes: [
-        { ...axis, size: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], grid: { show: false } },
+        { ...axis, size: 28, grid: { show: false }, ...this.along.axis },
         { ...axis, size: (_, texts) => axisSize(texts), values: (_, ticks) => ticks.map((value) => this.tick(value)) },
       ],
       series: [{}, ...this._series.map((one) => this._line(one))],
@@ -147,11 +152,11 @@ export class RoundChart {
 
   _tabulate() {
     if (!this._table.open) return;
-    const heads = ["Round", ...this._series.map(({ label }) => label)];
+    const heads = [this.along.head, ...this._series.map(({ label }) => label)];
     const rows = this._data[0].map((round, at) => [
-      String(round), ...this._series.map((_, place) => this._cell(this._data[place + 1][at])),
+      this.along.text(round), ...this._series.map((_, place) => this._cell(this._data[place + 1][at])),
     ]);
-    this._body.replaceChildren(plainTable(`${this.title} by round`, heads, rows.reverse()));
+    this._body.replaceChildren(plainTable(`${this.title} ${this.along.by}`, heads, rows.reverse()));
   }
 
   _cell(value) {
@@ -170,6 +175,10 @@ export function fromZero(min, max) {
 function roundEnds(plot, min, max) {
   // A single round stands in the middle, and bars are not cut in half.
   return min === null ? [0, 1] : [min - (min === max ? 1 : 0.5), max + (min === max ? 1 : 0.5)];
+}
+
+function timeEnds(plot, min, max) {
+  return min === null ? [0, 1] : [min - (min === max ? 1800 : 0), max + (min === max ? 1800 : 0)];
 }
 
 function axisSize(texts) {

@@ -17,7 +17,7 @@ export function fleetColumns(now) {
     textColumn({ key: "tier", head: "Tier", card: true, width: 54, number: true, value: ({ tier }) => tier }, ({ tier }) => String(tier ?? UNKNOWN)),
     { key: "board", head: "Board", card: "wide", width: 144, value: ({ board }) => board || null, fill: fillBoard },
     textColumn({ key: "labels", head: "Labels", card: "wide", width: 160, title: "Labels that the operator and the device have set; the search field takes site=barn and role!=camera", value: (row) => labelsText(row) || null }, (row) => labelsText(row) || UNKNOWN),
-    textColumn({ key: "seen", head: "Last seen", card: "wide", width: 196, number: true, value: ({ seen_at: at }) => at && -at }, seen),
+    textColumn({ key: "seen", head: "Last seen", card: "wide", width: 252, number: true, value: ({ seen_at: at }) => at && -at }, seen),
     textColumn({ key: "examples", head: "Examples", title: "Examples that the device trains on, and how many are new to it", width: 150, ...number, value: ({ examples }) => examples ?? null }, dataText),
     textColumn({ key: "attention", head: "Attention", title: "The device's selection score (AdaFL)", width: 90, ...number, value: ({ attention }) => attention }, ({ attention }) => scoreText(attention)),
     textColumn({ key: "ratio", head: "Pruned", width: 74, ...number, value: ({ ratio }) => ratio }, ({ ratio }) => ratioText(ratio)),

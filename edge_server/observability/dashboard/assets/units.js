@@ -69,13 +69,16 @@ export function agoText(seconds) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
-/** A moment (seconds since 1970) in this place's time, whole: `22 Nov 2026, 14:02:09`. */
+/** A moment (seconds since 1970) in this place's time, whole, with its zone: `22 Nov 2026, 14:02:09 GMT+1`. */
 export function momentText(seconds) {
   if (!known(seconds)) return UNKNOWN;
   const when = new Date(seconds * 1000);
   const day = when.toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" });
-  return `${day}, ${when.toLocaleTimeString(undefined, { hour12: false })}`;
+  return `${day}, ${when.toLocaleTimeString(undefined, { hour12: false, timeZoneName: "short" })}`;
 }
+
+/** The clock of a moment in this place's time: `14:02`. */
+export const minuteText = (seconds) => new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false, hour: "2-digit", minute: "2-digit" });
 
 /** A score of any size, three digits: `0.0123`, `1.2e-7`. */
 export function scoreText(score) {

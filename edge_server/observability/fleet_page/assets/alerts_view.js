@@ -1,31 +1,18 @@
 /** Alerts that are not resolved, and silences. */
 
 import { el } from "../dom.js";
-import { momentText, UNKNOWN } from "../units.js";
+import { momentText } from "../units.js";
 import { actionButton } from "./action_dialog.js";
-import { mark } from "./device_parts.js";
-import { deviceRoute } from "./devices_view.js";
+import { alertListing } from "./alert_listing.js";
 import { Listing } from "./listing.js";
 import { ListView } from "./list_view.js";
-import { ago } from "./times.js";
-
-const SEVERITIES = { info: "rest", warning: "warn", critical: "bad" };
 
 /** The section. */
 export class AlertsView extends ListView {
   constructor(session) {
     const silences = session.action("alerts.silence");
     const more = { done: ({ said }) => (session.say(said), this.load()) };
-    const alerts = new Listing({ caption: "Alerts", id: ({ rule, kind, federation, name }) => [rule, kind, federation, name].join("/"), columns: [
-      { head: "About", cell: subjectOf },
-      { head: "Severity", cell: ({ severity }) => mark(SEVERITIES[severity] ?? "rest", severity) },
-      { head: "Alert", cell: ({ rule }) => rule },
-      { head: "State", cell: ({ state }) => state },
-      { head: "Since", cell: ({ since }) => ago(since) },
-      { head: "What", kind: "value-cell", cell: ({ text }) => text },
-      { head: "Next", kind: "value-cell", cell: ({ remedy }) => remedy || UNKNOWN },
-      ...(silences ? [{ head: "Change", cell: (row) => el("div", { class: "acts" }, silenceButton(session, row, more)) }] : []),
-    ] });
+    const alerts = alertListing(session, more);
     const silent = new Listing({ caption: "Silences", id: ({ number }) => String(number), columns: [
       { head: "Silence", cell: ({ number }) => String(number) },
       { head: "Devices", kind: "value-cell", cell: ({ where }) => where || "all" },
@@ -51,12 +38,4 @@ export class AlertsView extends ListView {
     this._silent.show(silences);
     this._section.hidden = silences.length === 0;
   }
-}
-
-function subjectOf({ kind, federation, name }) {
-  return kind === "device" ? el("a", { href: deviceRoute({ federation, device: name }), text: name }) : `${kind} ${name}`;
-}
-
-function silenceButton(session, { kind, name }, more) {
-  return kind === "device" ? actionButton(session, "alerts.silence", {}, { ...more, values: { where: `device=${name}`, lasts: "2h" }, subject: name }) : null;
 }

@@ -52,4 +52,17 @@ export class AuditView extends ListView {
   }
 }
 
-const valueOf = (value) => (value === null ? UNKNOWN : typeof value === "string" ? value || "empty" : el("code", { text: JSON.stringify(value) }));
+/** What an entry says of a value: `labels: site=barn; note: empty`. */
+function valueOf(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return partOf("", value);
+  return Object.entries(value).map(([name, part]) => `${name.replaceAll("_", " ")}: ${partOf(name, part)}`).join("; ") || "nothing";
+}
+
+function partOf(name, value) {
+  if (value === null) return UNKNOWN;
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value === "number") return /(_at|^until|^at)$/.test(name) ? momentText(value) : String(value);
+  if (Array.isArray(value)) return value.map((part) => partOf(name, part)).join(" ") || "none";
+  if (typeof value === "object") return Object.entries(value).map(([key, part]) => `${key}=${partOf(key, part)}`).join(", ") || "none";
+  return value || "empty";
+}

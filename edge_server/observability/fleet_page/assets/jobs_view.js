@@ -1,6 +1,7 @@
 /** Jobs: state, schedule, next time; starting, pausing and stopping them. */
 
 import { el } from "../dom.js";
+import { routeTo } from "../router.js";
 import { momentText, UNKNOWN } from "../units.js";
 import { actionButton } from "./action_dialog.js";
 import { mark } from "./device_parts.js";
@@ -18,20 +19,19 @@ export class JobsView extends ListView {
   constructor(session) {
     const changes = session.action("jobs.stop") ? [{ head: "Change", cell: (row) => this._buttons(row) }] : [];
     const columns = [
-      { head: "Job", cell: ({ job }) => job },
-      { head: "What", kind: "value-cell", cell: ({ what }) => what },
-      { head: "Federation", cell: ({ federation }) => federation },
+      { head: "Job", kind: "value-cell", cell: ({ job }) => el("a", { href: routeTo("jobs", [job]), text: job }) },
       { head: "State", cell: ({ state }) => jobState(state) },
       { head: "Why", kind: "value-cell", cell: ({ why }) => why || UNKNOWN },
-      { head: "Schedule", cell: ({ schedule }) => schedule || "once" },
+      { head: "What", kind: "value-cell", cell: ({ what }) => what },
+      { head: "Schedule", kind: "value-cell", cell: ({ schedule }) => schedule || "once" },
       { head: "Next", cell: ({ next_at: at }) => momentText(at) },
-      { head: "Devices", kind: "value-cell", cell: ({ eligible, devices, where }) => `${eligible} of ${devices} online${where ? `, ${where}` : ""}` },
-      { head: "Last ended", cell: ({ ended_at: at }) => momentText(at) },
+      { head: "Devices", kind: "value-cell", cell: devicesOf },
       ...changes,
     ];
     const listing = new Listing({ caption: "Jobs", columns, id: ({ job }) => job });
     const none = ["No job yet", "edge-server jobs add NAME FEDERATION.toml queues a federation, once or by a schedule."];
-    super({ session, id: "jobs-title", title: "Jobs", none, more: [listing.element] });
+    const added = ({ said }) => (session.say(said), this.load());
+    super({ session, id: "jobs-title", title: "Jobs", none, head: [actionButton(session, "jobs.add", {}, { done: added })], more: [listing.element] });
     this._listing = listing;
   }
 
@@ -44,12 +44,21 @@ export class JobsView extends ListView {
     this.empty(jobs.length === 0);
   }
 
-  _buttons({ job, state, wanted }) {
-    const more = { done: ({ said }) => (this.session.say(said), this.load()), subject: job };
-    const over = ["done", "failed", "stopped"].includes(state);
-    return el("div", { class: "acts" },
-      IDLE.includes(state) ? actionButton(this.session, "jobs.start", { job }, more) : null,
-      wanted === "active" && !over ? actionButton(this.session, "jobs.pause", { job }, more) : null,
-      wanted !== "stopped" && !over ? actionButton(this.session, "jobs.stop", { job }, more) : null);
+  _buttons(row) {
+    return el("div", { class: "acts" }, jobButtons(this.session, row, ({ said }) => (this.session.say(said), this.load())));
   }
+}
+
+/** How many of a job's devices are online, and which they are. */
+export const devicesOf = ({ eligible, devices, where }) => `${eligible} of ${devices} online${where ? `, ${where}` : ""}`;
+
+/** What may be done about a job now. */
+export function jobButtons(session, { job, state, wanted }, done) {
+  const more = { done, subject: job };
+  const over = ["done", "failed", "stopped"].includes(state);
+  return [
+    IDLE.includes(state) ? actionButton(session, "jobs.start", { job }, more) : null,
+    wanted === "active" && !over ? actionButton(session, "jobs.pause", { job }, more) : null,
+    wanted !== "stopped" && !over ? actionButton(session, "jobs.stop", { job }, more) : null,
+  ].filter((button) => button !== null);
 }

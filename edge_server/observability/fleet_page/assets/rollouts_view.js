@@ -8,20 +8,24 @@ import { Listing } from "./listing.js";
 import { ListView } from "./list_view.js";
 
 const LONGEST_NAME = 40;
+
+/** A button that returns all devices of a version to the model before. */
+export const withdrawButton = (session, { version, federation }, more) =>
+  actionButton(session, "rollouts.withdraw", { version, federation }, { ...more, values: { job: `withdraw-${version}`.slice(0, LONGEST_NAME) } });
 const PHASES = { gathering: "busy", running: "busy", stopping: "warn", stopped: "bad", finished: "good" };
 
 /** The section. */
 export class RolloutsView extends ListView {
   constructor(session) {
     const columns = [
-      { head: "Version", cell: ({ version, active }) => (active ? `${version} (active)` : version) },
+      { head: "Version", kind: "value-cell", cell: ({ version, active }) => (active ? `${version} (active)` : version) },
       { head: "Phase", cell: ({ phase }) => mark(PHASES[phase] ?? "rest", phase) },
       { head: "Groups open", cell: ({ groups, opened }) => (groups ? `${Math.min(opened + 1, groups)} of ${groups}` : UNKNOWN) },
       { head: "Devices", kind: "value-cell", cell: ({ devices }) => Object.entries(devices).map(([status, count]) => `${countText(count)} ${status}`).join(", ") || UNKNOWN },
       { head: "Began", cell: ({ began_at: at }) => momentText(at) },
       { head: "Ended", cell: ({ ended_at: at }) => momentText(at) },
       { head: "Why", kind: "value-cell", cell: ({ why }) => why || UNKNOWN },
-      ...(session.action("rollouts.stop") ? [{ head: "Change", cell: (row) => this._stop(row) }] : []),
+      ...(session.action("rollouts.stop") ? [{ head: "Change", cell: (row) => this._changes(row) }] : []),
     ];
     const listing = new Listing({ caption: "Rollouts, the newest first", columns, id: ({ id }) => id });
     const versions = new Listing({ caption: "Model versions, the newest first", id: ({ version }) => version, columns: [
@@ -48,13 +52,16 @@ export class RolloutsView extends ListView {
     this.empty(rollouts.length === 0);
   }
 
-  _start({ version, federation }) {
+  _start({ version, federation, signed }) {
+    // No device takes a version that nobody has signed.
+    if (!signed) return "not signed";
     const job = `rollout-${version}`.slice(0, LONGEST_NAME);
     return el("div", { class: "acts" }, actionButton(this.session, "rollouts.start", { version, federation }, { ...this._more(version), values: { job } }));
   }
 
-  _stop({ version, job }) {
-    return el("div", { class: "acts" }, job ? actionButton(this.session, "rollouts.stop", { job }, this._more(version)) : null);
+  _changes({ version, federation, job }) {
+    return el("div", { class: "acts" }, job ? actionButton(this.session, "rollouts.stop", { job }, this._more(version)) : null,
+      withdrawButton(this.session, { version, federation }, this._more(version)));
   }
 
   _more(subject) {

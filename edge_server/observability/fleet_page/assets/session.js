@@ -5,8 +5,8 @@ import { setServerTime } from "./times.js";
 
 /** The session, from `/api/me`. */
 export class Session {
-  constructor(me, { banner, spoken }) {
-    Object.assign(this, { me, _banner: banner, _spoken: spoken });
+  constructor(me, { banner, spoken, changed = () => {} }) {
+    Object.assign(this, { me, _banner: banner, _spoken: spoken, _changed: changed });
     this._actions = new Map(me.actions.map((action) => [action.name, action]));
     setServerTime(me.now);
   }
@@ -29,6 +29,7 @@ export class Session {
   /** Tell screen readers, and everybody, what was done. */
   say(text) {
     write(this._spoken, text);
+    this._changed();
   }
 
   /** The server has answered. */

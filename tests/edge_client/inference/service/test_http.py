@@ -1,5 +1,6 @@
 """The HTTP channel: answers, refusals, and operation after errors."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -148,11 +149,27 @@ def test_an_internal_error_fails_only_one_request(running: Running, monkeypatch:
 
 
 def test_the_number_of_connections_is_limited(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    running.post(PIXELS)
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    limited = Running(running.predictor)
+    try:
+        limited.post(PIXELS)
+        with socket.create_connection(("127.0.0.1", limited.web.port), timeout=60) as raw:
+            assert raw.recv(1) == b""
+        assert limited.post(PIXELS)[0] == 200
+        assert 'outcome="busy"' in limited.ask("GET", "/metrics")[1]
+    finally:
+        limited.connection.close()
+        limited.stop()
+
+
+def test_a_request_that_trickles_in_is_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_S", 0.0)
     with socket.create_connection(("127.0.0.1", running.web.port), timeout=60) as raw:
-        assert raw.recv(1) == b""
-    assert running.post(PIXELS)[0] == 200
+        with contextlib.suppress(ConnectionError):
+            for byte in b"GET /healthz HTTP/1.1\r\n" * 1000:
+                raw.sendall(bytes([byte]))
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.recv(1) == b""
 
 
 def test_without_a_model_the_service_reports_not_ready(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -44,6 +45,45 @@ def test_each_kind_device_and_reason_has_its_own_line() -> None:
 
 def test_messages_not_about_a_device_are_never_limited() -> None:
     assert lines(Limiter(), *[record("epoch is done")] * 3) == ["epoch is done"] * 3
+
+
+def test_a_traceback_that_a_loop_repeats_is_one_line_a_minute() -> None:
+    def failed(raised: Exception) -> logging.LogRecord:
+        return logging.LogRecord(
+            "asyncio", logging.ERROR, "f.py", 1, "failed", (), (type(raised), raised, None)
+        )
+
+    limiter = Limiter()
+    assert len(lines(limiter, *[failed(OSError("no room"))] * 2000, failed(OSError("no way")))) == 2
+    assert lines(limiter, now=WINDOW_S) == []
+    assert [line.getMessage() for line in limiter.due(2 * WINDOW_S)] == [
+        "failed (the last of 1999 such lines in 120 s)"
+    ]
+
+
+WITHOUT_DESCRIPTORS = """
+import logging, os, resource
+from edge_client.system.logging.setup import begin_inherited_log
+begin_inherited_log(logging.INFO)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    logging.warning("socket\x1b: no room")
+    for _ in range(100):
+        logging.warning("%d", "no number")
+"""
+
+
+def test_lines_are_written_without_a_free_descriptor_and_a_bad_line_is_no_flood() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, timeout=60
+    )
+    first, second = done.stderr.splitlines()
+    assert first.endswith("WARNING socket\\x1b: no room")
+    assert second.startswith("lines of the log are lost: TypeError")
 
 
 def test_made_up_names_share_one_line_and_the_table_stays_small() -> None:

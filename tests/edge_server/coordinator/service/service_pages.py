@@ -1,6 +1,7 @@
 """A service folder with devices and people, and its page without a socket."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,9 @@ from starlette.testclient import TestClient
 
 from edge_server.config.page import PageSettings
 from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.remote.inquiry import Inquired, Terms
 from edge_server.coordinator.service.actions.action import Desk
+from edge_server.coordinator.service.diagnostics import Diagnostics, Request
 from edge_server.coordinator.service.page import PageActions, first_admin_command
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.fleet_page.app import PageParts, make_app
@@ -69,6 +72,11 @@ class Browser:
         return self.client.post(f"/api/actions/{action}", json=args, headers=headers)
 
 
+def unasked(federation: str, device: str, terms: Terms, *, who: str) -> "Future[Inquired]":
+    """A request to a device that never answers."""
+    return Future()
+
+
 def fill_inventory(folder: ServiceFolder, names: Mapping[str, str], *, at: float = NOW) -> None:
     """Devices by name with their site."""
     inventory = Inventory(folder.inventory)
@@ -93,17 +101,21 @@ def staged(
     settings: ServiceSettings | None = None,
     users: Mapping[str, Role] = USERS,
     provider: OpenIdProvider | None = None,
+    request: Request = unasked,
 ) -> Iterator[Stage]:
-    """The page of a new folder with three devices and a user of each role."""
+    """The page of a new folder with three devices and a user of each role; `request` asks devices."""
     settings, folder, clock = settings or ServiceSettings(), ServiceFolder(path), [NOW]
     fill_inventory(folder, {"pi-1": "barn", "pi-2": "barn", "pi-3": "field"})
     with People(folder.people) as people:
         for name, role in users.items():
             add(people, name, role)
-        lists = FolderLists(folder, people, jobs_at_once=settings.jobs.at_once)
+        diagnostics = Diagnostics(request)
+        lists = FolderLists(
+            folder, people, jobs_at_once=settings.jobs.at_once, diagnostics=diagnostics.of_device
+        )
         parts = PageParts(
             Reception(people, settings.page, 8270),
-            PageActions(Desk(folder, settings, people)),
+            PageActions(Desk(folder, settings, people, diagnostics)),
             lists,
             access_of("127.0.0.1", 8270, None, bound="127.0.0.1", also=settings.page.url),
             provider,

@@ -46,6 +46,14 @@ SAMPLES = {
     "lasts": "2h",
     "reason": "new router",
     "number": "3",
+    "rule": "silent for 2 h",
+    "kind": "job",
+    "name": "nightly",
+    "words": "home.toml rounds=2",
+    "cron": "0 2 * * SUN",
+    "every": "",
+    "zone": "Europe/Berlin",
+    "min_eligible": "2",
 }
 
 

@@ -16,6 +16,7 @@ from edge_server.rounds.queue.job_run import JobRun, RunPhase
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.job_queue.changes import add_job, pause_job, start_job, stop_job
 from edge_server.storage.job_queue.journal import JobJournal
+from edge_server.storage.job_queue.overview import read_overviews
 from edge_server.storage.service_folder import ServiceFolder
 from tests.edge_server.rounds.queue.jobs import job
 
@@ -107,6 +108,20 @@ def test_a_service_that_ends_suspends_its_jobs_and_the_next_goes_on(served: Serv
     assert (suspended.phase, suspended.code) == (RunPhase.SUSPENDED, 143)
     served.again()
     assert served.until("night", RunPhase.RUNNING, says="ready 2").name == first.name
+
+
+def test_a_failed_job_has_its_reason_in_the_list(served: Served) -> None:
+    says = "echo starting; echo 'edge-server: the broker is not there: look at --broker' >&2; exit 2"
+    served.part.stop()
+    served.again(lambda start: ["sh", "-c", says])
+    run = served.until("night", RunPhase.SUSPENDED)
+    assert run.why == "broke off with exit code 2: the broker is not there: look at --broker"
+    (served.folder.runs / run.name / "summary.json").touch()
+    start_job(served.folder, "night", who=ME, now=time.time())
+    run = served.until("night", RunPhase.FAILED)
+    assert run.why.endswith("(exit code 2): the broker is not there: look at --broker")
+    overview = read_overviews(served.folder, at_once=1, now=time.time())["night"]
+    assert (overview.state, overview.why) == ("failed", run.why)
 
 
 def test_the_folders_of_old_runs_are_removed(served: Served) -> None:

@@ -12,6 +12,7 @@ import pytest
 from edge_client.security.identity.certificates import key_pem, new_key
 from edge_server.config.page import PageSettings
 from edge_server.config.service import ServiceSettings
+from edge_server.coordinator.remote.part import RemotePart
 from edge_server.coordinator.service.assembly import make_parts
 from edge_server.coordinator.service.page import LOOK_EVERY_S, PagePart
 from edge_server.coordinator.service.part import ServiceContext
@@ -30,7 +31,8 @@ def part(folder: Path, **page: Any) -> Iterator[PagePart]:
     """A page that listens."""
     inventory = Inventory(folder / "inventory.sqlite")
     settings = ServiceSettings(page=PageSettings.model_validate({"port": 0, **page}))
-    made = PagePart(ServiceContext(ServiceFolder(folder), settings, inventory, lambda *_: None))
+    context = ServiceContext(ServiceFolder(folder), settings, inventory, lambda *_: None)
+    made = PagePart(context, RemotePart(context))
     try:
         made.begin()
         yield made

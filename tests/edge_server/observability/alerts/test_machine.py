@@ -1,15 +1,17 @@
 """The life of alerts in virtual time."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.observability.alerts.alert import Phase, Silence
+from edge_server.observability.alerts.facts import Incident, IncidentKind
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.values import BoardState
-from tests.edge_server.observability.alerts.boards import board, make_plan, make_rule, run
+from tests.edge_server.observability.alerts.boards import FEDERATION, board, make_plan, make_rule, run
 
 HOT, COLD = BoardState(celsius=90), BoardState(celsius=40)
 RULE = make_rule("temperature-above", 80, repeat_s=3600.0)
@@ -106,6 +108,30 @@ def test_a_silence_holds_back_what_fires_but_not_the_resolution_of_what_was_sent
     assert notified(run(first.alerts, plan, 100.0, *hot("a", "b"))) == [("hook", ["a"], [])]
     loud = run({}, make_plan(RULE), 10.0, *hot("a"))
     assert notified(run(loud.alerts, plan, 20.0)) == [("hook", [], ["a"])]
+
+
+def test_an_acknowledged_alert_is_not_repeated_and_its_resolution_is_told():
+    first = run({}, make_plan(RULE), 0.0, *hot("a", "b"))
+    (seen, _) = first.alerts
+    plan = make_plan(RULE, receivers={"hook": None, "manager": 60.0}, acknowledged=frozenset({seen}))
+    again = run(first.alerts, plan, 3600.0, *hot("a", "b"))
+    assert notified(again) == [("hook", ["b"], [])]
+    # A receiver that forgets what it does not hear of again still hears of all.
+    rule = make_rule("temperature-above", 80, to=("manager",))
+    plan = make_plan(rule, receivers={"manager": 60.0}, acknowledged=frozenset({seen}))
+    first = run({}, plan, 0.0, *hot("a"))
+    assert notified(run(first.alerts, plan, 60.0, *hot("a"))) == [("manager", ["a"], [])]
+    over = run(again.alerts, make_plan(RULE, acknowledged=frozenset({seen})), 3610.0, board("a"), *hot("b"))
+    assert notified(over) == [("hook", [], ["a"])]
+
+
+def test_alerts_of_one_job_are_silenced_by_its_name():
+    failed = Incident(at=1.0, kind=IncidentKind.JOB, federation=FEDERATION, subject="nightly", text="failed")
+    other = replace(failed, subject="often")
+    rule = make_rule("job-failed", within_s=3600.0)
+    silence = Silence(number=1, where="job=nightly", reason="", who="ada", began_at=0.0, until=9.0)
+    told = run({}, make_plan(rule, silences=(silence,)), 2.0, incidents=(failed, other))
+    assert notified(told) == [("hook", ["often"], [])]
 
 
 def test_a_receiver_that_wants_alerts_again_hears_them_without_the_others():

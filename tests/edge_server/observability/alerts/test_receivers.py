@@ -14,10 +14,12 @@ from edge_server.config.alert_receivers import (
     MailReceiver,
     WebhookReceiver,
 )
+from edge_server.config.page import PageSettings
 from edge_server.observability.alerts.alert import Alert, AlertSubject, Notification, Phase
 from edge_server.observability.alerts.delivery import DeliveryError
-from edge_server.observability.alerts.message import body, title, trial_notification
+from edge_server.observability.alerts.message import body, document, title, trial_notification
 from edge_server.observability.alerts.receivers.alertmanager import alertmanager
+from edge_server.observability.alerts.receivers.alertmanager import alerts as manager_alerts
 from edge_server.observability.alerts.receivers.home_assistant import home_assistant, messages
 from edge_server.observability.alerts.receivers.mail import mail
 from edge_server.observability.alerts.receivers.webhook import webhook
@@ -93,6 +95,40 @@ def test_a_webhook_is_signed_with_the_secret(tmp_path):
         ("resolved", "pi-8"),
     ]
     assert document["alerts"][0]["remedy"] == "look"
+
+
+def test_a_message_links_to_the_page_of_its_subject():
+    told = notification(alert(), resolved=(alert("pi 8"),)).model_copy(
+        update={"page": "https://fleet.example/"}
+    )
+    found = document(told)
+    assert found["url"] == "https://fleet.example/"
+    links = [entry["url"] for entry in found["alerts"]]
+    assert links == [
+        f"https://fleet.example/#devices/{alert().subject.federation}/{name}" for name in ("pi-7", "pi%208")
+    ]
+    assert body(told).count("page: https://fleet.example/#devices/") == 2
+    settings = AlertmanagerReceiver(kind="alertmanager", url="http://127.0.0.1:9")
+    assert [entry["generatorURL"] for entry in manager_alerts(settings, told)] == links
+    assert (document(notification(alert()))["url"], document(notification(alert()))["alerts"][0]["url"]) == (
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "address"),
+    [
+        ({}, "http://127.0.0.1:8270"),
+        ({"host": "::1", "port": 9000}, "http://[::1]:9000"),
+        ({"host": "fleet.lan", "cert": "c", "key": "k"}, "https://fleet.lan:8270"),
+        ({"url": "https://fleet.example"}, "https://fleet.example"),
+        ({"port": 0}, ""),
+        ({"enabled": False}, ""),
+    ],
+)
+def test_the_address_of_the_page_follows_from_its_settings(page, address):
+    assert PageSettings.model_validate(page).address == address
 
 
 def test_a_webhook_that_refuses_or_is_not_there_says_why_in_one_line(tmp_path):

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any
 from urllib.error import HTTPError
@@ -19,6 +19,7 @@ import pytest
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.observability import watchers
 from edge_server.observability.dashboard import app as routes
+from edge_server.observability.dashboard import server_thread
 from edge_server.observability.dashboard.bind_address import PORT, bind_socket, parse_bind_address
 from edge_server.observability.dashboard.server_thread import serve_dashboard
 from edge_server.observability.snapshot import DeviceView, Snapshot
@@ -131,6 +132,33 @@ def test_a_closed_stream_frees_its_place(tmp_path, monkeypatch):
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         assert [_first_event_when_admitted(host.url) for _ in range(3)] == ["run"] * 3
+
+
+def half_sent(url: str) -> socket.socket:
+    """A connection with the beginning of a request."""
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=PATIENCE_S)
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-")
+    return connection
+
+
+def test_half_sent_requests_keep_nobody_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_thread, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(server_thread, "MOST_WAITING", 4, raising=False)
+    with serve_dashboard(tmp_path, ANY, token=None, live=True) as host, ExitStack() as held:
+        host.show(MOMENT)
+        for _ in range(20):
+            held.enter_context(half_sent(host.url))
+            assert len(get_json(f"{host.url}/api/fleet")["devices"]) == 1000
+
+
+def test_a_request_that_never_ends_is_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_thread, "REQUEST_S", 0.1, raising=False)
+    with (
+        serve_dashboard(tmp_path, ANY, token=None, live=True) as host,
+        half_sent(host.url) as held,
+        suppress(ConnectionResetError),
+    ):
+        assert held.recv(1) == b""
 
 
 def _first_event_when_admitted(url: str) -> str:
