@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from edge_server.config.units import duration_text
 from edge_server.observability.figures import newest_figure_text
 from edge_server.observability.snapshot import Snapshot, Watcher
-from edge_server.simulation.experiments.progress import RoundLine
+from edge_server.simulation.experiments.progress import RoundLine, StatusLine
 from edge_server.storage.records import RoundRecord
 
 OnRound = Callable[[RoundRecord], object]
@@ -88,11 +88,12 @@ class TerminalLine:
     """A line on a terminal, which is cleared at the end."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._line, self._stream = RoundLine("simulation", stream), stream
+        self._status = StatusLine(stream)
+        self._line = RoundLine("simulation", self._status)
 
     def show(self, snapshot: Snapshot) -> None:
         """Replace the line."""
         if snapshot.summary is None:
             self._line.show(snapshot)
-        elif self._stream.isatty():
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
+        else:
+            self._status.write("")

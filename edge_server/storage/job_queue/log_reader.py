@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.logging.formatters import plain
+from edge_client.system.plain_text import plain
 from edge_server.storage.job_queue.journal import JobJournal
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError, nearest
