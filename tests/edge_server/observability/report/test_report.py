@@ -11,7 +11,9 @@ from markdown_it import MarkdownIt
 from edge_server.observability.report.axes import count_axis, nice_step, value_axis
 from edge_server.observability.report.charts import Chart, Series, line_chart, separate_labels
 from edge_server.observability.report.curves import accuracy_chart
+from edge_server.observability.report.document import Table
 from edge_server.observability.report.report import write_report
+from edge_server.observability.report.sections import round_section
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict, Personalisation
@@ -307,10 +309,24 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
         ("on devices", [(1, 0.75)])
     ]
+    assert accuracy_chart([alone]).title == "Devices' own data: accuracy"
+    (rounds,) = round_section([alone]).blocks
+    assert isinstance(rounds, Table)
+    assert rounds.columns[2] == "own data accuracy"
+    assert rounds.rows[0][2].text == "75.00%"
     tested = alone.model_copy(update={"test_accuracy": 0.5})
     assert [(curve.label, curve.known) for curve in accuracy_chart([tested]).series] == [
         ("global", [(1, 0.5)])
     ]
+    assert accuracy_chart([tested]).title == "Test accuracy"
+
+
+def test_naive_forecasts_stand_beside_the_error(tmp_path: Path) -> None:
+    figures = {"mae": 1.2, "no-change": 1.5, "season-ago": 0.75}
+    forecast = record(1).model_copy(update={"test_metrics": figures})
+    run = folder(tmp_path, end=summary(test_accuracy=None, test_metrics=figures), history=(forecast,))
+    text = Page(write_report(run).read_text()).text
+    assert "no change 1.5, season ago 0.75" in text
 
 
 def test_an_accuracy_axis_ends_at_one() -> None:
