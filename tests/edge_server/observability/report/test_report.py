@@ -14,6 +14,7 @@ from edge_server.observability.report.curves import accuracy_chart
 from edge_server.observability.report.document import Table
 from edge_server.observability.report.report import write_report
 from edge_server.observability.report.sections import round_section
+from edge_server.storage.provenance import provenance
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict, Personalisation
@@ -319,6 +320,22 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
         ("global", [(1, 0.5)])
     ]
     assert accuracy_chart([tested]).title == "Test accuracy"
+
+
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        (
+            "edge-server run my.toml --broker=mqtts://farm:8883 --ca 'the ca.crt' rounds=3",
+            "edge-server run federation.toml --broker mqtts://farm:8883 --ca 'the ca.crt' --out again",
+        ),
+        ("edge-server demo", "edge-server run federation.toml --broker mqtt://HOST:1883 --out again"),
+    ],
+)
+def test_the_command_that_repeats_a_run_names_its_broker(tmp_path: Path, command: str, again: str) -> None:
+    run = folder(tmp_path, history=(record(1),))
+    (run / "made.json").write_text(provenance(command).model_dump_json())
+    assert again in Page(write_report(run).read_text()).text
 
 
 def test_naive_forecasts_stand_beside_the_error(tmp_path: Path) -> None:
