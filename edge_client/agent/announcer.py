@@ -17,15 +17,16 @@ from edge_client.agent.worker import DataChanged
 from edge_client.transport.connection_attempts import device_name_conflict
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.messages import Birth, Refusal
-from schemas.topics import Channel
+from schemas.topics import Channel, StateTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
 NO_ANSWER = (
-    "connected, but no server has answered for %.0f s: does `edge-server run` run, is its federation called"
-    " '%s', and is its broker %s?"
+    "connected, but no server has answered for %.0f s: does `edge-server run` run, or is a job of"
+    " `edge-server serve` to come, is its federation called '%s', and is its broker %s?"
 )
+RUN_OVER = b'"federation-end"'
 LOOK_AT_MODEL_S = 5.0
 """Seconds between two looks at which model is in use: births state it."""
 MAX_NAME_CONFLICTS = 3
@@ -78,6 +79,9 @@ class Announcer(Service):
         """Note that a server answers: a retained message may be of one that is gone."""
         if not arrived.retained:
             self._contact = server_contact.answered(self._contact)
+        elif isinstance(topic, StateTopic) and RUN_OVER in arrived.payload[:40]:
+            self._contact = server_contact.run_over(self._contact)
+            log.info("no run of '%s' is going on: waiting for the next one", self._settings.federation)
         return False
 
     def handle(self, event: Any) -> None:

@@ -56,6 +56,11 @@ def answered(contact: ServerContact) -> ServerContact:
     return replace(contact, ask_at=math.inf, say_at=math.inf)
 
 
+def run_over(contact: ServerContact) -> ServerContact:
+    """The newest run has ended, and nobody need serve the next one yet: there is nothing to warn of."""
+    return replace(contact, say_at=math.inf)
+
+
 def rejected(contact: ServerContact, now: float, chance: float) -> ServerContact:
     """A server has rejected the birth; `chance`, from 0 to 1, picks the time of the next."""
     first, last = AGAIN_AFTER_S
