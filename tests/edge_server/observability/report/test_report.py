@@ -150,7 +150,7 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
     assert "script" not in page.tags
     # One in the title (its run is the folder), six in the heading, two for: device; one each for: ONNX file,
-    # dropped device, refused device, its reason, reason and device in the firewall table, recipe, run, settings.
+    # dropped device, refused device, its reason, reason and device in the firewall table, recipe, run, file.
     assert page.text.count(MARKUP) == 18
     text = (tmp_path / "report.md").read_text()
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
