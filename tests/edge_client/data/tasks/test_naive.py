@@ -1,14 +1,21 @@
 """Forecasts of "no change" and "the same as a season ago", which need no model."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from edge_client.cli.main import main
+from edge_client.data.columns import features_of
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.words import reference_text
+from edge_client.inference.export.metadata import describe
+from schemas.values import Preprocessing
+from tests.edge_client.inference.test_onnx_model import write_model
 
 SEASON = (0.0, 1.0, 4.0, 1.0)
 
@@ -51,3 +58,20 @@ def test_a_forecasts_figures_have_both_beside_the_error(tmp_path: Path) -> None:
     assert "no-change" not in in_task(load_source(source), "regression", ()).learning_task.measured(
         data.answers(outputs, outputs)
     )
+
+
+def test_infer_shows_what_a_forecast_has_to_beat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model repeats its window of a season, as "the same as a season ago" does."""
+    rows = [f"{value}" for value in SEASON * 30]
+    (tmp_path / "air.csv").write_text("co2\n" + "\n".join(rows) + "\n")
+    message = onnx.load(write_model(tmp_path / "model.onnx", shape=(1, 4)))
+    names = tuple(f"co2+{step}" for step in range(1, 5))
+    about = Preprocessing(scale=1.0, class_names=names, columns=features_of(("co2",)))
+    describe(message, input_shape=(1, 4), preprocessing=about, provenance={}, task="forecasting")
+    onnx.save(message, str(tmp_path / "model.onnx"))
+    source = f"csv:{tmp_path}/air.csv?label=co2&window=4&horizon=4"
+    assert main(["infer", str(tmp_path / "model.onnx"), source, "--format", "json"]) == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert [*metrics] == ["mae", "rmse", "r2", "no-change", "season-ago"]
+    assert (metrics["mae"], metrics["season-ago"]) == (0, 0)
+    assert metrics["no-change"] > 1
