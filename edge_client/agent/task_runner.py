@@ -15,6 +15,7 @@ from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
@@ -97,10 +98,15 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
 
 def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:
     """What the task asks for of a training's measurements."""
-    counts = trained.after.by_class
+    counts, metrics = trained.after.by_class, trained.metrics
+    if not metrics.epochs:
+        # A server of an earlier version lists what is measured without training, and knows no references.
+        names = [metric.name for metric in learning_task(task.model.task).metrics]
+        known = {name: metrics.metrics[name] for name in names if name in metrics.metrics}
+        metrics = metrics.model_copy(update={"metrics": known})
     if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
-        return trained.metrics
-    return trained.metrics.model_copy(update={"by_class": counts})
+        return metrics
+    return metrics.model_copy(update={"by_class": counts})
 
 
 def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Update:

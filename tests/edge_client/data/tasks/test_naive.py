@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from edge_client.agent.task_runner import _metrics
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of
 from edge_client.data.sources import load_source
@@ -14,7 +15,10 @@ from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.words import reference_text
 from edge_client.inference.export.metadata import describe
-from schemas.values import Preprocessing
+from edge_client.training.results import Evaluation, TrainingResult
+from edge_client.training.trainer import Trained
+from schemas.values import Preprocessing, TrainingMetrics
+from tests.edge_client.agent.session.by_hand import task
 from tests.edge_client.inference.test_onnx_model import write_model
 
 SEASON = (0.0, 1.0, 4.0, 1.0)
@@ -75,3 +79,14 @@ def test_infer_shows_what_a_forecast_has_to_beat(tmp_path: Path, capsys: pytest.
     assert [*metrics] == ["mae", "rmse", "r2", "no-change", "season-ago"]
     assert (metrics["mae"], metrics["season-ago"]) == (0, 0)
     assert metrics["no-change"] > 1
+
+
+def test_a_server_of_an_earlier_version_gets_no_names_that_it_would_look_up() -> None:
+    """It lists what devices measure without training by name."""
+    figures = {"mae": 1.0, "rmse": 1.0, "r2": 0.5, "no-change": 2.0}
+    found = Evaluation(1.0, figures, 10)
+    asked = task()
+    asked = asked.model_copy(update={"model": asked.model.model_copy(update={"task": "forecasting"})})
+    for epochs, names in ((0, ["mae", "rmse", "r2"]), (1, [*figures])):
+        result = TrainingResult({}, TrainingMetrics(examples=10, epochs=epochs, steps=epochs))
+        assert [*_metrics(asked, Trained.of(result, found, found, delta={})).metrics] == names
