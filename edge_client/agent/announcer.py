@@ -17,15 +17,16 @@ from edge_client.agent.worker import DataChanged
 from edge_client.transport.connection_attempts import device_name_conflict
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.messages import Birth, Death, Refusal, decode_message
-from schemas.topics import Channel, DeviceTopic
+from schemas.topics import Channel, DeviceTopic, StateTopic
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
 NO_ANSWER = (
-    "connected, but no server has answered for %.0f s: does `edge-server run` run, is its federation called"
-    " '%s', and is its broker %s?"
+    "connected, but no server has answered for %.0f s: does `edge-server run` run, or is a job of"
+    " `edge-server serve` to come, is its federation called '%s', and is its broker %s?"
 )
+RUN_OVER, REFUSED = b'"federation-end"', b'"refusal"'
 LOOK_AT_MODEL_S = 5.0
 """Seconds between two looks at which model is in use: births state it."""
 MAX_NAME_CONFLICTS = 3
@@ -82,9 +83,18 @@ class Announcer(Service):
         if isinstance(topic, DeviceTopic) and topic.channel is Channel.BIRTH:
             self._read_own_birth(arrived.payload)
             return True
-        if not arrived.retained:
+        kind = arrived.payload[:40]
+        # `edge-server serve` answers the question for the unknown blob, too.
+        is_service = (
+            isinstance(topic, DeviceTopic) and topic.channel is Channel.DOWN_FLEET and REFUSED in kind
+        )
+        if is_service or (arrived.retained and isinstance(topic, StateTopic) and RUN_OVER in kind):
+            if not self._contact.at_rest:
+                log.info("no run of '%s' is going on: waiting for the next one", self._settings.federation)
+            self._contact = server_contact.run_over(self._contact)
+        elif not arrived.retained:
             self._contact = server_contact.answered(self._contact)
-        return False
+        return is_service
 
     def handle(self, event: Any) -> None:
         if isinstance(event, DataChanged):

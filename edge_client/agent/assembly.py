@@ -75,7 +75,7 @@ def assemble(
             LazyRollout(settings, data, inbox, messenger),
             LazyDiagnostics(settings, inbox, messenger, root=root),
             LazyClientUpdate(settings, inbox, messenger),
-            MessageIntake(messenger, runner, policy, monitor, announcer),
+            MessageIntake(messenger, runner, policy, monitor, announcer, settings.veto),
             *([DataWatch(worker, runner, every_s=settings.watch_data_s)] if feed else []),
             Housekeeping(worker),
         ),

@@ -10,6 +10,7 @@ from edge_client.agent.session.epochs import check_epoch
 from edge_client.agent.session.events import ChunkArrived, Declined, Received
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.signature_policy import SignaturePolicy
+from edge_client.agent.veto import Veto, objection
 from edge_client.transport.link_events import Arrived
 from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Refusal, Task, TrainTask
@@ -36,9 +37,10 @@ class MessageIntake(Service):
         policy: SignaturePolicy,
         eligibility: EligibilityMonitor,
         announcer: Announcer,
+        veto: Veto,
     ) -> None:
         self._messenger, self._runner, self._policy = messenger, runner, policy
-        self._eligibility, self._announcer = eligibility, announcer
+        self._eligibility, self._announcer, self._veto = eligibility, announcer, veto
         self.superseded = 0
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
@@ -74,7 +76,9 @@ class MessageIntake(Service):
             raise
 
     def _offered(self, task: Task) -> None:
-        """Decline a task that is not signed, does not fit the data, or may not begin now; else pass it on."""
+        """Decline a task that is not signed, does not fit the data, is forbidden by the device's owner, or
+        may not begin now; else pass it on.
+        """
         try:
             self._policy.check(task)
             if task.blobs:
@@ -84,7 +88,10 @@ class MessageIntake(Service):
         except PeerError as error:
             self._runner.step(Declined(task, Reason(error.reason), str(error)))
             raise
-        if self._is_ineligible(task):
+        if why := self._objection(task):
+            log.warning("round %d: declined, by [veto]: %s", task.round, why)
+            self._runner.step(Declined(task, Reason.INELIGIBLE, why))
+        elif self._is_ineligible(task):
             self._runner.step(Declined(task, Reason.INELIGIBLE, self._eligibility.verdict.detail))
         else:
             self._runner.step(Received(task, self._runner.stored_chunks(task)))
@@ -95,6 +102,13 @@ class MessageIntake(Service):
             log.warning("the server refuses (%s): %s", refusal.reason, refusal.detail, extra=about_it)
         if refusal.run is None:
             self._announcer.refused(refusal)
+
+    def _objection(self, task: Task) -> str:
+        """Why the owner forbids a task; empty if nothing is against it, or if it is already at hand."""
+        if self._runner.session.is_at(task.run, task.attempt):
+            return ""
+        data = self._runner.context.data
+        return objection(self._veto, task, trained_on=len(data.train), held_out=len(data.held_out))
 
     def _is_ineligible(self, task: Task) -> bool:
         """Whether the eligibility rules forbid to begin this task now."""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
-from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
 from edge_client.data.local import LocalData
@@ -20,6 +19,7 @@ from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.capabilities import birth_fields
 from schemas.messages import Birth, BlobRequest, Death, encode_message
+from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import EPOCHS, CapabilityProfile, DataCard
 

@@ -8,12 +8,10 @@ server rejects for lack of room is repeated later.
 import math
 from dataclasses import dataclass, replace
 
-ASK_AFTER_S, ASK_EVERY_S = 3.0, 10.0
+ASK_AFTER_S, ASK_EVERY_S, ASK_AT_REST_S = 3.0, 10.0, 60.0
 SAY_AFTER_S = 10.0
 AGAIN_AFTER_S = (5.0, 15.0)
 """A rejected birth is repeated after a random number of seconds in this range."""
-UNKNOWN_DIGEST = "0" * 64
-"""A digest that no blob has."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class ServerContact:
     say_at: float = math.inf
     birth_at: float = math.inf
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to warn of."""
+        return math.isinf(self.say_at)
+
 
 def connected(now: float) -> ServerContact:
     return ServerContact(now, ask_at=now + ASK_AFTER_S, say_at=now + SAY_AFTER_S)
@@ -54,6 +57,11 @@ def answered(contact: ServerContact) -> ServerContact:
     if math.isinf(contact.ask_at) and math.isinf(contact.say_at):
         return contact
     return replace(contact, ask_at=math.inf, say_at=math.inf)
+
+
+def run_over(contact: ServerContact) -> ServerContact:
+    """No run is going on, and nobody need serve the next one yet: questions go on, warnings do not."""
+    return replace(contact, say_at=math.inf)
 
 
 def rejected(contact: ServerContact, now: float, chance: float) -> ServerContact:
@@ -68,7 +76,7 @@ def tick(contact: ServerContact, now: float) -> tuple[ServerContact, list[Comman
     if now >= contact.birth_at:
         contact, commands = replace(contact, birth_at=math.inf), [RepeatBirth()]
     if now >= contact.ask_at:
-        contact = replace(contact, ask_at=now + ASK_EVERY_S)
+        contact = replace(contact, ask_at=now + (ASK_AT_REST_S if contact.at_rest else ASK_EVERY_S))
         commands.append(Ask())
     if now >= contact.say_at:
         silent = now - contact.since

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.task_trainers import TaskTrainers
+from edge_client.agent.veto import Veto
 from edge_client.inference.quantization.selection import ALL, VariantSettings
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.training.checkpoints import INTERVAL_S
@@ -29,7 +30,8 @@ class AgentSettings:
     factories outside this package that tasks may name. `trust`: key that must have signed tasks and models.
     `checkpoint_s`: minimum seconds between two checkpoints of a training. `only_masked`: decline to send an
     update that the server could read by itself. `min_examples`: with fewer, the server gets no statistics of
-    the data. `variants`: which forms of a finished model to try.
+    the data. `veto`: what is declined whatever the server asks. `variants`: which forms of a finished model
+    to try.
     `telemetry_every_s`: seconds between status messages; 0 disables them. `trainer`: trains instead of the
     profile's trainers. `keep_trying`: never give up on the broker. `watch_data_s`: seconds between two looks
     at data that may grow; 0 looks before tasks alone. `labels`: stated in births. `remote`: what an
@@ -52,6 +54,7 @@ class AgentSettings:
     variants: VariantSettings = ALL
     telemetry_every_s: float = 30.0
     eligibility: Rules = field(default_factory=Rules)
+    veto: Veto = field(default_factory=Veto)
     trainer: "Trainer | None" = None
     keep_trying: bool = False
     watch_data_s: float = 30.0

@@ -99,10 +99,15 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
 
 def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:
     """What the task asks for of a training's measurements."""
-    counts = trained.after.by_class
+    counts, metrics = trained.after.by_class, trained.metrics
+    if not metrics.epochs:
+        # A server of an earlier version lists what is measured without training, and knows no references.
+        names = [metric.name for metric in learning_task(task.model.task).metrics]
+        known = {name: metrics.metrics[name] for name in names if name in metrics.metrics}
+        metrics = metrics.model_copy(update={"metrics": known})
     if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
-        return trained.metrics
-    return trained.metrics.model_copy(update={"by_class": counts})
+        return metrics
+    return metrics.model_copy(update={"by_class": counts})
 
 
 def _train_own(task: TrainTask, training: DeviceTraining, sent: Groups, update: Update) -> Update:

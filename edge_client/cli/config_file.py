@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, create_model
 
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.veto import Veto
 from edge_client.cli.device_options import DEVICE_OPTIONS
 from schemas.base import Settings, kebab
 from schemas.errors import ConfigError, nearest
@@ -32,7 +33,12 @@ ClientFile = create_model(
     log_format=_key(Literal["human", "json"], "format of the log"),
     log_level=_key(Literal["debug", "info", "warning", "error"], "lowest level that is logged"),
     eligibility=_key(Rules, "when the device may train"),
+    veto=_key(Veto, "what the device declines"),
 )
+
+
+SECTIONS: dict[str, type[Settings]] = {"eligibility": Rules, "veto": Veto}
+"""The tables of the file."""
 
 
 def read_client_file(path: Path) -> dict[str, Any]:
@@ -58,7 +64,7 @@ def read_client_file(path: Path) -> dict[str, Any]:
 def _line(problem: Any, path: Path) -> str:
     key = ".".join(part for part in problem["loc"] if isinstance(part, str))
     if problem["type"] == "extra_forbidden":
-        known = Rules if len(problem["loc"]) > 1 else ClientFile
+        known = SECTIONS[problem["loc"][0]] if len(problem["loc"]) > 1 else ClientFile
         near = nearest(problem["loc"][-1], map(kebab, known.model_fields))
         return f"{path}: unknown key '{key}'{near}"
     return f"{path}: {key}: {problem['msg']}, got {problem['input']!r}"

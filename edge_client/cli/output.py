@@ -4,7 +4,11 @@ import argparse
 import json
 import math
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -172,9 +176,32 @@ def print_json(document: Any) -> None:
     say(json.dumps(document, indent=2))
 
 
+NARROWEST = 12
+"""Characters to which a column is wrapped at most."""
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print left-aligned columns with headers."""
+    """Print left-aligned columns with headers; in a terminal the widest are wrapped, so that lines fit."""
     lines = [columns, *([plain(cell) for cell in row] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    if sys.stdout.isatty():
+        widths = _fitting(widths, shutil.get_terminal_size().columns)
     for line in lines:
-        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells = [
+            textwrap.wrap(cell, width) if len(cell) > width else [cell]
+            for cell, width in zip(line, widths, strict=True)
+        ]
+        for parts in zip_longest(*cells, fillvalue=""):
+            say("  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip())
+
+
+def _fitting(widths: Sequence[int], most: int) -> list[int]:
+    """The widths of columns of which the widest are cut, so that they and two spaces each fit."""
+    room, fitting = most - 2 * (len(widths) - 1), list(widths)
+    while sum(fitting) > room and (widest := max(fitting)) > NARROWEST:
+        others = sum(width for width in fitting if width < widest)
+        next_wide = max((width for width in fitting if width < widest), default=NARROWEST)
+        share = (room - others) // fitting.count(widest)
+        cut = max(share, next_wide, NARROWEST)
+        fitting = [cut if width == widest else width for width in fitting]
+    return fitting

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.classes import by_number, numbers
 from edge_client.data.tasks.learning_task import Answers, LearningTask
+from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
 from schemas.values import Feature, Preprocessing, SkippedFiles
@@ -115,7 +117,16 @@ class LabelledData:
         """A network's outputs [N, L] for these examples, in the units of the labels."""
         if self.learning_task.labels == "numbers":
             outputs = in_units(outputs, self.preprocessing)
-        return Answers(outputs, targets, self.labels)
+        return Answers(outputs, targets, self.labels, self._naive)
+
+    @cached_property
+    def _naive(self) -> NDArray[Any]:
+        """The naive forecasts of these labels; none of other tasks."""
+        if not self.learning_task.references:
+            return np.zeros(0)
+        return naive_forecasts(
+            self.images, self.labels, self.class_names, [column.name for column in self.columns]
+        )
 
     @property
     def strata(self) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
 from edge_client.data.shapes import fit, fitted, in_words, say_other_scale
 from edge_client.data.tasks.learning_task import Answers, LearningTask
+from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
 from edge_client.security.trusted_key import TrustedKey, check_model
@@ -143,7 +144,11 @@ class LoadedModel:
         cuts = range(MEASURED_AT_ONCE, len(images), MEASURED_AT_ONCE)
         parts = [self.inputs(part) for part in np.split(images, cuts)]
         outputs = np.concatenate([self._outputs(part) for part in parts])
-        return Answers(outputs, self.task.targets(np.concatenate(parts), labels), labels)
+        targets, about = self.task.targets(np.concatenate(parts), labels), self.preprocessing
+        if not self.task.references:
+            return Answers(outputs, targets, labels)
+        columns = [column.name for column in about.columns]
+        return Answers(outputs, targets, labels, naive_forecasts(images, labels, about.class_names, columns))
 
 
 def load_model(

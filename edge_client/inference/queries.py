@@ -21,6 +21,7 @@ from edge_client.data.arrays import (
 )
 from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
+from edge_client.data.classes import shortened
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
@@ -123,11 +124,25 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
         )
     notes = (f"{below}: files of another kind are left out: {others}",) if others else ()
     inside = [path for path in files.paths if path.parent != below]
-    names, known = [path.relative_to(below).parts[0] for path in inside], model.preprocessing.class_names
-    if names and set(names) <= set(known):
-        labels = np.array([known.index(name) for name in names])
+    names = [path.relative_to(below).parts[0] for path in inside]
+    labels, unknown = _labels_of(below, names, model)
+    if labels is not None:
         return _of_files(inside, model, labels, notes=notes, most=options.broken)
-    return _of_files(files.paths, model, notes=notes, most=options.broken)
+    return _of_files(files.paths, model, notes=(*notes, *unknown), most=options.broken)
+
+
+def _labels_of(
+    folder: Path, names: Sequence[str], model: LoadedModel
+) -> tuple[Labels | None, tuple[str, ...]]:
+    """Labels by the files' sub-folders; None with a note if one of these is no class of the model."""
+    known = model.preprocessing.class_names
+    unknown = dict.fromkeys(name for name in names if name not in known)
+    if not names or not known:
+        return None, ()
+    if unknown:
+        classes = f"no class of {model.path.name}, which knows {shortened(known)}"
+        return None, (f"{folder}: nothing is measured: {shortened([*unknown])} is {classes}",)
+    return np.array([known.index(name) for name in names]), ()
 
 
 def _other_scale(source: str, model: LoadedModel) -> str:
@@ -175,18 +190,16 @@ def _recordings(folder: Path, options: str, model: LoadedModel) -> LabelledData:
 
 def _of_sounds(root: Path, model: LoadedModel) -> NamedExamples:
     """The recordings of a folder, with labels if its sub-folders are classes of the model."""
-    part, known = parts_of(root, "test").chosen, model.preprocessing.class_names
+    part = parts_of(root, "test").chosen
     paths = files_below(part, ENDINGS).paths
     if not paths:
         raise ConfigError(f"there are no recordings in {part}: expected files such as .wav")
-    folders = [path.relative_to(part).parts[0] for path in paths]
-    is_labelled = set(folders) <= set(known)
-    return _of_recordings(paths, model, [known.index(name) for name in folders] if is_labelled else None)
+    folders = [path.relative_to(part).parts[0] for path in paths if path.parent != part]
+    labels, notes = _labels_of(part, folders, model)
+    return replace(_of_recordings(paths, model, labels if len(folders) == len(paths) else None), notes=notes)
 
 
-def _of_recordings(
-    paths: Sequence[Path], model: LoadedModel, labels: Sequence[int] | None = None
-) -> NamedExamples:
+def _of_recordings(paths: Sequence[Path], model: LoadedModel, labels: Labels | None = None) -> NamedExamples:
     """The examples of each recording, and the label of each; a few broken ones are left out."""
     source = os.path.commonpath(paths) or "."
     read = read_each(paths, lambda path: read_recording(path, model), source=source)
@@ -194,7 +207,7 @@ def _of_recordings(
     names = [
         f"{paths[place]}[{n}]" for place, count in zip(read.places, counts, strict=True) for n in range(count)
     ]
-    of_files = None if labels is None else np.asarray(labels)[read.places]
+    of_files = None if labels is None else labels[read.places]
     return NamedExamples(
         tuple(names), np.concatenate(read.values), None if of_files is None else np.repeat(of_files, counts)
     )

@@ -103,7 +103,7 @@ def train(
             if checkpoint is not None:
                 checkpoint.save(partial(state_of, module, optimizer, objectives, **progress.figures()))
             if on_epoch is not None:
-                on_epoch(progress.report(plan.local_epochs))
+                on_epoch(progress.report(plan))
         if plan.local_epochs == 0 and objectives:
             _look(module, examples, plan, objectives, passes, should_stop=should_stop)
         groups = merge_groups(objective.finish() for objective in objectives)

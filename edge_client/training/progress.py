@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.training.results import EpochReport
+from edge_client.training.sharp_epochs import passes
+from schemas.strategy import TrainingPlan
 from schemas.values import TrainingMetrics
 
 
@@ -35,9 +37,9 @@ class EpochProgress:
         self.losses.extend([loss] * epochs)
         self.steps += steps * epochs
 
-    def report(self, epochs: int) -> EpochReport:
-        """The last epoch, of this many."""
-        return EpochReport(self.done, epochs, self.losses[-1])
+    def report(self, plan: TrainingPlan) -> EpochReport:
+        """The last pass over the data, of those of the plan."""
+        return EpochReport(passes(plan, self.done), passes(plan, plan.local_epochs), self.losses[-1])
 
     def metrics(self, examples: int) -> TrainingMetrics:
         """The measurements of the whole training."""

@@ -26,7 +26,7 @@ class TrainingGivenUp(EdgeError):
 
 @dataclass(frozen=True)
 class EpochReport:
-    """A finished epoch: `epoch` of `epochs`, counted from 1, and its mean loss per example if finite."""
+    """A finished pass over the data: `epoch` of `epochs`, from 1, and its mean loss per example if finite."""
 
     epoch: int
     epochs: int

@@ -15,3 +15,9 @@ def epoch_radius(plan: TrainingPlan, done: int) -> float:
     are sharpness-aware, and its last one is plain.
     """
     return plan.sam_radius if plan.local_epochs - done > WORK else 0.0
+
+
+def passes(plan: TrainingPlan, epochs: int) -> int:
+    """Passes over the data in the plan's first `epochs`, where a sharpness-aware pass counts as two."""
+    sharp = max(0, plan.local_epochs - 1) // WORK if plan.sam_radius else 0
+    return epochs - min(epochs // WORK, sharp)

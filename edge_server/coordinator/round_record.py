@@ -184,7 +184,7 @@ def pooled_metrics(
     are not 0, so that no client alone decides what is shown.
     """
     pooled = {}
-    for metric in task.metrics:
+    for metric in task.figures:
         known = [(found[metric.name], examples) for found, examples in measured if metric.name in found]
         if metric.share:
             known = [(value, examples) for value, examples in known if 0 <= value <= 1]

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.data.tasks.words import leading
+from edge_client.data.tasks.words import leading, reference_text
 from edge_server.config.units import UNKNOWN, clean, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
+OWN_DATA = "own data"
 
 
 def leading_metric(history: Sequence[RoundRecord]) -> Metric:
@@ -18,6 +19,24 @@ def leading_metric(history: Sequence[RoundRecord]) -> Metric:
         if found is not None:
             return found[0]
     return ACCURACY
+
+
+def measured_text(record: RoundRecord) -> str:
+    """A round's leading figure and what naive answers reach: `test mae 1.2, no change 1.5`."""
+    where = where_measured([record])
+    figures = figures_there(record, where)
+    return ", ".join(filter(None, [f"{where} {leading_text(figures)}", reference_text(figures)]))
+
+
+def where_measured(history: Sequence[RoundRecord]) -> str:
+    """On which data the figures of these rounds were measured: `test`, or `own data` of the devices."""
+    only_there = not any(record.tested for record in history) and any(record.on_devices for record in history)
+    return OWN_DATA if only_there else "test"
+
+
+def figures_there(record: RoundRecord, where: str) -> Mapping[str, float]:
+    """A round's figures of the model on the server's test data, or on the devices' own."""
+    return record.on_devices if where == OWN_DATA else record.tested
 
 
 def newest_figure_text(history: Sequence[RoundRecord]) -> str:
@@ -66,6 +85,13 @@ def measured_figures(summary: Summary) -> tuple[str, str]:
     if metric is ACCURACY:
         return text(summary.test_accuracy), text(summary.best_accuracy)
     return text(summary.test_metrics.get(metric.name)), text(summary.best_metric)
+
+
+def naive_figures(summary: Summary) -> str:
+    """What naive answers reach where the leading figure was measured; empty without any."""
+    return reference_text(
+        summary.client_metrics if _leading(summary)[1] == "devices" else summary.test_metrics
+    )
 
 
 def own_figure(summary: Summary) -> str:

@@ -8,6 +8,9 @@ from schemas.messages.message import Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.values import Attempt
 
+UNKNOWN_DIGEST = "0" * 64
+"""A digest that no blob has: a device asks for it where no server has answered."""
+
 
 class BlobRequest(Message):
     """Request for up to `count` chunks of a blob, from chunk `first` on."""

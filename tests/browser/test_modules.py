@@ -52,6 +52,17 @@ def test_the_page_writes_numbers_as_the_terminal_does(run: Callable[..., Any]) -
     assert run("units", every, ["agoText", [4, 65, 90000]]) == ["now", "1 min ago", "1 d ago"]
 
 
+def test_a_figure_is_that_of_the_data_which_the_metric_names(run: Callable[..., Any]) -> None:
+    line = {"tested": {"accuracy": 0.5}, "on_devices": {"accuracy": 0.75}}
+    shown = (
+        "(it, [metric, line]) => [it.nameOf(metric), it.testedOf(metric, line), it.measureOf(metric).title]"
+    )
+    metric = {"name": "accuracy", "share": True, "higher": True}
+    assert run("figures", shown, [metric | {"where": "test"}, line]) == ["test accuracy", 0.5, "Accuracy"]
+    own = ["own data accuracy", 0.75, "Accuracy, own data"]
+    assert run("figures", shown, [metric | {"where": "own data"}, line]) == own
+
+
 STORE = """it => {
     const run = {run: "a", now: 110, history: [{round: 1}, {round: 2}]};
     let state = it.withRun(it.NOTHING, run, 100);

@@ -52,6 +52,14 @@ def test_printed_and_shown_output_are_compared(shown: str, printed: str, same: b
     assert matches(shown, printed) is same
 
 
+def test_a_backup_in_a_guide_names_its_passphrase() -> None:
+    guides = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("guides/*.md"))
+    for words in re.findall(r"edge-server (?:backup|restore) [^`\n]+", guides):
+        arguments = words.split()[2:]
+        if arguments[0].isupper() or arguments[0].startswith("/"):
+            assert "--passphrase-file" in arguments, words
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST generate them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)

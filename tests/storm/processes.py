@@ -217,7 +217,7 @@ def assemble_agent(process: DeviceProcess, settings: AgentSettings, data: LocalD
     announcer = Announcer(settings, presence, messenger, monitor)
     telemetry = WorkTelemetry(settings, presence, messenger, root=settings.state)
     runner = SessionRunner(settings, context, state_store, messenger, worker, inbox, telemetry)
-    intake = MessageIntake(messenger, runner, policy, monitor, announcer)
+    intake = MessageIntake(messenger, runner, policy, monitor, announcer, settings.veto)
     return Parts(link, runner, (announcer, telemetry, runner, intake))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from deploy.docs.generator.markdown import code, page, table
-from edge_client.cli.config_file import ClientFile
+from edge_client.cli.config_file import SECTIONS, ClientFile
 from edge_server.config.config import Config
 from schemas.base import kebab
 
@@ -40,22 +40,21 @@ def federation_pages() -> dict[str, str]:
 
 def client_pages() -> dict[str, str]:
     """The pages of `client.toml`, and its schema."""
-    rules = _model(ClientFile.model_fields["eligibility"].annotation)
-    assert rules is not None
     intro = (
         "The file states options of `edge-client run` ([edge-client](../edge-client.md#edge-client-run)); "
         "an option on the command line replaces the file's key. Paths are relative to the file's folder. "
-        "The keys of `[eligibility]` are on [a page of their own](eligibility.md). "
+        "The keys of `[eligibility]` and `[veto]` are on pages of their own ([eligibility](eligibility.md), "
+        "[veto](veto.md)). "
         "Editors take [the schema](client.schema.json)."
     )
     return {
         "index.md": page(
             "client.toml",
             intro,
-            keys_table(ClientFile, leave_out={"eligibility"}),
-            _tree({"eligibility": rules}),
+            keys_table(ClientFile, leave_out={*SECTIONS}),
+            _tree(SECTIONS),
         ),
-        "eligibility.md": _section_page("eligibility", rules),
+        **{f"{name}.md": _section_page(name, section) for name, section in SECTIONS.items()},
         "client.schema.json": _schema(ClientFile, "client.toml"),
     }
 

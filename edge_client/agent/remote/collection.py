@@ -98,6 +98,7 @@ class Collector:
             "trainers": list(settings.profile.trainers),
             "signed_only": settings.trust is not None,
             "only_masked": settings.only_masked,
+            "veto": settings.veto.model_dump(mode="json", exclude_defaults=True),
             "keep_trying": settings.keep_trying,
             "telemetry_every_s": settings.telemetry_every_s,
             "labels": dict(settings.labels),

@@ -58,7 +58,8 @@ examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-3 --data npz:digits.npz \\
       --flower myapp.client_app:app --share 3/5        an unmodified Flower ClientApp trains
   edge-client run --config client.toml     options as keys, and a certificate (see `edge-server enroll`);
-                                           [eligibility] there says when the device may train
+                                           [eligibility] there says when the device may train,
+                                           [veto] what it declines
 
 Data may grow while the device runs: it is looked at again every --watch-data-s seconds.
 
@@ -74,7 +75,7 @@ def register(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
     add_device_options(parser)
     add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute, eligibility=None)
+    parser.set_defaults(execute=execute, eligibility=None, veto=None)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -101,6 +102,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
     from edge_client.agent.eligibility.rules import Rules
     from edge_client.agent.remote.settings import RemoteSettings
     from edge_client.agent.restart import install_root
+    from edge_client.agent.veto import Veto
     from edge_client.inference.quantization.selection import VariantSettings
     from edge_client.training.checkpoints import INTERVAL_S
 
@@ -125,6 +127,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         variants=VariantSettings(tuple(args.variants), args.max_accuracy_loss),
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
+        veto=args.veto or Veto(),
         trainer=flower_trainer(args),
         keep_trying=args.keep_trying,
         watch_data_s=args.watch_data_s,

@@ -14,7 +14,6 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from edge_client.agent.server_contact import UNKNOWN_DIGEST
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.transport import paho_client
 from edge_client.transport.broker_address import BrokerAddress
@@ -22,6 +21,7 @@ from edge_client.transport.packet_size import LEAST_PACKET, MARGIN
 from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError
 from schemas.messages import BlobRequest, Telemetry, encode_message
+from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.tensors.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
 from schemas.topics import ROOT, Channel, DeviceTopic, device_filters
 

@@ -4,7 +4,7 @@ Nothing here needs torch. A loss is named; `losses` has it in numpy, `edge_clien
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -19,20 +19,20 @@ LEAST = 20
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """A network's `outputs` [N, L] for N examples, the `targets` of its loss, and the examples' labels."""
+    """A network's `outputs` [N, L] for N examples, the `targets` of its loss, and the examples' labels.
+
+    `naive` are the forecasts of `naive.naive_forecasts` [N, 2, L], empty [0] for other tasks.
+    """
 
     outputs: Array
     targets: Array
     labels: Array
+    naive: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def joined(cls, parts: "Sequence[Answers]") -> "Answers":
         """The answers of all parts, of which there is at least one."""
-        outputs, targets, labels = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("outputs", "targets", "labels")
-        )
-        return cls(outputs, targets, labels)
+        return cls(*(np.concatenate([getattr(part, key.name) for part in parts]) for key in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class LearningTask:
     - `targets` are what the loss compares outputs with, from inputs [N, ...] and labels;
     - `outputs` is their number, from that of the labels' names and the shape of an input;
     - `metrics` are figures of merit, the leading one first;
+    - `references` are the leading one's values for naive answers, which need no model;
     - `errors` [N] order two models' answers for one example: the smaller is better;
     - `by_output` names one figure for each output [L], which is NaN where it is not defined;
     - `by_class` counts each class's examples and those of them that are recognised, [L, 2];
@@ -95,6 +96,12 @@ class LearningTask:
     outputs: Callable[[int, tuple[int, ...]], int] = lambda labels, shape: labels
     by_class: Callable[[Answers], Array] | None = None
     usual: float | None = None
+    references: tuple[Metric, ...] = ()
+
+    @property
+    def figures(self) -> tuple[Metric, ...]:
+        """All that is measured."""
+        return (*self.metrics, *self.references)
 
     @property
     def ranked(self) -> bool:
@@ -124,5 +131,5 @@ class LearningTask:
 
     def measured(self, answers: Answers) -> dict[str, float]:
         """Every metric that the examples define, by name; values that are not finite are left out."""
-        found = {metric.name: metric.of(answers) for metric in self.metrics}
+        found = {metric.name: metric.of(answers) for metric in self.figures}
         return {name: value for name, value in found.items() if value is not None and np.isfinite(value)}

@@ -5,6 +5,8 @@ They are those of scikit-learn with the same names: `balanced_accuracy_score`, `
 occur in the labels.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from edge_client.data.tasks.learning_task import Answers, Array
@@ -83,6 +85,18 @@ def absolute_errors(answers: Answers) -> Array:
 def mean_absolute_error(answers: Answers) -> float | None:
     """The mean absolute error over examples and outputs."""
     return float(absolute_errors(answers).mean()) if answers.labels.size else None
+
+
+def naive_error(kind: int) -> Callable[[Answers], float | None]:
+    """The mean absolute error of a kind of naive forecast, where there is one of every output."""
+
+    def error(answers: Answers) -> float | None:
+        if not len(answers.naive):
+            return None
+        found = float(np.abs(answers.naive[:, kind] - answers.labels).mean())
+        return None if np.isnan(found) else found
+
+    return error
 
 
 def root_mean_square_error(answers: Answers) -> float | None:

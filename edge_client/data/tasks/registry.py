@@ -6,6 +6,7 @@ import numpy as np
 
 from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
+from edge_client.data.tasks.naive import NO_CHANGE, SEASON_AGO
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 
@@ -54,7 +55,14 @@ _ERRORS = (
 )
 
 
-def _of_numbers(name: str, summary: str) -> LearningTask:
+_REFERENCES = (
+    Metric("no-change", metrics.naive_error(NO_CHANGE), higher_is_better=False, share=False),
+    Metric("season-ago", metrics.naive_error(SEASON_AGO), higher_is_better=False, share=False),
+)
+"""Mean absolute errors of naive forecasts."""
+
+
+def _of_numbers(name: str, summary: str, references: tuple[Metric, ...] = ()) -> LearningTask:
     return LearningTask(
         name=name,
         summary=summary,
@@ -64,6 +72,7 @@ def _of_numbers(name: str, summary: str) -> LearningTask:
         errors=_absolute,
         by_output=("mae", metrics.absolute_errors),
         answers=_unchanged,
+        references=references,
     )
 
 
@@ -108,7 +117,9 @@ TASKS: Registry[LearningTask] = Registry(
             _of_numbers(
                 "regression", "one or more numbers per example; squared error, led by the mean absolute error"
             ),
-            _of_numbers("forecasting", "the next steps of a series from a window of it; as regression"),
+            _of_numbers(
+                "forecasting", "the next steps of a series from a window of it; as regression", _REFERENCES
+            ),
             LearningTask(
                 name="anomaly",
                 summary="reconstruction of unlabelled examples; squared error, led by AUROC where known",

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from edge_client.data.tasks.learning_task import Metric
+from edge_client.data.tasks.learning_task import LearningTask, Metric
 from edge_client.data.tasks.registry import TASKS
 from schemas.errors import ConfigError
 
@@ -24,9 +24,14 @@ class _Metrics(Mapping[str, Metric]):
         return sum(1 for _ in self)
 
     def _all(self) -> Iterator[Metric]:
-        for task in TASKS:
-            with contextlib.suppress(ConfigError):
-                yield from TASKS[task].metrics
+        for task in _tasks():
+            yield from task.figures
+
+
+def _tasks() -> Iterator[LearningTask]:
+    for name in TASKS:
+        with contextlib.suppress(ConfigError):
+            yield TASKS[name]
 
 
 METRICS: Mapping[str, Metric] = _Metrics()
@@ -37,6 +42,16 @@ def leading(figures: Mapping[str, float]) -> tuple[Metric, float] | None:
     """The first figure with its metric; None without any, or of a metric that is not known here."""
     name = next(iter(figures), None)
     return None if name is None or name not in METRICS else (METRICS[name], figures[name])
+
+
+def reference_text(figures: Mapping[str, float]) -> str:
+    """What naive answers reach: `no change 0.42, season ago 0.38`; empty without any."""
+    return ", ".join(
+        f"{metric.name.replace('-', ' ')} {metric.text(figures[metric.name])}"
+        for task in _tasks()
+        for metric in task.references
+        if metric.name in figures
+    )
 
 
 def figure_text(figures: Mapping[str, float], nothing: str = "") -> str:

@@ -209,7 +209,7 @@ def acknowledge(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json({**given, "acknowledged": True})
     else:
-        print(change.said)
+        say(change.said)
     return 0
 
 

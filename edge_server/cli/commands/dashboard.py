@@ -13,7 +13,7 @@ from schemas.errors import ConfigError
 EXAMPLES = """\
 examples:
   edge-server dashboard runs/demo-20260101-120000
-  edge-server dashboard runs/home --listen 127.0.0.1:9000
+  edge-server dashboard runs/home 127.0.0.1:9000
   EDGE_DASHBOARD_TOKEN=$(openssl rand -hex 16) edge-server dashboard runs/home --listen 0.0.0.0:8265
 
 Serves the page of `edge-server run --dashboard` from the folder of a run that is finished, interrupted, or
@@ -29,6 +29,9 @@ def register(subparsers: Subparsers) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "dashboard", help="show a run as a page in the browser", examples=EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "address", nargs="?", type=parse_bind_address, metavar="HOST:PORT", help="the same as --listen"
+    )
     parser.add_argument(
         "--listen",
         type=parse_bind_address,
@@ -57,11 +60,12 @@ def execute(args: argparse.Namespace) -> int:
             "that `edge-server run` or `simulate` printed at its end"
         )
     read_facts(args.run)
+    address = args.address or args.listen
     ended = threading.Event()
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in ENDS}
     try:
         token = token_of(args)
-        with serve_dashboard(args.run, args.listen, token=token, live=False, registry=args.registry) as host:
+        with serve_dashboard(args.run, address, token=token, live=False, registry=args.registry) as host:
             print_address(host.url, args.format)
             while not ended.wait(LISTEN_S):
                 pass  # a signal that another thread gets is heard here

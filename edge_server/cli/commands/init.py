@@ -1,7 +1,7 @@
 """`edge-server init`: ask five questions and write a federation file."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from schemas.errors import ConfigError
 EXAMPLES = """\
   edge-server init                              asks five questions and writes federation.toml
   edge-server init home.toml --yes              uses the defaults
+The answer about classes may be a folder of photos with one sub-folder for each class.
 """
 TEXT = """\
 # All other keys have defaults: edge-server check {file} prints them.
@@ -28,8 +29,8 @@ num-clients = {devices}    # the run starts when this many devices are present
 classes = [{classes}]
 
 [model]
-name = "two-nn"
-input-shape = [1, 28, 28]    # channels, height, width: images of other sizes are resized
+name = "cnn-group"
+input-shape = [3, 32, 32]    # three colours, height, width: photos of other sizes are resized
 """
 
 
@@ -58,9 +59,17 @@ def _count(answer: str) -> str:
 
 
 def _classes(answer: str) -> str:
-    names = [name.strip() for name in answer.split(",") if name.strip()]
+    """The names of a list, or of the sub-folders of a folder."""
+    from edge_client.data.class_folders import parts_of
+
+    names: Sequence[str] = [name.strip() for name in answer.split(",") if name.strip()]
+    if Path(answer).is_dir():
+        names = parts_of(Path(answer), "train").class_names
     if len(names) < 2 or any('"' in name or "\\" in name for name in names):
-        raise ConfigError(f"'{answer}': name at least two classes, with commas between them and no quotes")
+        raise ConfigError(
+            f"'{answer}': name at least two classes, with commas between them and no quotes, "
+            "or a folder with one sub-folder for each"
+        )
     return ", ".join(f'"{name}"' for name in names)
 
 
@@ -74,7 +83,12 @@ def _recipe(answer: str) -> str:
 QUESTIONS = (
     Question("name", "Name of the federation", "federation", _name),
     Question("devices", "How many devices must be there before it starts", "3", _count),
-    Question("classes", "Classes of the images, with commas between them", "bee, hornet, wasp", _classes),
+    Question(
+        "classes",
+        "Classes of the photos, with commas between them, or a folder of them",
+        "bee, hornet, wasp",
+        _classes,
+    ),
     Question("rounds", "How many rounds", "20", _count),
     Question("recipe", "Algorithm (edge-server recipes lists them)", "attending", _recipe),
 )

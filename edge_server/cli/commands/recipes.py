@@ -28,12 +28,10 @@ def execute(args: argparse.Namespace) -> int:
     if args.format == "json":
         print_json(recipes)
         return 0
-    rows = [
-        (recipe["name"], recipe["summary"], recipe["citation"], ", ".join(recipe["trusts"]) or "-")
-        for recipe in recipes
-    ]
-    print_table(("recipe", "what it does", "source", "takes on trust"), rows)
+    rows = [(recipe["name"], recipe["summary"], ", ".join(recipe["trusts"]) or "-") for recipe in recipes]
+    print_table(("recipe", "what it does", "takes on trust"), rows)
     say("\nWhat the last column means: edge-server check RECIPE firewall.strict=true")
+    say("What each is from: edge-server recipes --format json")
     return 0
 
 

@@ -18,7 +18,8 @@ EXAMPLES = """\
 examples:
   edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /etc/backup.pass
   edge-server serve /var/lib/edge-fleet                     goes on
-  edge-server run federation.toml --out /var/lib/edge-fleet/runs/home      goes on with the open round
+  edge-server run federation.toml --broker mqtt://HOST:1883 --out /var/lib/edge-fleet/runs/home
+                                                            goes on with the open round
 
 The folder must not exist, or be empty; it appears in one step when all is there. An incremental backup needs
 its parents next to it. A restored run goes on in a later epoch: a server that goes on with the old folder is

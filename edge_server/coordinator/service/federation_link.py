@@ -11,8 +11,10 @@ from edge_server.config.service import ServedFederation
 from edge_server.coordinator.service.part import Heard
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import PeerError
-from schemas.messages import Birth, Death, Message, Telemetry, decode_message, encode_message
+from schemas.messages import Birth, Death, Message, Refusal, Telemetry, decode_message, encode_message
+from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.topics import Channel, DeviceTopic, SiteTopic, fleet_filters
+from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +90,20 @@ class FederationLink:
         topic, payload = arrived
         # Of the claims and requests that devices send to the server only telemetry is of interest.
         if topic.channel is Channel.UP and b'"telemetry"' not in payload[:40]:
+            self._answer(topic, payload)
             return None
         return self._heard(topic, payload)
+
+    def _answer(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
+        """Answer a device that asks whether anybody is there, which it does where no server has answered."""
+        if isinstance(topic, DeviceTopic) and UNKNOWN_DIGEST.encode() in payload:
+            answer = Refusal(
+                federation=self.name,
+                device=topic.device,
+                digest=UNKNOWN_DIGEST,
+                reason=Reason.UNKNOWN_BLOB,
+            )
+            self.publish(topic.device, answer)
 
     def _heard(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> Heard | None:
         message = decode_message(payload, federation=self.name)

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from edge_client.data.tasks.words import reference_text
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
@@ -17,9 +18,10 @@ from edge_server.observability.data_statistics import (
     as_texts,
     newest_statistics,
 )
-from edge_server.observability.figures import leading_metric, warning_texts
+from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
 from edge_server.observability.snapshot import Snapshot
-from edge_server.storage.records import DeviceRecord, RoundRecord
+from edge_server.observability.workload import Workload
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
@@ -65,6 +67,7 @@ def run_value(
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
+        **_bytes(facts, snapshot, summary),
         "metric": _metric(history_of(facts, snapshot)),
         "by_class": _by_class(history_of(facts, snapshot)),
         "statistics": _statistics(history_of(facts, snapshot)),
@@ -182,9 +185,26 @@ def _deadline_at(shown: Snapshot, now: float) -> float | None:
     return None if left is None else now + left
 
 
+def _bytes(facts: FolderFacts, snapshot: Snapshot | None, summary: Summary | None) -> dict[str, int]:
+    """All payload bytes of the server in this run, those between and after rounds included."""
+    counted: Summary | Workload | None = summary or (snapshot.load if snapshot else None)
+    if counted is not None:
+        up, down = counted.uplink_bytes, counted.downlink_bytes
+    else:
+        up, down = (sum(facts.traffic.get(way, {}).values()) for way in ("uplink", "downlink"))
+    return {"received_bytes": up, "sent_bytes": down}
+
+
 def _metric(history: Sequence[RoundRecord]) -> Json:
-    metric = leading_metric(history)
-    return {"name": metric.name, "share": metric.share, "higher": metric.higher_is_better}
+    metric, where = leading_metric(history), where_measured(history)
+    newest = next((found for r in reversed(history) if (found := figures_there(r, where))), {})
+    return {
+        "name": metric.name,
+        "share": metric.share,
+        "higher": metric.higher_is_better,
+        "where": where,
+        "naive": reference_text(newest),
+    }
 
 
 def _by_class(history: Sequence[RoundRecord]) -> Json | None:

@@ -23,9 +23,10 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     tiers = sorted({tier for record in history for tier in record.tested_tiers})
     series = [curve("global", history, lambda record: record.tested.get(metric.name))]
     series += [curve(f"tier {tier}", history, _tier(tier, metric)) for tier in tiers]
+    title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
     if not any(candidate.known for candidate in series):
         series = [curve("on devices", history, lambda record: record.on_devices.get(metric.name))]
-    title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
+        title = f"Devices' own data: {metric.name}"
     text, highest = (percent, 1.0) if metric.share else (number, None)
     return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
 

@@ -58,6 +58,10 @@ DEVICE_COLUMNS = (
     "examples",
     "rounds",
     "refused",
+    "board",
+)
+SERVED_COLUMNS = (
+    "device",
     "accuracy in torch",
     "accuracy in onnxruntime",
     "served model",
@@ -67,7 +71,6 @@ DEVICE_COLUMNS = (
     "verdict",
     "largest difference",
     "ms per image",
-    "board",
 )
 
 
@@ -131,17 +134,16 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
 
 
 def device_section(run: RunContents) -> Section:
-    """The section with a row per device, those with most refusals first."""
+    """The section with two rows per device, those with most refusals first: its work, and what it serves."""
     devices = run.devices
     if not devices:
         return Section("Devices", (Paragraph(_nobody(run)),))
     ordered = sorted(devices, key=lambda row: -row.refusals)
-    caption = (
-        "Each device's compact model, the bytes over its link (broadcasts included), and its accuracy on "
-        "held-out data in both runtimes"
-    )
-    rows = [_device_row(device, run.boards) for device in ordered]
-    return Section("Devices", (without_empty(table(caption, DEVICE_COLUMNS, rows)),))
+    caption = "Each device's compact model, and the bytes over its link (broadcasts included)"
+    worked = table(caption, DEVICE_COLUMNS, [_device_row(device, run.boards) for device in ordered])
+    caption = "What each device serves: accuracy on held-out data in both runtimes, the trial of a new model"
+    served = without_empty(table(caption, SERVED_COLUMNS, [_served_row(device) for device in ordered]))
+    return Section("Devices", (without_empty(worked), *([served] if len(served.columns) > 1 else [])))
 
 
 def _trial_cells(device: DeviceRecord) -> tuple[Cell, ...]:
@@ -163,9 +165,6 @@ def _served_text(device: DeviceRecord) -> str:
 
 
 def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
-    differs = runtimes_differ(device)
-    onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
-    difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
     return [
         words(device.device),
         words(", ".join(f"{key}={value}" for key, value in sorted(device.labels.items()))),
@@ -181,10 +180,19 @@ def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
             count_text(device.rounds),
         ),
         Cell(count_text(device.refusals), alert=device.refusals > 0),
+        words(boards.get(device.device, "")),
+    ]
+
+
+def _served_row(device: DeviceRecord) -> list[Cell]:
+    differs = runtimes_differ(device)
+    onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
+    difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
+    return [
+        words(device.device),
         Cell(percent_text(device.torch_accuracy)),
         Cell(onnx, alert=differs),
         Cell(_served_text(device)),
         *_trial_cells(device),
         *numbers(difference, ms_text(device.latency_ms)),
-        words(boards.get(device.device, "")),
     ]

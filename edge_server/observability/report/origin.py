@@ -1,6 +1,8 @@
 """The origin of a run, and the commands and digests needed to repeat it."""
 
+import argparse
 import hashlib
+import shlex
 
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, Code, FactList, Paragraph, Section, table, words
@@ -54,8 +56,10 @@ def repeat_section(run: RunContents) -> Section:
     blocks: list[Block] = []
     if run.made:
         blocks += [Paragraph("The run was started with this command:"), Code(run.made.command)]
-    verb = "simulate" if run.simulated else "run"
-    again = [f"edge-server {verb} federation.toml --out again"]
+    words = (
+        "simulate federation.toml" if run.simulated else f"run federation.toml {_broker_options(run.made)}"
+    )
+    again = [f"edge-server {words} --out again"]
     if not run.simulated and RunFolder(run.folder).journal.exists():
         again.append("edge-server replay .        # recomputes each aggregate from the archived updates")
     how = "to get identical bits" if run.simulated else "with the same devices and data"
@@ -65,6 +69,16 @@ def repeat_section(run: RunContents) -> Section:
         _digests(run),
     ]
     return Section("How to repeat it", tuple(blocks))
+
+
+def _broker_options(made: Provenance | None) -> str:
+    """The broker and the certificates of the recorded command."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--broker", default="mqtt://HOST:1883")
+    for name in ("--ca", "--cert", "--key"):
+        parser.add_argument(name)
+    found, _ = parser.parse_known_args(shlex.split(made.command) if made else [])
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in vars(found).items() if value)
 
 
 def _digests(run: RunContents) -> Block:

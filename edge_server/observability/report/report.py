@@ -4,7 +4,7 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text
-from edge_server.observability.figures import measured_figures, measured_name
+from edge_server.observability.figures import measured_figures, measured_name, naive_figures
 from edge_server.observability.report.contents import RunContents, read_run_contents
 from edge_server.observability.report.document import Document, FactList
 from edge_server.observability.report.html_page import html_page
@@ -75,6 +75,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
         *([] if UNKNOWN == last == best else [_measured(summary, last, best)]),
+        *([("naive forecasts", naive)] if (naive := naive_figures(summary)) else []),
         ("sent by the server", bytes_text(summary.downlink_bytes)),
         ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),

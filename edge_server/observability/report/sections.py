@@ -12,7 +12,7 @@ from edge_server.config.units import (
     loss_text,
     names_text,
 )
-from edge_server.observability.figures import leading_metric, warning_texts
+from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
@@ -71,9 +71,10 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
     tiers = sorted({tier for record in history for tier in record.tested_tiers})
     metric = leading_metric(history)
     tier_columns = [f"tier {tier}" for tier in tiers]
-    measured = ["round", "devices", f"test {metric.name}", *tier_columns, "training loss", "test loss"]
+    where = where_measured(history)
+    measured = ["round", "devices", f"{where} {metric.name}", *tier_columns, "training loss", "test loss"]
     columns = [*measured, "down", "up", "time", "dropped", "refused"]
-    rows = [_round_row(record, tiers, metric) for record in reversed(history)]
+    rows = [_round_row(record, tiers, metric, where) for record in reversed(history)]
     caption = (
         f"Each closed round, the last one first: counted and selected devices, {metric.name} and loss of the "
         f"global model, {metric.name} of each tier's sub-model, bytes that the server sent and received, and "
@@ -92,14 +93,14 @@ def _undone_text(undone: UndoneRecord) -> str:
     )
 
 
-def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric) -> list[Cell]:
+def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric, where: str) -> list[Cell]:
     text = figure_text(metric)
     refused = names_text([f"{rejected.device} ({rejected.reason})" for rejected in record.rejected])
     return [
         Cell(str(record.round)),
         *numbers(
             f"{len(record.completed)} of {len(record.selected)}",
-            text(record.tested.get(metric.name)),
+            text(figures_there(record, where).get(metric.name)),
             *(text(record.tested_tiers.get(tier, {}).get(metric.name)) for tier in tiers),
             loss_text(record.train_loss),
             loss_text(record.test_loss),

@@ -11,10 +11,11 @@ from edge_server.config.units import (
     clean,
     clock_text,
     duration_text,
+    figure_text,
     loss_text,
-    percent_text,
     ratio_text,
 )
+from edge_server.observability.figures import leading_metric, measured_text
 from edge_server.observability.snapshot import DeviceView, Snapshot, round_text
 from edge_server.observability.terminal.device_groups import fleet_line, is_large_fleet
 from edge_server.observability.terminal.final_summary import print_closing
@@ -62,7 +63,7 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     closed = before.history[-1].round if before is not None and before.history else 0
     if before is None and now.history:
         last = now.history[-1]
-        yield f"resumed after {round_text(last.round, now.rounds)}, test {percent_text(last.test_accuracy)}"
+        yield f"resumed after {round_text(last.round, now.rounds)}, {measured_text(last)}"
         closed = last.round
     for record in now.history:
         if record.round > closed:
@@ -95,10 +96,12 @@ def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]
 
 def round_line(record: RoundRecord, *, rounds: int) -> str:
     """A closed round in one line."""
-    tiers = " ".join(f"{tier}: {percent_text(x)}" for tier, x in sorted(record.tier_accuracy.items()))
+    metric = leading_metric([record])
+    text, tested = figure_text(metric), sorted(record.tested_tiers.items())
+    tiers = " ".join(f"{tier}: {text(figures.get(metric.name))}" for tier, figures in tested)
     asked = record.statistics is not None
     parts = [
-        "" if asked else f"test {percent_text(record.test_accuracy)}",
+        "" if asked else measured_text(record),
         f"tiers {tiers}" if tiers else "",
         "" if asked else f"train loss {loss_text(record.train_loss)}",
         epsilon_text(record),

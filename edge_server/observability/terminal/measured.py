@@ -66,7 +66,7 @@ def rows_of(measured: Mapping[str, MeasuredDevice]) -> Iterator[Row]:
 
 
 def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
-    names = list(dict.fromkeys(key for device in devices for key in device.metrics))
+    names = list(dict.fromkeys(key for device in devices for key in device.metrics if key in METRICS))
     metrics = {key: value for key in names if (value := _pooled(METRICS[key], devices)) is not None}
     examples = sum(device.examples for device in devices)
     lead = next(iter(metrics), None)

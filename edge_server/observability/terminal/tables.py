@@ -25,11 +25,14 @@ from edge_server.config.units import (
 )
 from edge_server.observability.figures import (
     ACCURACY,
+    figures_there,
     leading_metric,
     measured_figures,
     measured_name,
+    naive_figures,
     own_figure,
     range_text,
+    where_measured,
 )
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.counted import counted
@@ -130,15 +133,15 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     """One row for each of the last `LAST_ROUNDS` rounds, and below them the dropped and refused devices."""
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
-    metric, tested = leading_metric(history), any(record.tested for record in history)
+    metric, where = leading_metric(history), where_measured(history)
     name = "" if metric is ACCURACY else f" {metric.name}"
-    measured = f"test{name}" if tested or not history else f"own data{name}"
+    measured = where + name
     # A round of statistics neither trains nor measures a model.
     asked = any(record.statistics is not None for record in history)
     add_numbers(table, "round", "devices", *([] if asked else [measured, "tiers", "train loss"]))
     add_numbers(table, "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        figures = [] if asked else _figure_cells(record, metric, tested=tested)
+        figures = [] if asked else _figure_cells(record, metric, where)
         table.add_row(*_device_counts(record), *figures, *_cost_cells(record))
     table.caption = Text("\n".join(_remarks(history)))
     return table
@@ -155,10 +158,9 @@ def _device_counts(record: RoundRecord) -> list[str]:
     return [str(record.round), f"{len(record.completed)}/{len(record.selected)}"]
 
 
-def _figure_cells(record: RoundRecord, metric: Metric, *, tested: bool) -> list[str]:
-    measured = (record.tested if tested else record.on_devices).get(metric.name)
+def _figure_cells(record: RoundRecord, metric: Metric, where: str) -> list[str]:
     return [
-        figure_text(metric)(measured),
+        figure_text(metric)(figures_there(record, where).get(metric.name)),
         range_text(metric, record.tested_tiers),
         loss_text(record.train_loss),
     ]
@@ -200,6 +202,7 @@ def outcome_text(summary: Summary) -> str:
     detail = f" ({clean(summary.detail)})" if summary.detail else ""
     (last, best), own, spent = measured_figures(summary), own_figure(summary), epsilon_text(summary)
     measured = f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
+    measured += f"{naive}, " if (naive := naive_figures(summary)) else ""
     return (
         f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
         f"in {duration_text(summary.duration_s)}, "

@@ -17,7 +17,7 @@ from edge_server.config.units import (
     loss_text,
     ratio_text,
 )
-from edge_server.observability.figures import best_of, leading_metric, tested
+from edge_server.observability.figures import best_of, figures_there, leading_metric, where_measured
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
 from edge_server.observability.terminal.sparkline import sparkline
@@ -153,26 +153,28 @@ def _state(view: DeviceView) -> str:
 def _figures(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) -> Group:
     """A curve of all tested rounds, and the last of them as rows with as many tiers as fit the width."""
     # Not every round is tested; an older tested round is more informative than an empty row.
-    measured = [record for record in history if record.tested]
+    where = where_measured(history)
+    measured = [record for record in history if figures_there(record, where)]
     last, metric = (measured or list(history))[-LAST_ROUNDS:], leading_metric(history)
     text, lead = figure_text(metric), metric.name
     tiers = sorted({tier for record in last for tier in record.tested_tiers})[: max(0, (width - 32) // 8)]
     table = plain_table()
-    add_numbers(table, "round", "test", *(f"tier {tier}" for tier in tiers), "train loss")
+    add_numbers(table, "round", where, *(f"tier {tier}" for tier in tiers), "train loss")
     for record in last:
         by_tier = [text(record.tested_tiers.get(tier, {}).get(lead)) for tier in tiers]
-        table.add_row(
-            str(record.round), text(record.tested.get(lead)), *by_tier, loss_text(record.train_loss)
-        )
+        figure = text(figures_there(record, where).get(lead))
+        table.add_row(str(record.round), figure, *by_tier, loss_text(record.train_loss))
     return Group(_curve(history, metric, ascii_only=ascii_only), table)
 
 
 def _curve(history: Sequence[RoundRecord], metric: Metric, *, ascii_only: bool) -> Text:
-    values = tested(history, metric)
+    where = where_measured(history)
+    figures = [figures_there(record, where) for record in history]
+    values = [found[metric.name] for found in figures if metric.name in found]
     best = best_of(metric, values)
     curve = sparkline(values, ascii_only=ascii_only)
     best_text = "not measured yet" if best is None else f"  best {figure_text(metric)(best)}"
-    return Text.assemble((f"test {metric.name}  ", "dim"), (curve, "cyan"), best_text, no_wrap=True)
+    return Text.assemble((f"{where} {metric.name}  ", "dim"), (curve, "cyan"), best_text, no_wrap=True)
 
 
 def _note(note: str) -> Text:

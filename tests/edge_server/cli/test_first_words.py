@@ -34,6 +34,20 @@ def test_a_command_prints_its_version(prog: str, capsys: pytest.CaptureFixture[s
     assert re.fullmatch(rf"{prog} \d+\.\d+\S*\n", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        ("dashboard runs/home 127.0.0.1:9", ("127.0.0.1", 9)),
+        ("dashboard runs/home --listen 127.0.0.1:9", ("127.0.0.1", 9)),
+        ("dashboard --listen :9 runs/home", ("127.0.0.1", 9)),
+        ("dashboard runs/home", DEFAULT_ADDRESS),
+    ],
+)
+def test_the_dashboards_address_may_stand_behind_the_run(words: str, address: tuple[str, int]) -> None:
+    args = EDGE_SERVER._parsed(words.split())
+    assert (args.run, args.address or args.listen) == (Path("runs/home"), address)
+
+
 @pytest.mark.parametrize("option", ["--dashboard", "--metrics"])
 def test_an_override_after_an_option_with_an_optional_address_is_an_override(option: str) -> None:
     args = EDGE_SERVER._parsed(["simulate", "fedavg", option, "rounds=4", "--seed", "2", "lr=1"])

@@ -27,8 +27,20 @@ def test_five_answers_make_a_valid_file(tmp_path: Path, monkeypatch: pytest.Monk
     config = load_config(str(tmp_path / "f.toml"))
     assert (config.federation.name, config.federation.rounds, config.clients.num_clients) == ("garden", 20, 4)
     assert config.data.classes == ("cat", "dog")
+    # Photos have three colours.
+    assert config.model.input_shape == (3, 32, 32)
     assert config.recipe is not None
     assert config.recipe.name == "fedavg"
+
+
+def test_a_folder_of_photos_answers_which_classes_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wasp", "bee"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    answer(monkeypatch, "", "", str(tmp_path / "photos"), "", "")
+    assert main(["init", str(tmp_path / "f.toml")]) == 0
+    assert load_config(str(tmp_path / "f.toml")).data.classes == ("bee", "wasp")
 
 
 def test_yes_uses_the_defaults_and_replaces_no_file(

@@ -111,7 +111,7 @@ class Training:
             progress.add(*found, epochs=WORK if self._radius else 1)
             if checkpoint is not None:
                 checkpoint.save(self._state)
-            on_epoch(progress.report(self._plan.local_epochs))
+            on_epoch(progress.report(self._plan))
         if self._plan.local_epochs == 0 and self._network.session.observed:
             self._look(should_stop)
         metrics = progress.metrics(len(self._examples.labels))

@@ -1,6 +1,6 @@
 /** Announces closed rounds and the end of the run to screen readers, at most every 5 seconds. */
 
-import { figureText, metricOf, testedOf } from "./figures.js";
+import { figureText, metricOf, nameOf, testedOf } from "./figures.js";
 import { ofRounds } from "./units.js";
 
 const APART_MS = 5000;
@@ -14,7 +14,7 @@ export function announcement(state, before) {
   if (!last || !before.history.length && last.round > 1 || last.round === before.history.at(-1)?.round) return null;
   const metric = metricOf(run);
   const value = testedOf(metric, last);
-  const figure = value === null ? "" : `, test ${metric.name} ${figureText(metric, value)}`;
+  const figure = value === null ? "" : `, ${nameOf(metric)} ${figureText(metric, value)}`;
   return `Round ${last.round}${ofRounds(run)} closed${figure}.`;
 }
 

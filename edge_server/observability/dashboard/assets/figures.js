@@ -3,13 +3,17 @@
 import { fromZero, shareBounds } from "./charts.js";
 import { percentText, ratioText, scoreText } from "./units.js";
 
-const ACCURACY = { name: "accuracy", share: true, higher: true };
+const ACCURACY = { name: "accuracy", share: true, higher: true, where: "test" };
+const OWN_DATA = "own data";
 
-/** The metric {name, share, higher} that the server names. */
+/** The metric {name, share, higher, where} that the server names; `where` is "test" or "own data". */
 export const metricOf = (run) => run?.metric ?? ACCURACY;
 
-/** The full model's figure of a round, or null. */
-export const testedOf = ({ name }, line) => line.tested?.[name] ?? null;
+/** The full model's figure of a round on the data that the metric names, or null. */
+export const testedOf = ({ name, where }, line) => (where === OWN_DATA ? line.on_devices : line.tested)?.[name] ?? null;
+
+/** `test accuracy`, or `own data accuracy` of the devices. */
+export const nameOf = ({ name, where }) => `${where} ${name}`;
 
 /** A figure as text: `97.12%` of a share, else `0.123`. */
 export const figureText = ({ share }, value) => (share ? percentText(value) : scoreText(value));
@@ -23,7 +27,7 @@ export function bestOf(metric, history) {
 
 /** Title, formats and bounds of the chart of this metric. */
 export const measureOf = (metric) => ({
-  title: metric.name === "accuracy" ? "Accuracy" : metric.name,
+  title: (metric.name === "accuracy" ? "Accuracy" : metric.name) + (metric.where === OWN_DATA ? `, ${OWN_DATA}` : ""),
   format: (value) => figureText(metric, value),
   tick: metric.share ? ratioText : scoreText,
   bounds: metric.share ? shareBounds : fromZero,

@@ -4,7 +4,7 @@ import { fromZero, RoundChart, shareBounds } from "./charts.js";
 import { ClassTable } from "./class_table.js";
 import { DataTables } from "./data_tables.js";
 import { el, emptyState, mark, write } from "./dom.js";
-import { bestOf, figureText, measureOf, metricOf, testedOf } from "./figures.js";
+import { bestOf, figureText, measureOf, metricOf, nameOf, testedOf } from "./figures.js";
 import { serverNow } from "./store.js";
 import { RoundsTable } from "./rounds_table.js";
 import { RolloutsTable } from "./rollouts_table.js";
@@ -100,10 +100,10 @@ export class RunView {
     const here = [...(fleet?.values() ?? [])].filter(({ state }) => !AT_REST.has(state)).length;
     const mean = costs.length ? costs.reduce((a, b) => a + b, 0) / costs.length : null;
     const tiles = [
-      [`Test ${metric.name}`, figure(newest), best ? `best ${figure(best)} in round ${best.round}` : "not measured yet"],
+      [capital(nameOf(metric)), figure(newest), [best ? `best ${figure(best)} in round ${best.round}` : "not measured yet", metric.naive].filter(Boolean).join(" · ")],
       ["Devices", fleet ? (run.live ? `${countText(here)} of ${countText(fleet.size)}` : countText(fleet.size)) : "-", run.live ? "connected" : "known"],
-      ["Server received", bytesText(last ? sum("uplink_bytes") : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
-      ["Server sent", bytesText(last ? sum("downlink_bytes") : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Server received", bytesText(last ? run.received_bytes : null), last ? `${bytesText(last.uplink_bytes)} in round ${last.round}` : "in all rounds"],
+      ["Server sent", bytesText(last ? run.sent_bytes : null), last ? `${bytesText(last.downlink_bytes)} in round ${last.round}` : "in all rounds"],
       ["Relative cost", relative(mean), "of a full exchange"],
       ["Time per round", durationText(last?.duration_s), last ? `${durationText(sum("duration_s"))} in all rounds` : "no round has closed"],
     ];
@@ -126,6 +126,8 @@ class Lines {
     this._list.replaceChildren(...texts.map((text) => el("li", { text })));
   }
 }
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 function makeHead() {
   const parts = {
@@ -186,9 +188,9 @@ function makeCharts() {
   return [
     {
       leads: true,
-      chart: new RoundChart({ title: "Accuracy", note: "On the server's test data: the global model and each tier's sub-model", format: percentText, tick: ratioText, bounds: shareBounds }),
+      chart: new RoundChart({ title: "Accuracy", note: "The whole model and each tier's sub-model on the server's test data, and devices on their own", format: percentText, tick: ratioText, bounds: shareBounds }),
       columns: (history, had, metric) => [
-        { ...line("test", "whole model", 0), of: (record) => testedOf(metric, record) }, ...tiers(history, had, metric),
+        { ...line("test", "whole model", 0), of: (record) => record.tested?.[metric.name] ?? null }, ...tiers(history, had, metric),
         { ...line("devices", "devices' own data", 7), of: (record) => record.on_devices?.[metric.name] ?? null },
         { ...line("own", "devices' own models", 6), of: (record) => record.own_metrics?.[metric.name] ?? null },
       ],

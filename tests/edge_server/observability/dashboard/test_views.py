@@ -66,6 +66,25 @@ def test_a_finished_run_is_read_from_its_folder(tmp_path):
     assert reported["deadline_at"] is None
 
 
+def test_the_servers_bytes_are_those_of_the_summary_and_the_log(tmp_path):
+    folder = ended(tmp_path / "run")
+    facts, summary = read_facts(folder.path), read_facts(folder.path).summary
+    # After the last round the server sent the models, too: more than 2 x 120 bytes.
+    facts = replace(facts, summary=summary.model_copy(update={"downlink_bytes": 900, "uplink_bytes": 80}))
+    reported = run_value(facts, None, now=NOW, live=False)
+    assert (reported["sent_bytes"], reported["received_bytes"]) == (900, 80)
+    going = replace(MOMENT, load=Workload(downlink_bytes=700, uplink_bytes=60))
+    assert run_value(replace(facts, summary=None), going, now=NOW, live=True)["sent_bytes"] == 700
+    elsewhere = replace(facts, summary=None, traffic={"downlink": {"(all)": 600, "a": 1}})
+    assert run_value(elsewhere, None, now=NOW, live=True)["sent_bytes"] == 601
+
+
+def test_the_page_says_on_whose_data_the_figure_is_and_what_naive_forecasts_reach(tmp_path):
+    history = (record(1, client_metrics={"mae": 1.2, "no-change": 1.5}, test_accuracy=None),)
+    metric = run_value(read_facts(tmp_path), replace(MOMENT, history=history), now=NOW, live=True)["metric"]
+    assert (metric["name"], metric["where"], metric["naive"]) == ("mae", "own data", "no change 1.5")
+
+
 def test_the_size_of_a_tier_comes_from_its_device_or_its_shapes(tmp_path):
     facts = read_facts(ended(tmp_path / "run").path)
     first, second = run_value(facts, None, now=NOW, live=False)["tiers"]

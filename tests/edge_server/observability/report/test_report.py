@@ -11,7 +11,10 @@ from markdown_it import MarkdownIt
 from edge_server.observability.report.axes import count_axis, nice_step, value_axis
 from edge_server.observability.report.charts import Chart, Series, line_chart, separate_labels
 from edge_server.observability.report.curves import accuracy_chart
+from edge_server.observability.report.document import Table
 from edge_server.observability.report.report import write_report
+from edge_server.observability.report.sections import round_section
+from edge_server.storage.provenance import provenance
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict, Personalisation
@@ -108,13 +111,13 @@ def test_the_page_loads_no_other_file(tmp_path: Path) -> None:
 
 def test_tables_have_captions_and_scopes(tmp_path: Path) -> None:
     page = page_of(tmp_path, end=summary(devices=(MEASURED,)), history=(scored(1), scored(2)))
-    # Figures, tiers, devices, rounds, costs, settings, digests.
-    assert page.tags.count("table") == page.tags.count("caption") == 7
+    # Figures, tiers, devices, what they serve, rounds, costs, settings, digests.
+    assert page.tags.count("table") == page.tags.count("caption") == 8
     scopes = [value for name, value in page.attributes if name == "scope"]
     assert len(scopes) == page.tags.count("th")
-    # Three rows of figures, one tier, one device, two rounds, eleven costs, one setting, the seed and one
-    # digest.
-    assert scopes.count("row") == 21
+    # Three rows of figures, one tier, one device twice, two rounds, eleven costs, one setting, the seed
+    # and one digest.
+    assert scopes.count("row") == 22
 
 
 def test_a_device_that_kept_its_earlier_model_is_shown_with_both_accuracies(tmp_path: Path) -> None:
@@ -124,7 +127,8 @@ def test_a_device_that_kept_its_earlier_model_is_shown_with_both_accuracies(tmp_
     kept = MEASURED.model_copy(update={"device": "kept", "onnx_bytes": 9, "verdict": verdict})
     page_of(tmp_path, end=summary(devices=(MEASURED, kept)), history=(scored(1),))
     lines = (tmp_path / "report.md").read_text().splitlines()
-    head, row = (next(line for line in lines if line.startswith(f"| {word} ")) for word in ("device", "kept"))
+    # The second table of devices is about what they serve.
+    head, row = ([line for line in lines if line.startswith(f"| {word} ")][1] for word in ("device", "kept"))
     cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
     assert (cells["new on trial"], cells["earlier on trial"]) == ("10.03%", "98.61%")
     assert (cells["serves"], cells["verdict"]) == ("**earlier**", "accuracy: 10.0%")
@@ -145,15 +149,15 @@ def test_markup_in_the_files_is_text_in_the_page(tmp_path: Path) -> None:
     )
     page = page_of(tmp_path, end=end, history=(refused,), toml=f"# {MARKUP}\n")
     assert "script" not in page.tags
-    # One in the title (its run is the folder), six in the heading, one each for: device, ONNX file, dropped
-    # device, refused device, its reason, reason and device in the firewall table, recipe, run, settings file.
-    assert page.text.count(MARKUP) == 17
+    # One in the title (its run is the folder), six in the heading, two for: device; one each for: ONNX file,
+    # dropped device, refused device, its reason, reason and device in the firewall table, recipe, run, file.
+    assert page.text.count(MARKUP) == 18
     text = (tmp_path / "report.md").read_text()
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     made = Page(rendered.replace("<hr>", ""))
     assert not {"script", "a", "img", "em"} & set(made.tags)
     # As in the page, without the title and the model card.
-    assert made.text.count(MARKUP) == 16
+    assert made.text.count(MARKUP) == 17
 
 
 def test_refused_and_dropped_devices_are_named_with_the_reason(tmp_path: Path) -> None:
@@ -307,10 +311,40 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
         ("on devices", [(1, 0.75)])
     ]
+    assert accuracy_chart([alone]).title == "Devices' own data: accuracy"
+    (rounds,) = round_section([alone]).blocks
+    assert isinstance(rounds, Table)
+    assert rounds.columns[2] == "own data accuracy"
+    assert rounds.rows[0][2].text == "75.00%"
     tested = alone.model_copy(update={"test_accuracy": 0.5})
     assert [(curve.label, curve.known) for curve in accuracy_chart([tested]).series] == [
         ("global", [(1, 0.5)])
     ]
+    assert accuracy_chart([tested]).title == "Test accuracy"
+
+
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        (
+            "edge-server run my.toml --broker=mqtts://farm:8883 --ca 'the ca.crt' rounds=3",
+            "edge-server run federation.toml --broker mqtts://farm:8883 --ca 'the ca.crt' --out again",
+        ),
+        ("edge-server demo", "edge-server run federation.toml --broker mqtt://HOST:1883 --out again"),
+    ],
+)
+def test_the_command_that_repeats_a_run_names_its_broker(tmp_path: Path, command: str, again: str) -> None:
+    run = folder(tmp_path, history=(record(1),))
+    (run / "made.json").write_text(provenance(command).model_dump_json())
+    assert again in Page(write_report(run).read_text()).text
+
+
+def test_naive_forecasts_stand_beside_the_error(tmp_path: Path) -> None:
+    figures = {"mae": 1.2, "no-change": 1.5, "season-ago": 0.75}
+    forecast = record(1).model_copy(update={"test_metrics": figures})
+    run = folder(tmp_path, end=summary(test_accuracy=None, test_metrics=figures), history=(forecast,))
+    text = Page(write_report(run).read_text()).text
+    assert "no change 1.5, season ago 0.75" in text
 
 
 def test_an_accuracy_axis_ends_at_one() -> None:

@@ -83,6 +83,14 @@ def test_late_updates_are_counted_with_the_greatest_delay() -> None:
     assert "2 late by up to 3 rounds" in round_line(late, rounds=9)
 
 
+def test_a_closed_round_says_where_its_figure_is_from_and_what_naive_forecasts_reach() -> None:
+    assert "closed: own data 61.00%, train loss" in round_line(record(1, client_accuracy=0.61), rounds=9)
+    figures = {"mae": 1.2, "no-change": 1.5, "season-ago": 0.75}
+    forecast = record(1, test_metrics=figures, tier_metrics={1: figures})
+    line = round_line(forecast, rounds=9)
+    assert "closed: test mae 1.2, no change 1.5, season ago 0.75, tiers 1: 1.2, train" in line
+
+
 def test_a_resumed_run_does_not_repeat_its_rounds() -> None:
     lines = list(changes(None, snapshot(history=(record(1), scored(2)))))
     assert [line for line in lines if "closed" in line] == []

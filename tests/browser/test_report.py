@@ -1,0 +1,66 @@
+"""The report in the browser: no column of a table is out of sight."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_server.observability.report.report import write_report
+from edge_server.storage.records import DeviceRecord, Rejected
+from schemas.values import DeliveryVerdict
+from tests.edge_server.observability.report.test_report import folder
+from tests.edge_server.observability.terminal.shown import record, summary
+
+WHY = "its accuracy on 57 held-out examples is lower than that of the earlier one by more than chance"
+DEVICES = tuple(
+    DeviceRecord(
+        device=f"raspberry-pi-4-behind-the-kitchen-door-{number}",
+        tier=number,
+        ratio=0.3,
+        labels={"site": "barn", "room": "kitchen"},
+        parameters=131_830,
+        macs=710_000,
+        onnx_bytes=540_000,
+        downlink_bytes=3_890_000,
+        uplink_bytes=558_000,
+        rounds=4,
+        refusals=1,
+        examples=286,
+        torch_accuracy=0.9615,
+        onnx_accuracy=0.9614,
+        max_difference=1.2e-6,
+        latency_ms=0.0181,
+        verdict=DeliveryVerdict(served=False, earlier="a" * 64, accuracy=0.9, earlier_accuracy=1.0, why=WHY),
+    )
+    for number in range(1, 6)
+)
+HISTORY = tuple(
+    record(
+        number,
+        train_loss=0.9,
+        test_loss=0.3,
+        test_accuracy=0.9,
+        tier_accuracy=dict.fromkeys(range(1, 6), 0.5),
+        dropped=("jetson-porch", "mini-pc-office"),
+        rejected=(Rejected(device="pi-zero-attic", reason="not-finite"),),
+    )
+    for number in range(1, 4)
+)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_column_of_the_report_is_in_sight(
+    width: int, new_page: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = write_report(folder(tmp_path, end=summary(devices=DEVICES), history=HISTORY))
+    page = new_page(viewport={"width": width, "height": 900})
+    page.goto(path.as_uri())
+    hidden = page.evaluate(
+        """() => [...document.querySelectorAll(".scroll, .card, pre, body")]
+            .filter((box) => box.scrollWidth > box.clientWidth + 1)
+            .map((box) => box.getAttribute("aria-label") ?? box.tagName)"""
+    )
+    assert hidden == []
+    assert page.get_by_text(WHY).first.is_visible()
+    page.context.close()
