@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
-from schemas.errors import ConfigError, EdgeError, nearest
+from schemas.errors import ConfigError, EdgeError, in_full, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
@@ -130,6 +130,6 @@ class CommandLine:
             )
 
     def _fail(self, error: Exception, code: int) -> int:
-        for line in str(error).splitlines() or [type(error).__name__]:
+        for line in in_full(error).splitlines() or [type(error).__name__]:
             print(f"{self.prog}: {line.strip()}", file=sys.stderr)
         return code

@@ -1,6 +1,7 @@
 """Data sources: a name in the configuration becomes one `LabelledData`."""
 
 import inspect
+import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,9 +84,16 @@ def _python(request: SourceRequest) -> LabelledData:
         raise
     except FAILS as error:
         # The user's own code may fail in any way, and all of them are for the user to repair.
-        raise ConfigError(f"{named} failed: {error!r}{hidden_by_ours(error)}") from error
+        why, clash = f"{named} failed with {type(error).__name__}{_where(error)}", hidden_by_ours(error)
+        raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
     data = _examples(value, f"python:{request.argument}")
     return data if "split" in given else request.of(data)
+
+
+def _where(error: BaseException) -> str:
+    """The line of a function that has failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" in {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
 
 
 def _parameters(function: Any) -> Collection[str]:

@@ -22,6 +22,7 @@ from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from edge_client.data.dataset import Pixels
+from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
 Values = NDArray[Any]
@@ -82,12 +83,12 @@ def is_cut(picture: ImageFile, file: BinaryIO) -> bool:
 
 
 def in_units(values: Values, full: float, scale: PictureScale | None) -> Pixels:
-    """Pixels [C, H, W] of numbers [H, W] or [H, W, C]; `ValueError` unless all are finite."""
+    """Pixels [C, H, W] of numbers [H, W] or [H, W, C]; `ConfigError` unless all are finite."""
     planes = np.atleast_3d(values).transpose(2, 0, 1)
     if scale is None and planes.dtype == np.uint8:
         return np.ascontiguousarray(planes)
     if planes.dtype.kind == "f" and not np.isfinite(planes).all():
-        raise ValueError("its pixels are not all finite numbers: put a number in place of missing ones")
+        raise ConfigError("its pixels are not all finite numbers: put a number in place of missing ones")
     made: Values = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
     low, high = (made[:3].min(), made[:3].max()) if scale == MIN_MAX else (0.0, full)
     if isinstance(scale, float):

@@ -27,9 +27,10 @@ def late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> 
     strangers = sorted(known.keys() - set(ids))
     if known and len(strangers) == len(known):
         raise ConfigError(
-            f"{table.path}: none of {len(known)} labels names an example, the first is for '{strangers[0]}': "
-            f"compare its column '{ident}' with that of the examples, which begins with '{ids[0]}'"
+            f"{table.path}: none of {len(known)} labels names an example: compare its column '{ident}' with "
+            "that of the examples",
+            quoted=f"'{strangers[0]}' here, '{ids[0]}' there",
         )
     if strangers:
-        log.warning("%s: %d labels name no example, such as '%s'", table.path, len(strangers), strangers[0])
+        log.warning("%s: %d labels name no example", table.path, len(strangers))
     return np.array([known.get(name, none) for name in ids])
