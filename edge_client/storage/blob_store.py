@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -172,11 +172,19 @@ class BlobStore:
         """Digests of the incomplete blobs."""
         return {entry.stem for entry in self._directory.glob("*.part")}
 
+    def bytes_without(self, digests: Set[str]) -> int:
+        """Bytes on the disk of all files but these blobs: sparse ones have fewer than they are long."""
+        with os.scandir(self._directory) as entries:
+            return sum(512 * entry.stat().st_blocks for entry in entries if entry.name not in digests)
+
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
-        """Remove all other blobs and all part files; `remove` deletes or recycles a file."""
+        """Remove all other blobs and their part files; `remove` deletes or recycles a file.
+
+        Files that are just being made, which begin with a point, stay.
+        """
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
-            if name not in digests and entry.suffix != SUFFIX:
+            if name not in digests and entry.suffix != SUFFIX and not name.startswith("."):
                 self._running.pop(name, None)
                 self.forget(entry, remove)
         if self.spares is not None:

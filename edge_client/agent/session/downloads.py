@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from edge_client.agent.session import work_starts
 from edge_client.agent.session.events import Command, DrawEntropy, SendMessage, StartWork
 from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
@@ -148,7 +149,8 @@ def _work_when_complete(session: Session) -> Step:
         return session, []
     if session.receiving or session.transfers.fetching:
         return session, []
-    return replace(session, phase=SessionPhase.WORKING), [StartWork(session.task)]
+    starts = work_starts.another(session.starts, session.task)
+    return replace(session, phase=SessionPhase.WORKING, starts=starts), [StartWork(session.task)]
 
 
 def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -> Step:

@@ -44,6 +44,19 @@ class SessionRestored:
 
 
 @dataclass(frozen=True)
+class EpochReached:
+    """Event: the work on a task has reached the end of this epoch, from 1."""
+
+    task: Task
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Event: the process is about to end as its owner wishes."""
+
+
+@dataclass(frozen=True)
 class Received:
     """Event: a message of the server.
 
@@ -148,6 +161,8 @@ Event = (
     Connected
     | Disconnected
     | SessionRestored
+    | EpochReached
+    | Stopping
     | Received
     | ChunkArrived
     | ChunkLost
