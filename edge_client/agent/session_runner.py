@@ -48,6 +48,7 @@ from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import TransferThreads
 from schemas.messages import Task, TrainTask, Update
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.topics import Channel
 
 log = logging.getLogger(__name__)
@@ -126,8 +127,8 @@ class SessionRunner(Service):
         if not self.session.is_at(task.run, task.attempt):
             self._state_store.check_room(task)
 
-    def stored_chunks(self, task: Task | None) -> dict[str, int]:
-        """Bitmaps, by digest, of the chunks that are already stored of a new task's blobs."""
+    def stored_chunks(self, task: Task | None) -> dict[str, ChunkSet]:
+        """The chunks, by digest, that are already stored of a new task's blobs."""
         if task is None or self.session.is_at(task.run, task.attempt):
             return {}
         return {ref.digest: self._state_store.blobs.present(ref) for ref in task.blobs.values()}

@@ -46,11 +46,17 @@ from schemas.messages import (
 )
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Eligibility, Reason
 
 
 def receive(
-    federation: Federation, message: FromDevice, now: float, *, have: int = 0, accepted: bool = False
+    federation: Federation,
+    message: FromDevice,
+    now: float,
+    *,
+    have: ChunkSet = NO_CHUNKS,
+    accepted: bool = False,
 ) -> Step:
     """Handle a device's message; `have` and `accepted` are known of an update, as in `MessageReceived`."""
     match message:
@@ -192,7 +198,7 @@ def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
     return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
 
 
-def _claimed(federation: Federation, update: Update, now: float, have: int, *, accepted: bool) -> Step:
+def _claimed(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
     """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):

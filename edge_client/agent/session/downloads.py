@@ -11,6 +11,7 @@ from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
 from schemas.messages import Refusal, Task
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
@@ -18,7 +19,7 @@ Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.Trans
 
 
 def begin(
-    session: Session, task: Task, present: Mapping[str, int], now: float, *, published: bool = False
+    session: Session, task: Task, present: Mapping[str, ChunkSet], now: float, *, published: bool = False
 ) -> Step:
     """Fetch the missing blobs, then do the task; `published`: the server is about to broadcast some blobs."""
     commands: list[Command] = []
@@ -33,7 +34,7 @@ def begin(
         if digest in transfers.fetching:
             continue
         receiving[digest], asks = chunk_transfer.start(
-            ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
+            ref, now, present.get(digest, NO_CHUNKS), pushed=digest in pushed, expected=digest in expected
         )
         commands += _requests(session, asks)
     begun = replace(

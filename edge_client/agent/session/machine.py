@@ -64,6 +64,7 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.values import Reason
 
 __all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
@@ -164,7 +165,7 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
+def _offered(session: Session, task: Task, present: Mapping[str, ChunkSet], now: float) -> Step:
     if task.run in session.ended_runs or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if session.is_at(task.run, task.attempt):
@@ -180,7 +181,9 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     return begun, [_reply(begun, task), *commands, *more]
 
 
-def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[str, int], now: float) -> Step:
+def _remembered(
+    session: Session, snapshot: SessionSnapshot, present: Mapping[str, ChunkSet], now: float
+) -> Step:
     """Resume the task of an earlier process.
 
     A result is sent again without repeating work. A task without a result is resumed at once, as after a lost

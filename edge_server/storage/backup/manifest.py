@@ -85,7 +85,8 @@ class BackupManifest(Frozen):
     @model_validator(mode="after")
     def _places_are_apart(self) -> "BackupManifest":
         folders = {PurePosixPath(folder.path) for folder in self.folders}
-        others = [PurePosixPath(entry.path) for entry in (*self.files, *self.links)]
+        files, links = (entry.path for entry in self.files), (entry.path for entry in self.links)
+        others = [PurePosixPath(path) for path in (*files, *links)]
         taken = set(others)
         if len(taken) < len(others) or taken & folders:
             raise ValueError("two entries have the same path")

@@ -37,6 +37,7 @@ from schemas.messages import (
 from schemas.tensors.blobs import encode_chunk
 from schemas.topics import Channel, DeviceTopic
 from schemas.values import CapabilityProfile
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,
@@ -248,7 +249,7 @@ def test_files_of_older_tasks_are_removed_at_startup_and_cached_blobs_stay(tmp_p
     left.write_bytes(b"half a model")
     Life(tmp_path)
     assert cached.digest in store
-    assert (store.present(STATE), store.present(RESULT)) == (0b001, 0)
+    assert (store.present(STATE), store.present(RESULT)) == (chunks_of(0b001), chunks_of(0))
     assert (epochs.of(task(), examples=1).load(), epochs.of(older, examples=1).load()) == ({}, None)
     assert not left.exists()
 

@@ -22,6 +22,7 @@ from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from schemas.messages import BlobRequest, TaskReply
 from schemas.values import Reason
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FAILED,
@@ -97,12 +98,12 @@ def test_work_restarts_without_a_new_offer():
 
 
 def test_fetching_resumes_with_the_missing_chunks():
-    session, commands = back(FETCHING, present={STATE.digest: 0b011})
+    session, commands = back(FETCHING, present={STATE.digest: chunks_of(0b011)})
     assert (session.phase, commands) == (SessionPhase.FETCHING, [request(STATE, 2, 1)])
 
 
 def test_a_complete_but_unverified_blob_is_verified():
-    session, commands = back(FETCHING, present={STATE.digest: 0b111})
+    session, commands = back(FETCHING, present={STATE.digest: chunks_of(0b111)})
     assert commands == [VerifyBlob(STATE)]
     assert step(session, BlobChecked(STATE.digest, True), 100.0)[1] == [StartWork(task())]
 
