@@ -30,13 +30,14 @@ from schemas.messages import (
     BlobRequest,
     Message,
     Task,
+    TaskReply,
     Update,
     decode_message,
     encode_message,
 )
 from schemas.tensors.blobs import encode_chunk
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import CapabilityProfile
+from schemas.values import CapabilityProfile, Reason
 from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,
@@ -188,6 +189,32 @@ def test_a_device_killed_while_working_restarts_the_work(tmp_path):
     second = Life(tmp_path)
     assert second.started == [task()]
     assert second.published(BlobRequest) == []
+
+
+def test_a_task_that_kills_each_process_is_declined_by_the_third(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    assert Life(tmp_path).started == [task()]
+    third = Life(tmp_path)
+    assert (third.started, third.phase) == ([], SessionPhase.IDLE)
+    (reply,) = third.published(TaskReply)
+    assert (reply.accepted, reply.reason) == (False, Reason.NO_MEMORY)
+    third.hear(task())
+    assert third.published(TaskReply) == [reply, reply]
+    assert Life(tmp_path).started == []
+
+
+def test_a_task_whose_process_is_stopped_by_its_owner_is_begun_again(tmp_path):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    for _ in range(3):
+        assert life.started == [task()]
+        life.agent.stop()
+        assert life.agent._turn()
+        life = Life(tmp_path)
+    assert life.started == [task()]
 
 
 def test_a_device_killed_while_uploading_sends_missing_chunks_and_keeps_its_private_state(tmp_path):

@@ -1,7 +1,7 @@
 """A task that is too large for any device, or for this one's disk, is declined before anything is fetched."""
 
+import shutil
 import types
-from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.storage import free_space
+from edge_client.storage.free_space import Space
 from schemas.errors import PeerError
 from schemas.messages import Task, TaskReply
 from schemas.messages.tasks import Increment
@@ -18,7 +19,6 @@ from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import CHUNK, DEVICE, FEDERATION, task
 from tests.edge_client.agent.test_agent_restart import Life, _still  # noqa: F401 (a fixture)
 
-Usage = namedtuple("Usage", "total used free")
 MB = 1_000_000
 
 
@@ -69,9 +69,7 @@ def test_usual_tasks_are_within_the_bounds() -> None:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Any:
     usage = types.SimpleNamespace(free=100 * MB)
-    monkeypatch.setattr(
-        free_space.shutil, "disk_usage", lambda _: Usage(2000 * MB, 2000 * MB - usage.free, usage.free)
-    )
+    monkeypatch.setattr(free_space, "space_of", lambda _: Space(2000 * MB, usage.free))
     return usage
 
 
@@ -84,7 +82,7 @@ def test_a_task_that_the_disk_has_no_room_for_is_declined(
     offer = task(blobs={"state": ref}, layers=(Increment(blob="state", unpacked=unpacked),))
     reply = hear_refused(Life(tmp_path), offer)
     assert (reply.accepted, reply.reason) == (False, Reason.NO_SPACE)
-    assert "40 MB are needed on the disk, 33 MB are free" in reply.detail
+    assert f"40 MB are needed on the disk of {tmp_path / 'blobs'}, 33 MB are free" in reply.detail
     disk.free = 200 * MB
     life = Life(tmp_path)
     life.hear(offer)
@@ -103,7 +101,13 @@ def test_files_of_a_task_that_is_replaced_go(disk: Any, tmp_path: Path) -> None:
 
 
 def test_a_small_disk_keeps_a_twentieth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(free_space.shutil, "disk_usage", lambda _: Usage(100 * MB, 90 * MB, 10 * MB))
+    monkeypatch.setattr(free_space, "space_of", lambda _: Space(100 * MB, 10 * MB))
     free_space.check_free(tmp_path, 5 * MB)
-    with pytest.raises(PeerError, match="6 MB are needed on the disk, 5 MB are free"):
+    with pytest.raises(PeerError, match=r"6 MB are needed on the disk of .*, 5 MB are free"):
         free_space.check_free(tmp_path, 6 * MB)
+
+
+def test_the_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
+    found = free_space.space_of(tmp_path)
+    assert 0 < found.free <= found.total
+    assert found.total == shutil.disk_usage(tmp_path).total
