@@ -84,16 +84,17 @@ def _python(request: SourceRequest) -> LabelledData:
         raise
     except FAILS as error:
         # The user's own code may fail in any way, and all of them are for the user to repair.
-        why, clash = f"{named} failed with {type(error).__name__}{_where(error)}", hidden_by_ours(error)
+        why, clash = f"{named} failed with {failure_of(error)}", hidden_by_ours(error)
         raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
     data = _examples(value, f"python:{request.argument}")
     return data if "split" in given else request.of(data)
 
 
-def _where(error: BaseException) -> str:
-    """The line of a function that has failed."""
+def failure_of(error: BaseException) -> str:
+    """The kind of an error and its line; its text may quote the data."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f" in {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    place = f" in {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def _parameters(function: Any) -> Collection[str]:

@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
+from edge_client.agent import local_source
 from edge_client.agent.local_source import DataChoice, LocalSource
 from edge_client.cli.main import EDGE_CLIENT
 from edge_client.data.card import card_of
+from edge_client.data.classes import misfit
 from edge_client.data.said_once import say_once
 from edge_client.data.sources import SOURCES
 from edge_client.data.tables.kinds import TABLES
-from edge_client.system.logging.formatters import JsonFormat
+from edge_client.system.logging.formatters import JsonFormat, stack_of
 from schemas.errors import ConfigError, in_full
 from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
 from tests.edge_client.data.tables import test_home_assistant_source, test_influx_source
@@ -278,6 +280,37 @@ def test_no_text_of_the_data_is_logged_or_reported(
             said = "\n".join([card, *map(JsonFormat().format, caplog.records)])
             assert not any(word in said for word in SECRET.split() if len(word) > 3), f"{source}: {said}"
     assert refused
+
+
+def test_what_a_reader_itself_raises_is_not_quoted_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(SECRET)
+
+    path = tmp_path / "log.csv"
+    path.write_text("x,y\n1,2\n3,4\n5,6\n7,8\n9,1\n")
+    source = LocalSource(DataChoice(f"csv:{path}?label=y"))
+    source.read()
+    monkeypatch.setattr(local_source, "load_source", broken)
+    path.write_text("x,y\n1,2\n")
+    assert source.reload_if_changed() is None
+    assert "cannot be used, the earlier data is kept" in caplog.text
+    assert f"RuntimeError in {__file__} line" in caplog.text
+    assert SECRET not in caplog.text
+    with pytest.raises(ConfigError) as raised:
+        source.read()
+    assert SECRET in in_full(raised.value)
+    logging.getLogger(__name__).error("it failed", exc_info=raised.value)
+    record_of_crash = stack_of(raised.value)
+    assert "RuntimeError in" in record_of_crash
+    assert SECRET not in record_of_crash + JsonFormat().format(caplog.records[-1])
+
+
+def test_a_text_is_no_name_of_a_class() -> None:
+    why = misfit(("good", SECRET * 9), ("good", "worn"), named=True)
+    assert why.startswith("unknown class one of 198 characters: the federation knows")
+    assert SECRET not in why
 
 
 def test_the_users_own_terminal_quotes_what_is_wrong(
