@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+MAX_QUOTED = 200
+"""Characters of the user's data in an error."""
+
 
 class EdgeError(Exception):
     """Root of all errors that this project raises deliberately."""
@@ -19,7 +22,23 @@ class PeerError(EdgeError):
 
 
 class ConfigError(EdgeError):
-    """The user's configuration or command line is wrong: the command ends with exit code 2."""
+    """The user's configuration, command line or data is wrong: the command ends with exit code 2.
+
+    `quoted` is what stands in the user's data there. Only a command line prints it, on the user's terminal
+    (`in_full`). The text of the error, which logs and other machines get, says place, column and kind.
+    """
+
+    def __init__(self, message: str, *, quoted: object = "") -> None:
+        super().__init__(message)
+        self.quoted = str(quoted)[:MAX_QUOTED]
+
+
+def in_full(error: BaseException) -> str:
+    """An error as its own user may read it: with what is quoted of the data, by it or by its cause."""
+    cause: BaseException | None = error
+    while cause is not None and not getattr(cause, "quoted", ""):
+        cause = cause.__cause__
+    return f"{error} (found: {cause.quoted})" if isinstance(cause, ConfigError) else str(error)
 
 
 class InvariantError(EdgeError):

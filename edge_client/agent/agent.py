@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_client.agent.assembly import assemble
 from edge_client.agent.restart import RestartWanted
+from edge_client.agent.session.events import Stopping
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
@@ -93,6 +94,7 @@ class Agent:
             return False
         if isinstance(event, Stop | RestartWanted):
             self.restart_wanted = isinstance(event, RestartWanted)
+            self._runner.step(Stopping())
             return True
         try:
             self._handle(event)

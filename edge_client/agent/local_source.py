@@ -16,9 +16,9 @@ from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
-from edge_client.data.sources import files_of, is_function, load_source
+from edge_client.data.sources import failure_of, files_of, is_function, load_source
 from schemas.counted import counted
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, EdgeError
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,14 @@ class LocalSource:
 
     def _load(self) -> LabelledData:
         began = self._clock()
-        data = load_source(self._choice.source, data_root=self._choice.data_root)
+        try:
+            data = load_source(self._choice.source, data_root=self._choice.data_root)
+        except (EdgeError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            # A reader's own fault: its text may quote the data, and a log with it can be fetched.
+            why = f"{self._choice.source} cannot be read: {failure_of(error)}"
+            raise ConfigError(why, quoted=repr(error)) from error
         self._settles_at = data.settles_at
         if is_function(self._choice.source):
             self._mark = mark_of_examples(data)

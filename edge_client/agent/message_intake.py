@@ -81,6 +81,9 @@ class MessageIntake(Service):
         """
         try:
             self._policy.check(task)
+            if why := task.excess():
+                raise PeerError(why, reason=Reason.OVERSIZED)
+            self._runner.check_room(task)
             if task.blobs:
                 # The server has measured which sizes the broker passes on.
                 self._runner.limit_chunks(min(ref.chunk_bytes for ref in task.blobs.values()))

@@ -18,6 +18,7 @@ from edge_client.agent.session.events import (
     Disconnected,
     DrawEntropy,
     EntropyDrawn,
+    EpochReached,
     Event,
     MaskUpdate,
     RunEnded,
@@ -47,6 +48,7 @@ from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import TransferThreads
 from schemas.messages import Task, TrainTask, Update
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.topics import Channel
 
 log = logging.getLogger(__name__)
@@ -120,8 +122,13 @@ class SessionRunner(Service):
         self._messenger.limit_chunks(chunk_bytes)
         self.step(ChunkBytesLimited(chunk_bytes))
 
-    def stored_chunks(self, task: Task | None) -> dict[str, int]:
-        """Bitmaps, by digest, of the chunks that are already stored of a new task's blobs."""
+    def check_room(self, task: Task) -> None:
+        """Raise `PeerError` if a new task's blobs do not fit on the disk."""
+        if not self.session.is_at(task.run, task.attempt):
+            self._state_store.check_room(task)
+
+    def stored_chunks(self, task: Task | None) -> dict[str, ChunkSet]:
+        """The chunks, by digest, that are already stored of a new task's blobs."""
         if task is None or self.session.is_at(task.run, task.attempt):
             return {}
         return {ref.digest: self._state_store.blobs.present(ref) for ref in task.blobs.values()}
@@ -134,8 +141,12 @@ class SessionRunner(Service):
         if self.session.task is not before.task or self.session.awaited != before.awaited:
             # Before the reply to a task, which states that these topics are subscribed.
             self._messenger.subscribe(self.session.listens)
+        begun = self.session.task is not None and self.session.task is not before.task
         for command in commands:
             self._execute(command)
+        if begun and not isinstance(event, SessionRestored):
+            # A server that replaces its tasks must not fill the disk.
+            self._make_room()
         # After the commands: a settled result must be committed before its task is forgotten. And not before
         # the first connection: until then the session lacks what an earlier process has left.
         if self._restored:
@@ -202,6 +213,7 @@ class SessionRunner(Service):
         task = self.session.task
         if self.session.phase is not SessionPhase.WORKING or task is None or task != event.task:
             return
+        self.step(EpochReached(task, event.epoch))
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
         self._telemetry.progressed(event, time.monotonic())
 

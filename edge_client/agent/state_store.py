@@ -11,9 +11,10 @@ from edge_client.agent.session_store import SnapshotFile
 from edge_client.agent.settings import AgentSettings
 from edge_client.storage.atomic_files import sweep
 from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.free_space import check_free
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
-from schemas.messages import Update
+from schemas.messages import Task, Update
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ class StateStore:
     def load(self) -> SessionSnapshot:
         """The session of an earlier process; removes partial files of older tasks, keeps complete blobs."""
         snapshot = self._file.load(self._settings.federation, self._settings.device)
+        if snapshot.task is not None and (why := snapshot.task.excess()):
+            log.warning("the task of an earlier process is ignored: %s", why)
+            snapshot = snapshot.model_copy(update={"task": None, "result": None})
         self.blobs.drop_parts(snapshot.blobs())
         self.blobs.drop_damaged()
         self.checkpoints.keep_only(snapshot.task)
@@ -57,10 +61,19 @@ class StateStore:
         except OSError as error:
             log.warning("round %d: the private state cannot be saved: %s", result.round, error)
 
+    def check_room(self, task: Task) -> None:
+        """Raise `PeerError` if the missing blobs and the unpacked layers of a task do not fit on the disk."""
+        missing = {ref.digest: ref.size for ref in task.blobs.values() if ref.digest not in self.blobs}
+        needed = sum(missing.values()) + sum(layer.unpacked or 0 for layer in task.layers)
+        # Files of other tasks go once this one is begun.
+        others = self.blobs.bytes_without({ref.digest for ref in task.blobs.values()} - missing.keys())
+        check_free(self.blobs.directory, needed - others)
+
     def make_room(self, session: Session) -> frozenset[str]:
         """Remove all blobs but those of the task and its result; returns the digests of those that remain."""
-        result = session.result or session.masks.trained
-        forget_others(self.blobs, frozenset(ref.digest for ref in blobs_of(session.task, result)))
+        results = (session.result or session.masks.trained, session.unanswered)
+        refs = (ref for result in results for ref in blobs_of(session.task, result))
+        forget_others(self.blobs, frozenset(ref.digest for ref in refs))
         return self.blobs.digests()
 
     def close(self) -> None:

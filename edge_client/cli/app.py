@@ -9,7 +9,7 @@ from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
 from edge_client.system.plain_text import say
-from schemas.errors import ConfigError, EdgeError, nearest
+from schemas.errors import ConfigError, EdgeError, in_full, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
 WORDS = ("overrides", "words")
@@ -131,6 +131,6 @@ class CommandLine:
             )
 
     def _fail(self, error: Exception, code: int) -> int:
-        for line in str(error).splitlines() or [type(error).__name__]:
+        for line in in_full(error).splitlines() or [type(error).__name__]:
             say(f"{self.prog}: {line.strip()}", file=sys.stderr)
         return code

@@ -163,7 +163,7 @@ def read_npy(path: Path) -> Pixels:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"cannot read {path} as a numpy array: {error}") from error
+        raise ConfigError(f"cannot read {path} as a numpy array", quoted=error) from error
     if not isinstance(array, np.ndarray):
         raise ConfigError(f"{path} holds several arrays: name it .npz")
     return array
@@ -175,7 +175,7 @@ def read_npz(path: Path) -> dict[str, Pixels]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"cannot read {path} as an .npz archive: {error}") from error
+        raise ConfigError(f"cannot read {path} as an .npz archive", quoted=error) from error
 
 
 def examples_of(

@@ -4,7 +4,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from edge_client.data.classes import BIPOLAR
+from edge_client.data.classes import BIPOLAR, LONGEST_NAME
 from schemas.values import MAX_CLASS_NAMES, DataCard
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 2000
 """Limit for class names, and for columns, as JSON in bytes: a birth has 4 kB, with the profile in it."""
-LONGEST_NAME = 100
 
 
 def card_of(local: "LocalData", *, source: str) -> DataCard:

@@ -21,6 +21,8 @@ Names = tuple[str, ...]
 
 MOST_SHOWN = 130
 """Largest number of characters of a class list in a message."""
+LONGEST_NAME = 100
+"""Characters of a class's name: a longer one is a text, which stays on the device."""
 BIPOLAR = ("-1", "1")
 """Two classes as support vector machines number them."""
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
@@ -177,12 +179,18 @@ def shortened(names: Sequence[str], most: int = MOST_SHOWN) -> str:
     """The names with commas, cut to `most` characters but at least one name."""
     room, shown = most, list[str]()
     for name in names:
-        word = f"'{name}'" if len(name) <= 40 else f"'{name[:37]}...'"
+        word = _word(name)
         room -= len(word) + 2
         if shown and room < 0:
             return f"{', '.join(shown)}, ..."
         shown.append(word)
     return ", ".join(shown) or "none"
+
+
+def _word(name: str) -> str:
+    if len(name) > LONGEST_NAME:
+        return f"one of {len(name)} characters"
+    return f"'{name}'" if len(name) <= 40 else f"'{name[:37]}...'"
 
 
 def listed(names: Sequence[str]) -> str:

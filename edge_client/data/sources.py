@@ -1,6 +1,7 @@
 """Data sources: a name in the configuration becomes one `LabelledData`."""
 
 import inspect
+import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,9 +86,17 @@ def _python(request: SourceRequest) -> LabelledData:
         raise
     except FAILS as error:
         # The user's own code may fail in any way, and all of them are for the user to repair.
-        raise ConfigError(f"{named} failed: {error!r}{hidden_by_ours(error)}") from error
+        why, clash = f"{named} failed with {failure_of(error)}", hidden_by_ours(error)
+        raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
     data = _examples(value, f"python:{request.argument}")
     return data if "split" in given else request.of(data)
+
+
+def failure_of(error: BaseException) -> str:
+    """The kind of an error and its line; its text may quote the data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def _parameters(function: Any) -> Collection[str]:

@@ -56,8 +56,9 @@ def checked_labels(
         )
     if labels.dtype.kind not in _NUMBERS:
         raise ConfigError(
-            f"{where}[0] is {str(labels[0])[:40]!r}: labels are class numbers from 0; "
-            "the classes' names go into class_names, in the order of the numbers"
+            f"{where}[0] is no number: labels are class numbers from 0; the classes' names go into "
+            "class_names, in the order of the numbers",
+            quoted=repr(str(labels[0])),
         )
     if not class_names and _are_bipolar(labels):
         return labels.astype(np.int64)

@@ -6,13 +6,14 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from edge_client.storage.atomic_files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
 from edge_client.storage.file_recycling import SUFFIX, Spares, opened_over
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
 
 if TYPE_CHECKING:
@@ -116,18 +117,18 @@ class BlobStore:
             running.add(data)
             self._running[digest] = running
 
-    def present(self, ref: BlobRef) -> int:
-        """The stored, valid chunks of `ref` as a bitmap; all of them if the blob is complete."""
+    def present(self, ref: BlobRef) -> ChunkSet:
+        """The stored, valid chunks of `ref`; all of them if the blob is complete."""
         if self._stored(ref):
-            return (1 << ref.chunks) - 1
-        found = 0
+            return ChunkSet.first(ref.chunks)
+        found = list[int]()
         with contextlib.suppress(OSError), self._part(ref).open("rb") as part:
             for index, crc in _listed(self._list(ref).read_bytes(), ref.chunks):
                 part.seek(index * ref.chunk_bytes)
                 data = part.read(ref.chunk_size(index))
                 if len(data) == ref.chunk_size(index) and zlib.crc32(data) == crc:
-                    found |= 1 << index
-        return found
+                    found.append(index)
+        return ChunkSet.of(found)
 
     def verify(self, ref: BlobRef) -> bool:
         """Check size and sha256 of the part file and make it a blob, or delete it.
@@ -172,11 +173,19 @@ class BlobStore:
         """Digests of the incomplete blobs."""
         return {entry.stem for entry in self._directory.glob("*.part")}
 
+    def bytes_without(self, digests: Set[str]) -> int:
+        """Bytes on the disk of all files but these blobs: sparse ones have fewer than they are long."""
+        with os.scandir(self._directory) as entries:
+            return sum(512 * entry.stat().st_blocks for entry in entries if entry.name not in digests)
+
     def keep_only(self, digests: frozenset[str], *, remove: Callable[[Path], None] = unlink) -> None:
-        """Remove all other blobs and all part files; `remove` deletes or recycles a file."""
+        """Remove all other blobs and their part files; `remove` deletes or recycles a file.
+
+        Files that are just being made, which begin with a point, stay.
+        """
         for entry in self._directory.iterdir():
             name = entry.name.removesuffix(".part").removesuffix(".chunks")
-            if name not in digests and entry.suffix != SUFFIX:
+            if name not in digests and entry.suffix != SUFFIX and not name.startswith("."):
                 self._running.pop(name, None)
                 self.forget(entry, remove)
         if self.spares is not None:

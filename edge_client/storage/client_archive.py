@@ -70,10 +70,12 @@ def unpack_wheels(path: Path, folder: Path) -> ClientRelease:
     with _opened(path) as archive:
         release = _description(archive)
         wanted = {wheel.name: wheel for wheel in release.wheels}
-        for name, content in _files(archive):
-            wheel = wanted.pop(name, None)
+        for entry, content in _files(archive):
+            wheel = wanted.pop(entry.name, None)
             if wheel is None:
-                raise DamagedArchive(f"{path.name}: {name[:80]} is not in the list of its wheels")
+                raise DamagedArchive(f"{path.name}: {entry.name[:80]} is not in the list of its wheels")
+            if entry.size != wheel.bytes:
+                raise DamagedArchive(f"{path.name}: {wheel.name} has not the {wheel.bytes} bytes of the list")
             with (folder / wheel.name).open("wb") as file:
                 shutil.copyfileobj(content, file, _COPY_BYTES)
             if file_sha256(folder / wheel.name) != wheel.sha256:
@@ -93,13 +95,13 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         raise DamagedArchive(f"{path.name} is no whole archive of a client release: {error}") from error
 
 
-def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
+def _files(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """The files after the description; raises `DamagedArchive` for anything else."""
     while (entry := archive.next()) is not None:
         content = archive.extractfile(entry) if entry.isreg() else None
         if content is None:
             raise DamagedArchive(f"{entry.name[:80]} is not a file")
-        yield entry.name, content
+        yield entry, content
 
 
 def _description(archive: tarfile.TarFile) -> ClientRelease:

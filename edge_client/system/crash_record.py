@@ -13,13 +13,13 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TextIO, TypedDict
 
 from edge_client.storage.atomic_files import write_synced
+from edge_client.system.logging.formatters import stack_of
 
 FOLDER, EXCEPTION, FAULT, RUNNING, LAST = "crash", "crash.json", "fault.txt", "running", "last.json"
 LONGEST_TEXT = 32_768
@@ -120,7 +120,7 @@ def _hook(folder: Path, earlier: Hook) -> Hook:
 
 
 def _write(folder: Path, error: BaseException, thread: str) -> None:
-    text = "".join(traceback.format_exception(error))
+    text = stack_of(error)
     # The end of a stack names the error and is worth more than its beginning.
     crash = Crash(cause="exception", at=time.time(), thread=thread, text=text[-LONGEST_TEXT:])
     with contextlib.suppress(OSError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.errors import PeerError
 from schemas.messages.blobs import BlobRequest
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef, Chunk
 
 WINDOW = 16
@@ -19,6 +20,8 @@ FAR_PATIENCE_S = 30.0
 BROADCAST_PATIENCE_S = 6.0
 """Longest silence in seconds before a blob that is published to several receivers is requested."""
 NOTE_EVERY_S = 0.5
+MAX_RUNS = 4096
+"""Runs of chunks of one blob: others that nobody has requested are taken only where they touch one."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,15 @@ TransferCommand = RequestChunks | WriteChunk | VerifyBlob
 
 @dataclass(frozen=True)
 class Receiving:
-    """A blob in transfer. `have` and `asked` are bitmaps of chunk numbers; `retry_at` is in seconds.
+    """A blob in transfer. `have` and `asked` are chunk numbers; `retry_at` is in seconds.
 
     An `expected` blob is being published to several receivers and is not requested yet. Requests are not
     repeated within `least` seconds.
     """
 
     ref: BlobRef
-    have: int = 0
-    asked: int = 0
+    have: ChunkSet = NO_CHUNKS
+    asked: ChunkSet = NO_CHUNKS
     retry_at: float = 0.0
     patience: float = PATIENCE_S
     expected: bool = False
@@ -75,7 +78,7 @@ class Receiving:
     @property
     def complete(self) -> bool:
         """Whether every chunk has arrived."""
-        return self.have == _bits(self.ref.chunks)
+        return self.have == ChunkSet.first(self.ref.chunks)
 
     def silent(self, now: float) -> bool:
         """Whether the longest patience has run out without a chunk."""
@@ -88,7 +91,7 @@ Step = tuple[Receiving, list[TransferCommand]]
 def start(
     ref: BlobRef,
     now: float,
-    have: int = 0,
+    have: ChunkSet = NO_CHUNKS,
     *,
     pushed: bool | None = None,
     expected: bool = False,
@@ -99,9 +102,9 @@ def start(
     A `pushed` blob (by default an inline one) is sent without a request, and an `expected` one will be
     published: both are requested only when they are late.
     """
-    present = have & _bits(ref.chunks)
+    present = have.below(ref.chunks)
     comes = (ref.inline if pushed is None else pushed) and not expected
-    asked = _bits(1) & ~present if comes else 0
+    asked = ChunkSet.first(1) if comes and 0 not in present else NO_CHUNKS
     late_at = now + (BROADCAST_PATIENCE_S if expected else least)
     receiving = Receiving(
         ref, have=present, asked=asked, retry_at=late_at, patience=least, expected=expected, least=least
@@ -116,17 +119,18 @@ def accept(receiving: Receiving, chunk: Chunk, now: float) -> Step:
         raise PeerError(f"chunk {chunk.index} of {chunk.prefix} does not belong to blob {ref.digest[:16]}")
     if len(chunk.data) != ref.chunk_size(chunk.index):
         raise PeerError(f"chunk {chunk.index} of {chunk.prefix} has {len(chunk.data)} bytes")
-    bit = 1 << chunk.index
     if receiving.expected:
         # Published chunks arrive in order, so the last one ends the publication.
         over = chunk.index == ref.chunks - 1
         receiving = replace(still_coming(receiving, now), expected=not over)
-    if receiving.have & bit:
+    if chunk.index in receiving.have:
         return (receiving, []) if receiving.complete else _ask(receiving, now)
+    if _scatters(receiving, chunk.index):
+        return receiving, []
     taken = replace(
         receiving,
-        have=receiving.have | bit,
-        asked=receiving.asked & ~bit,
+        have=receiving.have.adding(chunk.index),
+        asked=receiving.asked.without(chunk.index),
         patience=receiving.least,
         retry_at=receiving.retry_at if receiving.expected else now + receiving.least,
     )
@@ -153,11 +157,10 @@ def lost(receiving: Receiving, index: int, now: float) -> Receiving:
 
     Until then it counts as requested, so that the window does not move on.
     """
-    bit = 1 << index
     return replace(
         receiving,
-        have=receiving.have & ~bit,
-        asked=receiving.asked | bit,
+        have=receiving.have.without(index),
+        asked=receiving.asked.adding(index),
         patience=MAX_PATIENCE_S,
         retry_at=now + MAX_PATIENCE_S,
     )
@@ -168,44 +171,33 @@ def tick(receiving: Receiving, now: float) -> Step:
     if receiving.complete or now < receiving.retry_at:
         return receiving, []
     patience = min(receiving.patience * 2, MAX_PATIENCE_S)
-    late = replace(receiving, asked=0, patience=patience, retry_at=now + patience, expected=False)
+    late = replace(receiving, asked=NO_CHUNKS, patience=patience, retry_at=now + patience, expected=False)
     return _ask(late, now)
 
 
 def resume(receiving: Receiving, now: float) -> Step:
     """Request missing chunks at once, after a reconnect or at the end of a publication."""
     least = receiving.least
-    again = replace(receiving, asked=0, patience=least, retry_at=now + least, expected=False)
+    again = replace(receiving, asked=NO_CHUNKS, patience=least, retry_at=now + least, expected=False)
     return _ask(again, now)
 
 
 def _ask(receiving: Receiving, now: float) -> Step:
     """Refill the window once half of it has arrived, with one request per run of adjacent chunks."""
-    outstanding = receiving.asked.bit_count()
-    if receiving.complete or receiving.expected or outstanding > WINDOW // 2:
+    if receiving.complete or receiving.expected or len(receiving.asked) > WINDOW // 2:
         return receiving, []
     commands: list[TransferCommand] = []
-    asked = receiving.asked
-    while (room := WINDOW - asked.bit_count()) > 0:
-        wanted = _bits(receiving.ref.chunks) & ~receiving.have & ~asked
-        if not wanted:
-            break
-        first, length = first_run(wanted)
-        count = min(length, room)
-        asked |= _bits(count) << first
+    asked, taken = receiving.asked, receiving.have
+    for first, stop in asked.runs:
+        taken = taken.adding(first, stop - first)
+    while (room := WINDOW - len(asked)) > 0 and (gap := taken.gap(receiving.ref.chunks)) is not None:
+        first, count = gap[0], min(gap[1], room)
+        asked, taken = asked.adding(first, count), taken.adding(first, count)
         commands.append(RequestChunks(receiving.ref, first, count))
     return replace(receiving, asked=asked), commands
 
 
-def first_run(bitmap: int) -> tuple[int, int]:
-    """The first run of set bits: its lowest bit and its length."""
-    first = _lowest(bitmap)
-    return first, _lowest(~(bitmap >> first))
-
-
-def _bits(count: int) -> int:
-    return (1 << count) - 1
-
-
-def _lowest(bitmap: int) -> int:
-    return (bitmap & -bitmap).bit_length() - 1
+def _scatters(receiving: Receiving, index: int) -> bool:
+    """Whether a chunk would add to more runs than an honest sender makes."""
+    have = receiving.have
+    return len(have.runs) >= MAX_RUNS and index not in receiving.asked and not have.touches(index)

@@ -33,6 +33,7 @@ from schemas.messages import (
 )
 from schemas.names import is_of_site
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
 
@@ -152,11 +153,11 @@ class Intake:
         if isinstance(message, Update):
             self._expect(message)
 
-    def _have(self, message: FromDevice) -> int:
-        """Bitmap of the chunks of a claimed update that arrived before the restart."""
+    def _have(self, message: FromDevice) -> ChunkSet:
+        """The chunks of a claimed update that arrived before the restart."""
         sent = message.sent if isinstance(message, Update) else None
         if sent is None or sent.digest not in self._partial:
-            return 0
+            return NO_CHUNKS
         self._partial.discard(sent.digest)
         return self._store.present(sent)
 

@@ -25,6 +25,7 @@ from edge_server.rounds.events import (
 from edge_server.rounds.sites.sums import Summing
 from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 
 COLLECTORS = 4
 """Updates that are fetched from the object store at once."""
@@ -41,11 +42,11 @@ class JobDone:
 
 @dataclass(frozen=True)
 class Collected:
-    """Event: an update was fetched, if it was `there`; `have` is the bitmap of its chunks."""
+    """Event: an update was fetched, if it was `there`; `have` are its chunks."""
 
     command: CheckUpdate
     there: bool
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from schemas.messages import (
 )
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Eligibility, Reason
 
 
@@ -55,7 +56,7 @@ def receive(
     message: FromDevice,
     now: float,
     *,
-    have: int = 0,
+    have: ChunkSet = NO_CHUNKS,
     accepted: bool = False,
     retained: bool = False,
 ) -> Step:
@@ -205,7 +206,7 @@ def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
     return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
 
 
-def _claimed(federation: Federation, update: Update, now: float, have: int, *, accepted: bool) -> Step:
+def _claimed(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
     """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):

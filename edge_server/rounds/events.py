@@ -12,6 +12,7 @@ from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Feature, Reason
 
 RunOutcome = Literal["finished", "failed", "interrupted"]
@@ -26,13 +27,13 @@ class Started:
 class MessageReceived:
     """Event: a message of a device; its topic has proved the sender.
 
-    `have` is a bit mask of the update's chunks that the server stored before it was restarted; `accepted`:
-    the update answers no open task, and the journal has it as accepted. `retained`: the broker had stored it,
-    perhaps for long.
+    `have` are the update's chunks that the server stored before it was restarted; `accepted`: the update
+    answers no open task, and the journal has it as accepted. `retained`: the broker had stored it, perhaps
+    for long.
     """
 
     message: FromDevice
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
     accepted: bool = False
     retained: bool = False
 
@@ -92,12 +93,12 @@ class UpdateStored:
 class NotInObjectStore:
     """Event: an update that a device claims to have put into the object store cannot be fetched from it.
 
-    `have` is a bit mask of its chunks that are already here.
+    `have` are its chunks that are already here.
     """
 
     device: str
     digest: str
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from edge_server.rounds.events import (
 )
 from schemas.messages import DeliverTask, Delivery, TaskReply, Update
 from schemas.tensors.blobs import Chunk
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0
@@ -110,10 +111,10 @@ def record_reply(
     return declined, [Note("declined the task", participant.device, reason, detail)]
 
 
-def record_claim(participant: Participant, update: Update, now: float, *, have: int = 0) -> Step:
+def record_claim(participant: Participant, update: Update, now: float, *, have: ChunkSet = NO_CHUNKS) -> Step:
     """Take a device's claim to have an update; a different update replaces the earlier claim.
 
-    `have` is a bit mask of the chunks already here. Training time is capped at the time since the offer.
+    `have` are the chunks already here. Training time is capped at the time since the offer.
     """
     update = _in_time(participant, update, now)
     if participant.update == update and participant.status is not Status.OFFERED:
@@ -191,7 +192,7 @@ def skip_upload(participant: Participant) -> Step:
     return there, [CheckUpdate(participant.device, participant.update)]
 
 
-def fall_back_to_chunks(participant: Participant, have: int) -> Step:
+def fall_back_to_chunks(participant: Participant, have: ChunkSet) -> Step:
     """The claimed update is not in the object store: request the chunks that are missing."""
     if participant.update is None or participant.status is not Status.CHECKING:
         return participant, []

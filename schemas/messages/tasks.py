@@ -34,6 +34,19 @@ SCORING_STEP = f"{STEP}-scoring"
 FIXED = "fixed"
 """Name of the blob with what a network's factory draws besides its weights, and of the only group in it."""
 
+CHANNEL_MAP = "channel-map"
+"""Name of the blob with the model's channel map, which is JSON."""
+MAX_BLOBS = 320
+"""Blobs of one task: an increment for each topic of a device, and graphs for every width."""
+MAX_CHUNKS = 1 << 20
+"""Chunks of all blobs of a task: 4 GiB in pieces of 4 kB."""
+MAX_TASK_BYTES = 4 * MAX_BLOB_BYTES
+"""Bytes of all blobs of a task, and of what its layers unpack to."""
+MAX_CHANNEL_MAP_BYTES = 8 * 1024**2
+"""That of a network with 25 million parameters has 40 kB; in memory it takes twenty times its bytes."""
+MAX_GRAPH_BYTES = 256 * 1024**2
+"""A graph's weights are inputs, so that of a network with 25 million parameters has less than 1 MB."""
+
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]
 """A field that only the other kind of task has: null on the wire, since the signature covers it."""
 
@@ -111,6 +124,22 @@ class TaskBase(ServedMessage):
     def plan(self) -> TrainingPlan | None:
         """The training that the task asks for; None if it asks for none."""
         return self.training
+
+    def excess(self) -> str:
+        """Why the task names more blobs, chunks or bytes than any device takes; empty if it does not."""
+        refs = self.blobs.values()
+        unpacked = sum(layer.unpacked or 0 for layer in self.layers)
+        bounds = (
+            ("blobs", len(refs), MAX_BLOBS),
+            ("chunks", sum(ref.chunks for ref in refs), MAX_CHUNKS),
+            ("bytes", sum(ref.size for ref in refs), MAX_TASK_BYTES),
+            ("bytes of unpacked layers", unpacked, MAX_TASK_BYTES),
+            *(("bytes of the channel map", ref.size, MAX_CHANNEL_MAP_BYTES)
+              for name, ref in self.blobs.items() if name == CHANNEL_MAP),
+            *(("bytes of a graph", ref.size, MAX_GRAPH_BYTES) for ref in self.graphs().values()),
+        )  # fmt: skip
+        over = (f"{count} {what}: a task has at most {most}" for what, count, most in bounds if count > most)
+        return next(over, "")
 
     def graphs(self) -> dict[str, BlobRef]:
         """The task's ONNX graphs by the names of their blobs."""

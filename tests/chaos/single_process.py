@@ -46,6 +46,7 @@ from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
 from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.tensors.blobs import decode_chunk, digest_of
+from schemas.tensors.chunk_sets import NO_CHUNKS
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
 FEDERATION, RUN = "single", "single-1"
@@ -172,7 +173,7 @@ class SingleProcessServer:
         match message:
             case TrainTask():
                 device.claimed = device.answer(message, self.coordinator.storage.store)
-                have = 0
+                have = NO_CHUNKS
                 if device.claimed.blob.digest in self.found:
                     have = self.coordinator.storage.store.present(device.claimed.blob)
                 self._step(MessageReceived(device.claimed, have))

@@ -16,6 +16,7 @@ from edge_client.agent.session.events import (
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 
 Objection = tuple[UpdateCause, str]
 """Why a release must not run, and what was found."""
@@ -23,13 +24,13 @@ Objection = tuple[UpdateCause, str]
 
 @dataclass(frozen=True)
 class Offered:
-    """Event: an offer. `running`: digest of the release of this process; `present`: bitmap of stored chunks.
+    """Event: an offer. `running`: digest of the release of this process; `present`: the stored chunks.
 
     `objection`: why the archive is not even fetched, such as an invalid signature.
     """
 
     offer: ClientOffer
-    present: int = 0
+    present: ChunkSet = NO_CHUNKS
     running: str | None = None
     objection: Objection | None = None
 
@@ -43,13 +44,13 @@ class Withdrawn:
 
 @dataclass(frozen=True)
 class UpdateRestored:
-    """Event: the update of an earlier process, and a bitmap of the chunks already stored.
+    """Event: the update of an earlier process, and the chunks already stored.
 
     `runs_it`: this process is of the offered release. `back`: why the launcher has gone back, if it has.
     """
 
     update: Update
-    present: int = 0
+    present: ChunkSet = NO_CHUNKS
     runs_it: bool = False
     back: Objection | None = None
 

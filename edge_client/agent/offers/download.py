@@ -14,6 +14,7 @@ from edge_client.transport.chunk_transfer import (
     VerifyBlob,
     WriteChunk,
 )
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef
 
 State = TypeVar("State", bound=OfferState)
@@ -21,8 +22,8 @@ FileEvent = ChunkArrived | ChunkLost | BlobChecked
 FileCommand = SendMessage | WriteChunk | VerifyBlob
 
 
-def start(state: State, ref: BlobRef, present: int, now: float) -> tuple[State, Sequence[FileCommand]]:
-    """Request the chunks that are not in the bitmap `present`."""
+def start(state: State, ref: BlobRef, present: ChunkSet, now: float) -> tuple[State, Sequence[FileCommand]]:
+    """Request the chunks that are not `present`."""
     receiving, commands = chunk_transfer.start(ref, now, present, pushed=False)
     return _with(state, receiving, commands)
 
@@ -44,7 +45,7 @@ def advance(state: State, event: FileEvent, now: float) -> tuple[State, Sequence
         case ChunkLost(digest, index) if digest == receiving.ref.digest:
             return _with(state, chunk_transfer.lost(receiving, index, now), [])
         case BlobChecked(digest, sound=False) if digest == receiving.ref.digest:
-            return start(state, receiving.ref, 0, now)
+            return start(state, receiving.ref, NO_CHUNKS, now)
         case _:
             return state, []
 

@@ -19,18 +19,36 @@ LEAST_CHARS = 3
 _SENSITIVE = (
     r"(?:(?i:password|passwd|passphrase|passcode|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
     r"signing[_-]?key|authori[sz]ation|credential|cookie|session[_-]?id|signature)"
-    r"|(?<![a-zA-Z])(?i:pass|pwd|auth|psk|pin|otp))(?i:s)?(?![a-z])"
+    r"|(?<![a-zA-Z])(?i:pass|pwd|pw|auth|psk|pin|otp))(?i:s)?(?![a-z])"
 )
-_VALUE = (
-    r"(?:(?i:bearer|basic|digest)\s+\S+"
-    r"""|"(?:[^"\\\n]|\\.)*"?\S*|'(?:[^'\\\n]|\\.)*'?\S*|\S+)"""
+_WORD_OF_VALUE = (
+    r"(?:(?i:bearer|basic|digest)\s+\S+|[\[({][^\])}\n]*[\])}]?\S*"
+    r"""|\\{1,9}["'][^"'\n]*["']?\S*|"(?:[^"\\\n]|\\.)*"?\S*|'(?:[^'\\\n]|\\.)*'?\S*|\S+)"""
 )
+_FURTHER = rf"(?:(?<=,)[ \t]{{1,9}}(?![\w.-]{{1,60}}\\{{0,9}}[\"']?\s{{0,9}}[:=]){_WORD_OF_VALUE})*"
+_VALUE = _WORD_OF_VALUE + _FURTHER
+"""A value, and further items behind commas, unless these have keys of their own."""
 _NAMED_SECRET = re.compile(_SENSITIVE)
 _PEM = re.compile(r"-----BEGIN [^-]{0,80}-----.*?(?:-----END [^-]{0,80}-----|\Z)", re.DOTALL)
 _PEM_END = re.compile(r"\A.*-----END [^-]{0,80}-----", re.DOTALL)
 _CODE = re.compile(r"edge1\.\S*")
 _ADDRESS = re.compile(r"\b(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,20})://(?P<rest>[^\s\"'<>]+)")
-_ASSIGNED = re.compile(rf"(?P<key>{_SENSITIVE}[\w.-]{{0,60}}+[\"']?\s{{0,9}}[:=]\s{{0,9}}){_VALUE}")
+_LINE = re.compile(r"(?P<key>(?i:cookie|authori[sz]ation)\\{0,9}[\"']?\s{0,9}[:=]\s{0,9})[^\n]+")
+"""Headers whose values have several items."""
+_SIGN = r"""(?:\\{0,9}["']?\s{0,9}(?:=>|:=|[:=])|\\{0,9}["']\s{0,9},?\s{0,9}(?:value=)?)"""
+"""What is between a key and its value: also a comma between two quoted texts, and `value=` of an element."""
+_ASSIGNED = re.compile(rf"(?P<key>{_SENSITIVE}[\w.-]{{0,60}}+{_SIGN}\s{{0,9}}){_VALUE}")
+_ELEMENT = re.compile(
+    rf"(?P<key>(?!(?<=<)secret>[^<]*+(?!</)){_SENSITIVE}[\w:.-]{{0,60}}+(?:\s[^<>\n]{{0,200}})?>)(?:<!\[CDATA\[)?[^<]+"
+)
+_LOGIN = re.compile(
+    rf"(?P<key>(?<!\S)(?:-u\s{{0,9}}|--(?:proxy-)?user[=\s]\s{{0,9}}))(?=\S*:|[\"']){_WORD_OF_VALUE}"
+)
+_ACCOUNT = re.compile(
+    r"""(?P<key>(?<![^\s"'(\[<=,;]))[^\s"'(\[<=,;:@/]{1,64}+:(?!//)(?:[^\s"'@]{1,256}+@)+(?=[\w\[])"""
+)
+"""A user's name and password before a host, without a scheme."""
+_JWT = re.compile(r"\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}")
 _OPTION = re.compile(rf"(?P<key>(?<!\S)--?[\w-]{{0,60}}?{_SENSITIVE}[\w-]{{0,60}}+\s+){_VALUE}")
 _SCHEME = re.compile(r"(?P<key>\b(?i:bearer|basic)\s+)\S+")
 _LONG_RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{40,}={0,2}(?![\w+/=-])")
@@ -94,7 +112,7 @@ class Masker:
         return value
 
     def _value(self, key: str, value: Any) -> Any:
-        if isinstance(value, str | int | float) and _NAMED_SECRET.search(key):
+        if value is not None and _NAMED_SECRET.search(key):
             return SECRET
         return self.document(value)
 
@@ -104,8 +122,10 @@ def mask_secrets(text: str) -> str:
     text = _PEM_END.sub(KEY_BLOCK, _PEM.sub(KEY_BLOCK, text))
     text = _CODE.sub(SECRET, text)
     text = _ADDRESS.sub(_address, text)
-    for pattern in (_ASSIGNED, _OPTION, _SCHEME):
+    text = _JWT.sub(SECRET, text)
+    for pattern in (_LINE, _ELEMENT, _ASSIGNED, _OPTION, _LOGIN, _SCHEME):
         text = pattern.sub(rf"\g<key>{SECRET}", text)
+    text = _ACCOUNT.sub(f"{SECRET}@", text)
     return _LONG_RUN.sub(_encoded, text)
 
 

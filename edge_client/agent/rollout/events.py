@@ -17,6 +17,7 @@ from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.messages import ModelOffer, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, ModelMeasurement
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Variant
 
 Objection = tuple[Cause, str]
@@ -49,13 +50,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Offered:
-    """Event: an offer. `serving`: digest of the model in use; `present`: bitmap of stored chunks.
+    """Event: an offer. `serving`: digest of the model in use; `present`: the stored chunks.
 
     `objection`: why the file is not even fetched, such as an invalid signature.
     """
 
     offer: ModelOffer
-    present: int = 0
+    present: ChunkSet = NO_CHUNKS
     serving: str | None = None
     objection: Objection | None = None
 
@@ -69,10 +70,10 @@ class Withdrawn:
 
 @dataclass(frozen=True)
 class TrialRestored:
-    """Event: the trial of an earlier process, and a bitmap of the chunks already stored."""
+    """Event: the trial of an earlier process, and the chunks already stored."""
 
     trial: Trial
-    present: int = 0
+    present: ChunkSet = NO_CHUNKS
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.free_space import check_free
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
@@ -140,9 +141,17 @@ class RolloutRuntime:
             return
         log.info("version %s is offered in rollout %s", offer.version, offer.rollout)
         forget_others(self._store, frozenset({offer.blob.digest}))
-        objection = objection_to(offer, self._settings.trust)
+        objection = objection_to(offer, self._settings.trust) or self._no_room(offer)
         present = self._store.present(offer.blob)
         self._step(Offered(offer, present, self._slots.serving_file(), objection))
+
+    def _no_room(self, offer: ModelOffer) -> Objection | None:
+        """The objection to a file that has no room beside the copy that is served."""
+        try:
+            check_free(self._store.directory, 2 * offer.blob.size)
+        except PeerError as error:
+            return Cause.NO_SPACE, str(error)
+        return None
 
     def _step(self, event: Event) -> None:
         before = self._trials

@@ -44,6 +44,7 @@ from edge_client.agent.session.events import (
     Tick,
 )
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+from schemas.tensors.chunk_sets import ChunkSet
 
 Step = tuple[TrialState, Sequence[Command]]
 MAX_RESTARTS = 3
@@ -89,7 +90,7 @@ def _offered(trials: TrialState, event: Offered, now: float) -> Step:
     return begun, [report(begun), *commands]
 
 
-def _remembered(trials: TrialState, trial: Trial, present: int, now: float) -> Step:
+def _remembered(trials: TrialState, trial: Trial, present: ChunkSet, now: float) -> Step:
     """Resume the trial of an earlier process by repeating its last step."""
     if trial.final:
         return trials.with_trial(trial), []

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from edge_client.agent.session import work_starts
 from edge_client.agent.session.events import Command, DrawEntropy, SendMessage, StartWork
 from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
@@ -10,6 +11,7 @@ from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
 from schemas.messages import Refusal, Task
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
@@ -17,7 +19,7 @@ Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.Trans
 
 
 def begin(
-    session: Session, task: Task, present: Mapping[str, int], now: float, *, published: bool = False
+    session: Session, task: Task, present: Mapping[str, ChunkSet], now: float, *, published: bool = False
 ) -> Step:
     """Fetch the missing blobs, then do the task; `published`: the server is about to broadcast some blobs."""
     commands: list[Command] = []
@@ -32,7 +34,7 @@ def begin(
         if digest in transfers.fetching:
             continue
         receiving[digest], asks = chunk_transfer.start(
-            ref, now, present.get(digest, 0), pushed=digest in pushed, expected=digest in expected
+            ref, now, present.get(digest, NO_CHUNKS), pushed=digest in pushed, expected=digest in expected
         )
         commands += _requests(session, asks)
     begun = replace(
@@ -148,7 +150,8 @@ def _work_when_complete(session: Session) -> Step:
         return session, []
     if session.receiving or session.transfers.fetching:
         return session, []
-    return replace(session, phase=SessionPhase.WORKING), [StartWork(session.task)]
+    starts = work_starts.another(session.starts, session.task)
+    return replace(session, phase=SessionPhase.WORKING, starts=starts), [StartWork(session.task)]
 
 
 def _asking(session: Session, digests: Iterable[str], ask: Asking, now: float) -> Step:

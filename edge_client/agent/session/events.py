@@ -18,6 +18,7 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
 
@@ -40,18 +41,31 @@ class SessionRestored:
     """Event: the snapshot of an earlier process; `present` as in `Received`."""
 
     snapshot: SessionSnapshot
-    present: Mapping[str, int] = field(default_factory=dict)
+    present: Mapping[str, ChunkSet] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EpochReached:
+    """Event: the work on a task has reached the end of this epoch, from 1."""
+
+    task: Task
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Event: the process is about to end as its owner wishes."""
 
 
 @dataclass(frozen=True)
 class Received:
     """Event: a message of the server.
 
-    For a task, `present` maps the digests of its blobs to bitmaps of the chunks that are already stored.
+    For a task, `present` maps the digests of its blobs to the chunks that are already stored.
     """
 
     message: AnyMessage
-    present: Mapping[str, int] = field(default_factory=dict)
+    present: Mapping[str, ChunkSet] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,6 +162,8 @@ Event = (
     Connected
     | Disconnected
     | SessionRestored
+    | EpochReached
+    | Stopping
     | Received
     | ChunkArrived
     | ChunkLost

@@ -18,6 +18,7 @@ from edge_client.agent.session import (
     results,
     secure_aggregation,
     secure_participation,
+    work_starts,
 )
 from edge_client.agent.session.events import (
     BlobChecked,
@@ -30,12 +31,14 @@ from edge_client.agent.session.events import (
     Declined,
     Disconnected,
     EntropyDrawn,
+    EpochReached,
     Event,
     GivenBack,
     Received,
     RunEnded,
     SendMessage,
     SessionRestored,
+    Stopping,
     Tick,
     UpdateMasked,
     WorkDone,
@@ -61,6 +64,7 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.values import Reason
 
 __all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
@@ -79,6 +83,13 @@ def step(session: Session, event: Event, now: float) -> Step:
             return replace(session, connected=False), []
         case SessionRestored(snapshot, present):
             return _remembered(session, snapshot, present, now)
+        case EpochReached(task, epoch):
+            return replace(session, starts=work_starts.reached(session.starts, task, epoch)), []
+        case Stopping():
+            working = session.phase is SessionPhase.WORKING
+            return replace(
+                session, starts=work_starts.without_last(session.starts) if working else session.starts
+            ), []
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
         case Received(message):
@@ -154,13 +165,15 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, present: Mapping[str, int], now: float) -> Step:
+def _offered(session: Session, task: Task, present: Mapping[str, ChunkSet], now: float) -> Step:
     if task.run in session.ended_runs or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if session.is_at(task.run, task.attempt):
         return _repeat(session, task, now)
     if (why := secure_participation.refusal_reason(session.masks, task)) is not None:
         return session, [SendMessage(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
+    if work_starts.is_given_up(session.starts, task):
+        return session, [_given_up(session, task)]
     dropped, commands = drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
         dropped = replace(dropped, unanswered=None)
@@ -168,12 +181,14 @@ def _offered(session: Session, task: Task, present: Mapping[str, int], now: floa
     return begun, [_reply(begun, task), *commands, *more]
 
 
-def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[str, int], now: float) -> Step:
+def _remembered(
+    session: Session, snapshot: SessionSnapshot, present: Mapping[str, ChunkSet], now: float
+) -> Step:
     """Resume the task of an earlier process.
 
     A result is sent again without repeating work. A task without a result is resumed at once, as after a lost
     connection: the announcement and the next offer say whether it is still wanted. A masked task without a
-    result ends: its keys were lost with the process.
+    result ends: its keys were lost with the process. So does one that has ended several processes.
     """
     known = replace(
         session,
@@ -181,10 +196,13 @@ def _remembered(session: Session, snapshot: SessionSnapshot, present: Mapping[st
         attempts={**snapshot.attempts, **session.attempts},
         epochs={**snapshot.epochs, **session.epochs},
         masks=replace(session.masks, helped={**snapshot.masked, **session.masks.helped}),
+        starts=session.starts or snapshot.starts,
     )
     task, result = snapshot.task, snapshot.result
     if task is None or session.task is not None or (task.masking is not None and result is None):
         return known, []
+    if result is None and work_starts.is_given_up(known.starts, task):
+        return known, [_given_up(known, task)]
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
     reporting = replace(
@@ -209,6 +227,11 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
             *secure_participation.unanswered_messages(session.masks),
         ]
     return results.send_result(replace(session, resend_at=now + RESEND_S))
+
+
+def _given_up(session: Session, task: Task) -> Command:
+    why = {"reason": Reason.NO_MEMORY, "detail": work_starts.GIVEN_UP}
+    return SendMessage(task_reply(session, task, accepted=False, **why))
 
 
 def _reply(session: Session, task: Task) -> Command:

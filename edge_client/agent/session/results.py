@@ -37,7 +37,13 @@ def work_ended(session: Session, result: Result, now: float) -> Step:
         return replace(session, held=held), []
     result = _with_bytes(session, result)
     done = replace(
-        session, held=held, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S, repeats=0
+        session,
+        held=held,
+        phase=SessionPhase.REPORTING,
+        result=result,
+        resend_at=now + RESEND_S,
+        repeats=0,
+        starts=None,
     )
     return send_result(done)
 

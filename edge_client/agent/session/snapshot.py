@@ -20,12 +20,21 @@ KEPT_RUNS = 16
 """How many runs are remembered; runs that never announced their end would pile up."""
 
 
+class WorkStarts(Frozen):
+    """How often the work on a task has been begun without an end, and the last epoch that was reached."""
+
+    run: Name
+    attempt: Attempt
+    count: int = Field(default=1, ge=0)
+    epoch: int = Field(default=0, ge=0)
+
+
 class SessionSnapshot(Frozen):
     """The unsettled task, its result if there is one, and the runs under way.
 
     `attempts` maps runs to the newest attempt that was offered to this device, `epochs` to the newest epoch
-    of a server, `masked` to the last round in
-    which the device had keys for masks.
+    of a server, `masked` to the last round in which the device had keys for masks. `starts` are those of the
+    last task that was worked on, unless it ended in a result.
     """
 
     version: Literal[1] = 1
@@ -37,6 +46,7 @@ class SessionSnapshot(Frozen):
     attempts: Mapping[Name, Attempt] = {}
     epochs: Annotated[Mapping[Name, Epoch], Field(exclude_if=lambda known: not known)] = {}
     masked: Mapping[Name, RoundNumber] = {}
+    starts: Annotated[WorkStarts | None, Field(exclude_if=lambda starts: starts is None)] = None
 
     @model_validator(mode="after")
     def _result_is_of_the_task(self) -> "SessionSnapshot":

@@ -8,7 +8,7 @@ from typing import Any
 from edge_client.agent.session import secure_participation
 from edge_client.agent.session.events import Command, Result, StopWork
 from edge_client.agent.session.secure_participation import SecureParticipation
-from edge_client.agent.session.snapshot import KEPT_RUNS, SessionSnapshot
+from edge_client.agent.session.snapshot import KEPT_RUNS, SessionSnapshot, WorkStarts
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store.http_transfers import ObjectStoreTransfers, StopTransfers
 from schemas.messages import Task, TaskReply
@@ -32,8 +32,8 @@ class Session:
 
     `held`: the digests in the blob store. `runs`: the runs under way; `ended_runs`: those that are over;
     `attempts`: the newest attempt of each run; `epochs`: its newest epoch, of runs that have changed their
-    server. `unanswered`: a result whose task was replaced before the
-    server answered. `repeats`: how often the result was sent again. `shared_bytes`: received on shared topics
+    server. `unanswered`: a result whose task was replaced before the server answered. `starts`: as in the
+    snapshot. `repeats`: how often the result was sent again. `shared_bytes`: received on shared topics
     for the task at hand (None: unknown, an earlier process received some); `unreported_bytes`: since the last
     progress report; `fetched_bytes`: from the object store. `masks`: the state in masked rounds; `transfers`:
     those with the object store.
@@ -57,6 +57,7 @@ class Session:
     ended_runs: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
     epochs: Mapping[str, int] = field(default_factory=dict)
+    starts: WorkStarts | None = None
     masks: SecureParticipation = field(default_factory=SecureParticipation)
     transfers: ObjectStoreTransfers = field(default_factory=ObjectStoreTransfers)
 
@@ -91,6 +92,7 @@ class Session:
             and self.runs is earlier.runs
             and self.attempts is earlier.attempts
             and self.epochs is earlier.epochs
+            and self.starts is earlier.starts
             and self.masks is earlier.masks
         )
 
@@ -108,6 +110,7 @@ class Session:
             attempts={run: self.attempts[run] for run in runs if run in self.attempts},
             epochs={run: self.epochs[run] for run in runs if run in self.epochs},
             masked=secure_participation.masked_rounds(self.masks),
+            starts=self.starts,
         )
 
 

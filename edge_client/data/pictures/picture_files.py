@@ -70,10 +70,12 @@ def read_picture(file: Path | bytes, *, scale: PictureScale | None = None) -> Pi
             return _read(opened, scale)
     except UnidentifiedImageError as error:
         raise ConfigError(f"cannot read {name_of(file)}: {NO_IMAGE}") from error
+    except ConfigError as error:
+        raise ConfigError(f"cannot read {name_of(file)}: {error}") from error
     except Exception as error:
         # Pillow's readers raise many kinds of errors for damaged files.
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"cannot read {name_of(file)}: {reason}") from error
+        reason = getattr(error, "strerror", None) or "it is broken"
+        raise ConfigError(f"cannot read {name_of(file)}: {reason}", quoted=error) from error
 
 
 def name_of(file: Path | bytes) -> str:
@@ -84,7 +86,7 @@ def name_of(file: Path | bytes) -> str:
 def _read(file: BinaryIO, scale: PictureScale | None) -> Picture:
     with _open(file) as picture:
         if is_cut(picture, file):
-            raise ValueError("of its colours only 8 bits could be read: save it as PNG, or with 8 bits")
+            raise ConfigError("of its colours only 8 bits could be read: save it as PNG, or with 8 bits")
         notes = (SEVERAL,) if getattr(picture, "is_animated", False) else ()
         values, full = values_of(picture, file)
         planes = np.atleast_3d(values).transpose(2, 0, 1)
@@ -104,7 +106,7 @@ def _alpha_of_grey(picture: ImageFile) -> Pixels | None:
 
 
 def _open(file: BinaryIO) -> ImageFile:
-    """The picture, not decoded yet; `ValueError` if it is too large."""
+    """The picture, not decoded yet; `ConfigError` if it is too large."""
     head = file.read(12)
     if head[4:8] == b"ftyp" and head[8:] in HEIF_BRANDS:
         _register_heif()
@@ -115,7 +117,7 @@ def _open(file: BinaryIO) -> ImageFile:
         picture = _open_further(file, head)
     limit = MAX_PIXELS // (len(picture.getbands()) if is_deep(picture) else 1)
     if picture.width * picture.height > limit:
-        raise ValueError(
+        raise ConfigError(
             f"{picture.width}x{picture.height} pixels are more than {limit // 10**6} million, the most "
             "for pictures of its depth"
         )
@@ -127,7 +129,7 @@ def _open_further(file: BinaryIO, head: bytes) -> ImageFile:
         return Image.open(file, formats=[name for name in FURTHER if name in Image.OPEN])
     except UnidentifiedImageError:
         if head[:4] in (b"II*\0", b"MM\0*"):
-            raise ValueError(
+            raise ConfigError(
                 "Pillow does not read this kind of TIFF: save it with 8 or 16 bits, or one channel of floats"
             ) from None
         raise
@@ -137,5 +139,5 @@ def _register_heif() -> None:
     try:
         import pillow_heif
     except ImportError:
-        raise ValueError(f"it is HEIC: {HEIF_REMEDY}") from None
+        raise ConfigError(f"it is HEIC: {HEIF_REMEDY}") from None
     pillow_heif.register_heif_opener()

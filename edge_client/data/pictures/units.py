@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edge_client.data.pictures.scale import scale_in_words
 from edge_client.data.said_once import say_once
 from schemas.counted import counted
+from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
 FULL_RANGES = {
@@ -24,12 +25,12 @@ MIN_SPREAD = 1 / 8
 def in_units(planes: NDArray[Any], full: float, scale: PictureScale | None) -> NDArray[Any]:
     """Pixels [C, H, W] of numbers of this shape; bytes stay bytes. A fourth channel is alpha.
 
-    Raises `ValueError` unless all are finite.
+    Raises `ConfigError` unless all are finite.
     """
     if scale is None and planes.dtype == np.uint8:
         return np.ascontiguousarray(planes)
     if planes.dtype.kind == "f" and not np.isfinite(planes).all():
-        raise ValueError("its pixels are not all finite numbers: put a number in place of missing ones")
+        raise ConfigError("its pixels are not all finite numbers: put a number in place of missing ones")
     made: NDArray[Any] = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
     cut = 3 if len(made) == 4 else len(made)
     colours, alpha = made[:cut], made[cut:]

@@ -118,7 +118,7 @@ def _chosen(found: Sequence[Recording], options: Mapping[str, str], source: str)
         chosen = [recording for recording in chosen if recording.fields[field] == value]
         if not chosen:
             known = ", ".join(sorted({recording.fields[field] for recording in found}))
-            raise ConfigError(f"{source}: no recording has {only}: the values are {known}")
+            raise ConfigError(f"{source}: no recording has {only}", quoted=known)
     if group is not None:
         _check_field(group, found, source)
         chosen.sort(key=lambda recording: recording.fields[group])
@@ -135,7 +135,8 @@ def _part(found: Sequence[Recording], rule: str | None, split: str, source: str)
     _check_field(field, found, source)
     wrong = next((r for r in found if not r.fields[field].isdecimal()), None)
     if wrong is not None:
-        raise ConfigError(f"{wrong.path}: '{field}' is {wrong.fields[field]!r}, no number for test={rule}")
+        value = repr(wrong.fields[field])
+        raise ConfigError(f"{wrong.path}: '{field}' is no number for test={rule}", quoted=value)
     return [r for r in found if (int(r.fields[field]) < int(most)) == (split == "test")]
 
 

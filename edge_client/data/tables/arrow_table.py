@@ -61,4 +61,4 @@ class ArrowTable(Table):
                     reader = pyarrow.ipc.open_stream(file)
                     yield reader.schema, iter(reader)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no Arrow file, or is broken: {error}") from error
+            raise ConfigError(f"{self.path} is no Arrow file, or is broken", quoted=error) from error

@@ -82,7 +82,6 @@ class Block:
         remedy = remedy_of(text, name, has_decimal=self.table.has_decimal)
         if WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
-            raise ConfigError(f"{where} is {text[:40]!r}, no number: {remedy}")
-        # The server hears of the first broken row, and not what is in it.
+            raise ConfigError(f"{where} is no number: {remedy}", quoted=repr(text))
         self.broken.setdefault(place, f"{where} is no number: {remedy}")
         return np.nan

@@ -75,8 +75,9 @@ class CsvTable(Table):
         text = value.strip()
         if THOUSANDS.fullmatch(text) and "." in text:
             raise ConfigError(
-                f"{self.place(number)}: {text} may be a thousand, as the file has decimal commas: write "
-                "numbers without points between thousands, or state decimal=."
+                f"{self.place(number)}: a number may be a thousand, as the file has decimal commas: write "
+                "numbers without points between thousands, or state decimal=.",
+                quoted=text,
             )
         return text.replace(",", ".") if WITH_COMMA.fullmatch(text) else value
 
@@ -140,8 +141,9 @@ def _check_names(path: Path, header: Sequence[str], options: Mapping[str, str]) 
     stated = {name.strip() for text in options.values() for name in text.split(",")}
     if words and plain_numbers(words) is not None and words not in counted and not stated.intersection(words):
         raise ConfigError(
-            f"{path} begins with numbers, {', '.join(words)[:60]}: name the columns in its first line; if "
-            "these are their names, state the inputs with columns=..."
+            f"{path} begins with numbers: name the columns in its first line; if these are their names, "
+            "state the inputs with columns=...",
+            quoted=", ".join(words),
         )
 
 

@@ -111,7 +111,8 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
         place = int(np.argmax(back)) + 1
         earlier, later = (as_text(rows.times[at], is_local=rows.is_local) for at in (place, place - 1))
         raise ConfigError(
-            f"{choice.source}: row {place + 1} is of {earlier}, before {later}: sort the file by '{name}'"
+            f"{choice.source}: row {place + 1} is earlier than row {place}: sort the file by '{name}'",
+            quoted=f"{earlier}, before {later}",
         )
     if repeated:
         say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")

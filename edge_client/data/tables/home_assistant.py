@@ -98,7 +98,9 @@ class HomeAssistantTable(Table):
             with connected(self.path) as database:
                 yield database, self._numbers(database)
         except sqlite3.Error as error:
-            raise ConfigError(f"{self.path} is no recorder database of Home Assistant: {error}") from error
+            raise ConfigError(
+                f"{self.path} is no recorder database of Home Assistant, or is broken", quoted=error
+            ) from error
 
     def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:
         numbers = dict(database.execute(ENTITIES).fetchall())

@@ -143,7 +143,7 @@ def _points(path: Path) -> Iterator[Point]:
 def _point(path: Path, columns: dict[str, str], header: list[str], notes: Mapping[str, list[str]]) -> Point:
     """A line with its missing values as the annotations state them."""
     if columns.keys() <= {"", "error", "reference"}:
-        raise ConfigError(f"{path} holds the error of a query: {columns.get('error')}")
+        raise ConfigError(f"{path} holds the error of a query", quoted=columns.get("error"))
     usual, grouped = notes.get("#default", []), notes.get("#group", [])
     columns |= {name: value for name, value in zip(header, usual, strict=False) if not columns[name]}
     if FIELD in columns and VALUE in columns:
@@ -172,6 +172,7 @@ def _seconds(path: Path, point: Point) -> float:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{path}: '{text}' in the column '{TIME}' is no time, such as 2026-11-28T12:00:00Z"
+            f"{path}: a value of the column '{TIME}' is no time, such as 2026-11-28T12:00:00Z",
+            quoted=repr(text),
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -98,4 +98,6 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
     if columns[name].dtype.kind == "U":
         words = set(columns[name].tolist()) - {""}
         first = min(word for word in words if not is_number(word) or is_truth(word))
-        raise ConfigError(f"{choice.source}: column '{name}' has {first!r}, no number to learn")
+        raise ConfigError(
+            f"{choice.source}: column '{name}' has texts, no numbers to learn", quoted=repr(first)
+        )

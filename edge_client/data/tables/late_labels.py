@@ -28,12 +28,10 @@ def late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> 
     strangers = sorted(known.keys() - set(ids))
     if known and len(strangers) == len(known):
         raise ConfigError(
-            f"{table.path}: none of {counted(len(known), 'label')} names an example, the first is for "
-            f"'{strangers[0]}': "
-            f"compare its column '{ident}' with that of the examples, which begins with '{ids[0]}'"
+            f"{table.path}: none of {counted(len(known), 'label')} names an example: compare its column "
+            f"'{ident}' with that of the examples",
+            quoted=f"'{strangers[0]}' here, '{ids[0]}' there",
         )
     if strangers:
-        log.warning(
-            "%s: no example for %s, such as '%s'", table.path, counted(len(strangers), "label"), strangers[0]
-        )
+        log.warning("%s: no example for %s", table.path, counted(len(strangers), "label"))
     return np.array([known.get(name, none) for name in ids])

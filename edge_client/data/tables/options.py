@@ -173,9 +173,10 @@ def _inputs(
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
-            f"{table.place(number)}: column '{unfit}' is {first[unfit][:40]!r}, no number: "
+            f"{table.place(number)}: column '{unfit}' is no number: "
             f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the inputs with "
-            "columns=..."
+            "columns=...",
+            quoted=repr(first[unfit]),
         )
     if not inputs:
         raise ConfigError(f"{table.path} has no column of numbers to learn from: state columns=...")

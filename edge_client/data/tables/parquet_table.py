@@ -64,7 +64,7 @@ class ParquetTable(Table):
             with ParquetFile(self.path) as file:
                 yield file
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no Parquet file, or is broken: {error}") from error
+            raise ConfigError(f"{self.path} is no Parquet file, or is broken", quoted=error) from error
 
 
 def import_pyarrow(path: Path) -> Any:

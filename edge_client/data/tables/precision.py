@@ -18,7 +18,7 @@ def warn_if_coarse(column: Numbers, where: str, remedy: str) -> None:
     if lost > MAX_LOST * np.count_nonzero(steps):
         largest = np.abs(column).max()
         say_once(
-            f"{where}: networks (float32) tell values such as {largest:.15g} apart in steps of "
+            f"{where}: networks (float32) tell its largest values apart in steps of "
             f"{np.spacing(np.float32(largest)):.3g}, and {lost} smaller ones are lost: {remedy}, or leave it "
             "out",
             logging.WARNING,

@@ -36,5 +36,7 @@ def _keeps(path: Path) -> str:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT value FROM settings WHERE name = 'keep'").fetchone()
     except sqlite3.Error as error:
-        raise ConfigError(f"{path} is no store of examples: {error}; edge-client record makes one") from error
+        raise ConfigError(
+            f"{path} is no store of examples: edge-client record makes one", quoted=error
+        ) from error
     return str(found[0]) if found else ""

@@ -102,9 +102,9 @@ def _resolved(path: Path, pack: Any) -> Iterator[Record]:
                 yield Record(
                     f"{name} sum", time, str(base.get("bs", 0) + record["s"]), f"{unit} s" if unit else ""
                 )
+            if "vb" in record:
+                yield Record(name, time, str(int(record["vb"])), unit)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: record {stated!r:.100} is no SenML: {error}") from error
-        if "vb" in record:
-            yield Record(name, time, str(int(record["vb"])), unit)
+            raise ConfigError(f"{path}: a record is no SenML", quoted=stated) from error
         if "vs" in record:
             yield Record(name, time, str(record["vs"]), unit)

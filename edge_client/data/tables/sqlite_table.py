@@ -32,7 +32,9 @@ class SqliteTable(Table):
             with connected(self.path) as database:
                 yield _rows(database, self._known(database))
         except sqlite3.Error as error:
-            raise ConfigError(f"{self.path} is no SQLite file with such a table: {error}") from error
+            raise ConfigError(
+                f"{self.path} is no SQLite file with such a table, or is broken", quoted=error
+            ) from error
 
     def place(self, number: int) -> str:
         """Where a row is, for messages."""

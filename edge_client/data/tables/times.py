@@ -160,7 +160,7 @@ class Times:
         if not self._ways:
             form = "like time-format=%d.%m.%Y %H:%M" if self._stated is None else "that fits"
             raise ConfigError(
-                f"{where} is {self._first[:40]!r}, no time that is understood: state one {form}"
+                f"{where} is no time that is understood: state one {form}", quoted=repr(self._first)
             )
         fewest = min(way.failures for way in self._ways)
         best = [way for way in self._ways if way.failures == fewest]
@@ -169,8 +169,9 @@ class Times:
             other = np.concatenate(best[1].parts)
             if not np.array_equal(found, other, equal_nan=True):
                 raise ConfigError(
-                    f"{where} is {self._first!r}: days and months cannot be told apart, state "
-                    "time-format=%d/%m/%Y %H:%M or %m/%d/%Y %H:%M, as it is written"
+                    f"{where}: days and months cannot be told apart, state "
+                    "time-format=%d/%m/%Y %H:%M or %m/%d/%Y %H:%M, as it is written",
+                    quoted=repr(self._first),
                 )
         if best[0].name == "numbers":
             largest = np.nanmax(np.abs(found), initial=0)

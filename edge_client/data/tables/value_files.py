@@ -58,4 +58,4 @@ def _cbor_values(path: Path, data: bytes) -> Iterator[Any]:
                 return
             raise ConfigError(f"{path} is cut off") from None
         except (cbor2.CBORError, ValueError) as error:
-            raise ConfigError(f"{path} is no CBOR: {error}") from error
+            raise ConfigError(f"{path} is no CBOR", quoted=error) from error

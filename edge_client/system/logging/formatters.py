@@ -2,17 +2,25 @@
 
 import json
 import logging
+import traceback
 import unicodedata  # noqa: F401 (loaded now: `plain` may be called where no descriptor is free)
 from datetime import UTC, datetime
 from typing import Any
 
 from edge_client.system.logging.context import facts_of
 from edge_client.system.plain_text import plain
+from schemas.errors import ConfigError
 
 LONGEST_MESSAGE = 8000
 
 
-class HumanFormat(logging.Formatter):
+class _Format(logging.Formatter):
+    def formatException(self, ei: Any) -> str:
+        """The traceback."""
+        return stack_of(ei[1])
+
+
+class HumanFormat(_Format):
     """`14:03:07 WARNING words [federation=home round=3 device=pi-3 reason=not-finite]`.
 
     A traceback follows, each line indented, so that no text can imitate another log line.
@@ -27,7 +35,7 @@ class HumanFormat(logging.Formatter):
         return "\n".join([line, *(f"    | {plain(part)}" for part in raised.splitlines())])
 
 
-class JsonFormat(logging.Formatter):
+class JsonFormat(_Format):
     """One JSON object: `time` (UTC, ISO 8601), `level`, `logger`, `message`, the facts, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,6 +50,14 @@ class JsonFormat(logging.Formatter):
         raised = _raised(self, record)
         # ASCII alone: all other characters are escaped.
         return json.dumps(said | ({"exception": raised} if raised else {}), default=str)
+
+
+def stack_of(error: BaseException) -> str:
+    """The traceback of an exception, alone if its chain has a `ConfigError`, whose causes quote the data."""
+    part: BaseException | None = error
+    while part is not None and not isinstance(part, ConfigError):
+        part = part.__cause__ or part.__context__
+    return "".join(traceback.format_exception(error, chain=part is None)).rstrip("\n")
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
-from edge_client.transport.chunk_transfer import first_run
 from schemas.errors import ConfigError, EdgeError
 from schemas.messages.object_store import DIGEST_HEADER, shown
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
@@ -98,30 +98,29 @@ def http_client(tls: TlsFiles | None) -> HttpClient:
 class TransferOutcome:
     """The result of a transfer; `expired`: the store refused its address.
 
-    Of a download, `have` is the bitmap of the present chunks and `moved` the number of bytes received.
+    Of a download, `have` are the present chunks and `moved` the number of bytes received.
     """
 
     done: bool
     expired: bool = False
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
     moved: int = 0
 
 
 def fetch(web: HttpClient, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> TransferOutcome:
     """Download the missing chunks of a blob into its part file, with retries."""
-    have, moved = store.present(ref), 0
+    have, moved, all_chunks = store.present(ref), 0, ChunkSet.first(ref.chunks)
 
     def some() -> bool:
         nonlocal have, moved
         for index in _chunks(web, url, ref, have, store):
-            have |= 1 << index
+            have = have.adding(index)
             moved += ref.chunk_size(index)
             if stopped.is_set():
                 break
-        return have == (1 << ref.chunks) - 1
+        return have == all_chunks
 
-    whole = have == (1 << ref.chunks) - 1
-    outcome = TransferOutcome(True) if whole else _persist(some, lambda: have, stopped, url)
+    outcome = TransferOutcome(True) if have == all_chunks else _persist(some, lambda: len(have), stopped, url)
     return replace(outcome, have=have, moved=moved)
 
 
@@ -164,9 +163,9 @@ def _persist(
     return TransferOutcome(False)
 
 
-def _chunks(web: HttpClient, url: str, ref: BlobRef, have: int, store: BlobStore) -> Iterator[int]:
+def _chunks(web: HttpClient, url: str, ref: BlobRef, have: ChunkSet, store: BlobStore) -> Iterator[int]:
     """Download the first run of missing chunks; yields the number of each written chunk."""
-    first, count = first_run(~have & ((1 << ref.chunks) - 1))
+    first, count = have.gap(ref.chunks) or (0, ref.chunks)
     start = first * ref.chunk_bytes
     stop = min((first + count) * ref.chunk_bytes, ref.size)
     headers = {"Range": f"bytes={start}-{stop - 1}"} if stop - start < ref.size else {}

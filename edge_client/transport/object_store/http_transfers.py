@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 from schemas.messages import Task, Update
 from schemas.messages.object_store import Addresses
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef
 
 
@@ -37,13 +38,13 @@ class StopTransfers:
 
 @dataclass(frozen=True)
 class FetchEnded:
-    """Event: a download ended with the chunks `have`, a bitmap; `expired`: the store refused the address.
+    """Event: a download ended with the chunks `have`; `expired`: the store refused the address.
 
     `moved` is the number of bytes received.
     """
 
     digest: str
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
     expired: bool = False
     moved: int = 0
 

@@ -35,6 +35,7 @@ from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import DiagnosticRequest, FederationEnd, Refusal, SiteTerms, Update
 from schemas.messages.remote import DiagnosticAnswer
+from schemas.tensors.chunk_sets import NO_CHUNKS
 from schemas.tensors.chunks import CHUNK_SIZES
 from schemas.topics import DeviceTopic, SiteTopic
 from schemas.values import Reason
@@ -225,7 +226,7 @@ class SiteGateway:
         """A claim with what is known of its blob."""
         if not isinstance(event, DeviceSpoke) or not isinstance(event.message, Update):
             return event
-        update, have = event.message, 0
+        update, have = event.message, NO_CHUNKS
         if update.blob.digest in self._partial:
             self._partial.discard(update.blob.digest)
             have = self._store.present(update.blob)

@@ -24,6 +24,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.messages.remote import DiagnosticAnswer
+from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef, Chunk
 
 
@@ -65,11 +66,11 @@ class Announced:
 class DeviceSpoke:
     """Event: a message of a device.
 
-    Of an update `have` is a bit mask of the chunks that are here, and `most_bytes` the most that it may have.
+    Of an update `have` are the chunks that are here, and `most_bytes` the most that it may have.
     """
 
     message: FromDevice | DiagnosticAnswer
-    have: int = 0
+    have: ChunkSet = NO_CHUNKS
     most_bytes: int = 0
 
 

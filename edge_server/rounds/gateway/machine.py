@@ -175,6 +175,8 @@ def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
     known = gateway.tasks.get(device)
     if known is not None and known.run == task.run and task.attempt < known.attempt:
         return gateway, [SendToDevice(device, task)]  # overtaken by a newer one
+    if task.excess():
+        return gateway, [SendToDevice(device, task)]  # it declines
     new = known is None or (known.run, known.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:

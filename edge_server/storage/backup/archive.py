@@ -24,6 +24,8 @@ from edge_server.storage.backup.steady_files import FileChanged, stamp
 from schemas.errors import ConfigError
 
 MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 2**28
+"""A million files have as much."""
 COPY_BYTES = 2**20
 WORTH_COMPRESSING = frozenset({".sqlite", ".json", ".jsonl", ".toml", ".html", ".md", ".csv", ".txt"})
 
@@ -98,6 +100,8 @@ class ArchiveReader:
         self.path = path
         try:
             self._zip = zipfile.ZipFile(path)
+            if self._zip.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
+                raise ConfigError(f"{path}: its manifest is too large for a backup: use another one")
             self.manifest = self._manifest(self._zip.read(MANIFEST))
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror or error}: name the file of a backup") from error
@@ -137,16 +141,17 @@ class ArchiveReader:
 
 
 class _Checked:
-    """Reads a member, and compares its digest at its end."""
+    """Reads a member up to the size that the manifest announces, and compares its digest at its end."""
 
     def __init__(self, member: BinaryIO, file: SavedFile, archive: Path) -> None:
         self._member, self._file, self._archive = member, file, archive
-        self._hashed = hashlib.sha256()
+        self._hashed, self._left = hashlib.sha256(), file.size
 
     def read(self, size: int = -1) -> bytes:
         data = self._member.read(size)
         self._hashed.update(data)
-        if not data and self._hashed.hexdigest() != self._file.digest:
+        self._left -= len(data)
+        if self._left < 0 or (not data and self._hashed.hexdigest() != self._file.digest):
             raise ConfigError(f"{self._archive}: {self._file.path} is damaged: use another backup")
         return data
 

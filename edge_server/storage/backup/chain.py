@@ -69,7 +69,7 @@ class Chain:
                 with Path(os.devnull).open("wb") as nowhere:
                     self.copy_to(file, nowhere)
                 checked.add(file.digest)
-        return sum(file.size for file in self.manifest.files)
+        return self.manifest.bytes
 
     def close(self) -> None:
         """Close all archives."""

@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from edge_server.security.sealing import Seal
 from schemas.base import Frozen
@@ -28,7 +28,7 @@ class SavedFile(Frozen):
 
     path: InnerPath
     mode: int = Field(ge=0, le=0o777)
-    mtime: int
+    mtime: int = Field(ge=-(2**63), lt=2**63)
     size: int = Field(ge=0)
     digest: Digest
     sealed: bool = False
@@ -42,10 +42,10 @@ class SavedFolder(Frozen):
 
 
 class SavedLink(Frozen):
-    """A symbolic link to a path inside the same backup."""
+    """A symbolic link to a path below its own folder, which is all that a backup follows."""
 
     path: InnerPath
-    target: str
+    target: InnerPath
 
 
 class SavedRoot(Frozen):
@@ -60,7 +60,7 @@ class Parent(Frozen):
     """The earlier backup that an incremental one builds on: its id, and the name of its file."""
 
     id: str
-    name: str
+    name: str = Field(pattern=r"^[^/\x00]+$")
 
 
 class BackupManifest(Frozen):
@@ -81,6 +81,23 @@ class BackupManifest(Frozen):
     stored: frozenset[Digest]
     left_out: tuple[str, ...] = ()
     seal: Seal | None = None
+
+    @model_validator(mode="after")
+    def _places_are_apart(self) -> "BackupManifest":
+        folders = {PurePosixPath(folder.path) for folder in self.folders}
+        files, links = (entry.path for entry in self.files), (entry.path for entry in self.links)
+        others = [PurePosixPath(path) for path in (*files, *links)]
+        taken = set(others)
+        if len(taken) < len(others) or taken & folders:
+            raise ValueError("two entries have the same path")
+        if any(parent in taken for path in (*others, *folders) for parent in path.parents):
+            raise ValueError("an entry lies below a file or a link")
+        return self
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files, as they are announced."""
+        return sum(file.size for file in self.files)
 
     @property
     def digests(self) -> frozenset[str]:

@@ -41,6 +41,7 @@ def restore_backup(
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with _aside(target) as aside:
+        _check_room(aside, chain.manifest)
         _write(chain, aside, sealer, report)
         runs = tuple(folder for folder in _runs(aside) if mark_restored(folder, now or time.time()))
         _note(chain.manifest, aside, noted_as)
@@ -64,6 +65,16 @@ def check_target(target: Path) -> None:
             )
     if any(target.iterdir()):
         raise ConfigError(f"{target} is not empty: name a new folder, or move this one away")
+
+
+def _check_room(folder: Path, manifest: BackupManifest) -> None:
+    """Raise `ConfigError` unless the disk has room for all files as they are announced."""
+    free = shutil.disk_usage(folder).free
+    if manifest.bytes > free:
+        raise ConfigError(
+            f"the backup has files of {manifest.bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free in "
+            f"{folder.parent}: make room, or restore elsewhere"
+        )
 
 
 def sealer_of(manifest: BackupManifest, passphrase: str) -> Sealer | None:

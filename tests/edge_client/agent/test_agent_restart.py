@@ -30,13 +30,15 @@ from schemas.messages import (
     BlobRequest,
     Message,
     Task,
+    TaskReply,
     Update,
     decode_message,
     encode_message,
 )
 from schemas.tensors.blobs import encode_chunk
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import CapabilityProfile
+from schemas.values import CapabilityProfile, Reason
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,
@@ -189,6 +191,32 @@ def test_a_device_killed_while_working_restarts_the_work(tmp_path):
     assert second.published(BlobRequest) == []
 
 
+def test_a_task_that_kills_each_process_is_declined_by_the_third(tmp_path):
+    first = Life(tmp_path)
+    first.hear(task())
+    first.receive(0, 1, 2)
+    assert Life(tmp_path).started == [task()]
+    third = Life(tmp_path)
+    assert (third.started, third.phase) == ([], SessionPhase.IDLE)
+    (reply,) = third.published(TaskReply)
+    assert (reply.accepted, reply.reason) == (False, Reason.NO_MEMORY)
+    third.hear(task())
+    assert third.published(TaskReply) == [reply, reply]
+    assert Life(tmp_path).started == []
+
+
+def test_a_task_whose_process_is_stopped_by_its_owner_is_begun_again(tmp_path):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    for _ in range(3):
+        assert life.started == [task()]
+        life.agent.stop()
+        assert life.agent._turn()
+        life = Life(tmp_path)
+    assert life.started == [task()]
+
+
 def test_a_device_killed_while_uploading_sends_missing_chunks_and_keeps_its_private_state(tmp_path):
     first = Life(tmp_path)
     first.hear(task())
@@ -248,7 +276,7 @@ def test_files_of_older_tasks_are_removed_at_startup_and_cached_blobs_stay(tmp_p
     left.write_bytes(b"half a model")
     Life(tmp_path)
     assert cached.digest in store
-    assert (store.present(STATE), store.present(RESULT)) == (0b001, 0)
+    assert (store.present(STATE), store.present(RESULT)) == (chunks_of(0b001), chunks_of(0))
     assert (epochs.of(task(), examples=1).load(), epochs.of(older, examples=1).load()) == ({}, None)
     assert not left.exists()
 

@@ -149,7 +149,7 @@ except OSError as error:
     assert error.errno == errno.ENOSPC
 
 assert keep_chunk(store, piece(1)) == ChunkLost(ref.digest, 1)
-assert store.present(ref) == 0b001, store.present(ref)
+assert list(store.present(ref)) == [0], store.present(ref)
 epochs.save(lambda: {"epoch": np.zeros(30_000)})
 note_session(root / "session", 7)
 memory.save(SessionSnapshot(federation="home", device="pi", runs=("run",)))

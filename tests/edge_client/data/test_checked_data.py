@@ -31,7 +31,7 @@ WRONG = [
     ({"labels": np.array([0, 0, 1, np.inf])}, r"'labels'\[3\] is inf: at most"),
     (
         {"labels": np.array(["cat", "dog", "cat", "cat"])},
-        r"'labels'\[0\] is 'cat': labels are class numbers.*class_names",
+        r"'labels'\[0\] is no number: labels are class numbers.*class_names",
     ),
     (
         {"labels": np.array([0, 1, 2, 0]), "class_names": np.array(["a", "b"])},
@@ -69,7 +69,7 @@ def measured_labels() -> tuple[np.ndarray, list[float]]:
 
 
 def test_a_function_that_returns_invalid_labels_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is 'cat'"):
+    with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is no number"):
         load_source(f"python:{__name__}:text_labels")
     with pytest.raises(ConfigError, match=r"python:.*measured_labels: labels\[1, 0\] is inf"):
         load_source(f"python:{__name__}:measured_labels")

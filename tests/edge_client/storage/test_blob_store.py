@@ -9,6 +9,7 @@ import pytest
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.file_recycling import SUFFIX
 from schemas.tensors.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
+from tests.chunk_bits import chunks_of
 
 CHUNK = 1024
 DATA = random.Random(0).randbytes(3 * CHUNK + 10)
@@ -183,20 +184,20 @@ def part(store: BlobStore):
 
 
 def test_existing_chunks_are_found_again(store, tmp_path):
-    assert store.present(REF) == 0
+    assert store.present(REF) == chunks_of(0)
     write(store, order=(3, 0))
     again = BlobStore(tmp_path / "deep" / "blobs")
-    assert again.present(REF) == 0b1001
+    assert again.present(REF) == chunks_of(0b1001)
     write(again, order=(1,))
-    assert again.present(REF) == 0b1011
+    assert again.present(REF) == chunks_of(0b1011)
     write(again, order=(2,))
-    assert again.present(REF) == 0b1111
+    assert again.present(REF) == chunks_of(0b1111)
 
 
 def test_all_chunks_of_a_stored_blob_are_present(store):
     store.put(DATA, chunk_bytes=CHUNK)
-    assert store.present(REF) == 0b1111
-    assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == 0
+    assert store.present(REF) == chunks_of(0b1111)
+    assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == chunks_of(0)
 
 
 @pytest.mark.parametrize("left", [b"", DATA[:-1], bytes(len(DATA))])
@@ -215,7 +216,7 @@ def test_a_chunk_lost_in_a_power_cut_is_not_present(store):
         file.write(bytes(CHUNK))
         file.truncate(3 * CHUNK + 4)
     # Chunk 1 is zeros now, chunk 3 is cut short.
-    assert store.present(REF) == 0b0101
+    assert store.present(REF) == chunks_of(0b0101)
 
 
 @pytest.mark.parametrize(
@@ -235,24 +236,24 @@ def test_a_chunk_lost_in_a_power_cut_is_not_present(store):
 def test_a_damaged_list_of_chunks_loses_only_those_chunks(store, damage, present):
     write(store, order=(0, 1, 2, 3))
     lists(store).write_bytes(damage(lists(store).read_bytes()))
-    assert store.present(REF) == present
+    assert store.present(REF) == chunks_of(present)
     write(store, order=[index for index in range(4) if not present >> index & 1])
-    assert store.present(REF) == 0b1111
+    assert store.present(REF) == chunks_of(0b1111)
     assert store.verify(REF)
 
 
 def test_without_a_chunk_list_or_a_part_file_nothing_is_present(store):
     write(store)
     lists(store).unlink()
-    assert store.present(REF) == 0
+    assert store.present(REF) == chunks_of(0)
     write(store)
     part(store).unlink()
-    assert store.present(REF) == 0
+    assert store.present(REF) == chunks_of(0)
 
 
 def test_chunks_of_another_size_do_not_count(store):
     write(store, order=(0, 1))
-    assert store.present(REF.model_copy(update={"chunk_bytes": 2 * CHUNK})) == 0
+    assert store.present(REF.model_copy(update={"chunk_bytes": 2 * CHUNK})) == chunks_of(0)
 
 
 def test_a_blob_may_be_verified_again(store):
@@ -275,7 +276,7 @@ def test_a_partial_write_is_completed(store, monkeypatch):
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda where, data, offset: pwrite(where, data[:100], offset))
     write(store)
-    assert store.present(REF) == 0b1111
+    assert store.present(REF) == chunks_of(0b1111)
     assert store.verify(REF)
 
 
@@ -293,7 +294,7 @@ def test_a_disk_that_fills_up_within_a_chunk_raises_and_the_chunk_is_not_present
     write(store, order=(0,))
     with pytest.raises(OSError, match="No space left"):
         write(store, order=(1,))
-    assert store.present(REF) == 0b0001
+    assert store.present(REF) == chunks_of(0b0001)
 
 
 def test_a_part_file_is_not_a_blob(store):
@@ -361,7 +362,7 @@ def test_chunks_of_an_earlier_blob_do_not_count_for_the_next_one(over):
     longer = DATA + b"more"
     ref = BlobRef(digest=digest_of(longer), size=len(longer), chunk_bytes=CHUNK)
     over.write_chunk(ref, 2, longer[2 * CHUNK : 3 * CHUNK])
-    assert over.present(ref) == 0b0100
+    assert over.present(ref) == chunks_of(0b0100)
 
 
 def test_a_file_with_another_hard_link_is_not_overwritten(over, tmp_path):

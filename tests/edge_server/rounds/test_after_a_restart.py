@@ -21,7 +21,9 @@ from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.state import Federation, RoundRules
 from schemas.messages import BlobRequest, Refusal
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.values import Reason
+from tests.chunk_bits import chunks_of
 from tests.edge_server.rounds.by_hand import NAME, RUN, STATE, Run, assignment, of, offers, update
 from tests.edge_server.rounds.test_fleet import birth, death
 
@@ -91,7 +93,7 @@ def test_stored_chunks_are_not_requested_again():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
-    commands = run.tell(MessageReceived(claim, have=0b001))
+    commands = run.tell(MessageReceived(claim, have=chunks_of(0b001)))
     requests = [command.message for command in of(Send, commands) if isinstance(command.message, BlobRequest)]
     assert [(request.first, request.count) for request in requests] == [(1, claim.blob.chunks - 1)]
 
@@ -100,7 +102,7 @@ def test_a_completely_stored_update_is_checked_at_once():
     run = training("a")
     run.hear(birth("a"))
     claim = update("a")
-    whole = (1 << claim.blob.chunks) - 1
+    whole = ChunkSet.first(claim.blob.chunks)
     assert Receiving(claim.blob, have=whole).complete
     assert CheckUpdate("a", claim) in run.tell(MessageReceived(claim, have=whole))
 

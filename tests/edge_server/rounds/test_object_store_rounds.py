@@ -5,6 +5,7 @@ import pytest
 from edge_server.rounds.events import CheckUpdate, NotInObjectStore
 from edge_server.rounds.machine import RoundRules
 from edge_server.rounds.participant import Status
+from tests.chunk_bits import chunks_of
 from tests.edge_server.rounds.by_hand import chunks, of, request, started, update
 from tests.edge_server.rounds.world_with_store import WorldWithStore
 
@@ -43,10 +44,10 @@ def test_an_update_missing_from_the_store_is_requested_in_chunks():
 
 def test_only_the_rest_of_an_incomplete_update_is_requested():
     run, _ = asked_with("a", deposited("a"))
-    run.tell(NotInObjectStore("a", deposited("a").blob.digest, have=0b01))
+    run.tell(NotInObjectStore("a", deposited("a").blob.digest, have=chunks_of(0b01)))
     receiving = run.federation.participants["a"].receiving
     assert receiving is not None
-    assert receiving.have == 0b01
+    assert receiving.have == chunks_of(0b01)
 
 
 def test_a_failed_fetch_of_an_earlier_claim_is_ignored():

@@ -20,6 +20,7 @@ from edge_server.rounds.machine import Federation, Phase, RoundRules
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
+from schemas.tensors.chunk_sets import ChunkSet
 from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"
@@ -306,7 +307,7 @@ class World:
         self.network.append(Packet(name, True, birth, reliable=True))
         self.on_device(name, on_device.Connected())
         if node.memory is not None:
-            present = {digest: sum(1 << n for n in part) for digest, part in node.disk.parts.items()}
+            present = {digest: ChunkSet.of(sorted(part)) for digest, part in node.disk.parts.items()}
             memory, node.memory = node.memory, None
             self.on_device(name, on_device.SessionRestored(memory, present))
 

@@ -6,6 +6,7 @@ from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from schemas.messages import DeliverTask, Task, TrainTask, Update
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.tensors.chunk_sets import ChunkSet
 from tests.edge_server.rounds.world import CHUNK, Node, World
 
 STORE = "https://store/"
@@ -85,7 +86,7 @@ class WorldWithStore(World):
                 piece = data[index * CHUNK : (index + 1) * CHUNK]
                 node.disk.parts.setdefault(digest, {})[index] = piece
         self.transferred["down"] += done
-        have = sum(1 << n for n in node.disk.parts.get(digest, {}))
+        have = ChunkSet.of(sorted(node.disk.parts.get(digest, {})))
         self.on_device(name, FetchEnded(digest, have, expired))
 
     def kill(self, name: str) -> None:

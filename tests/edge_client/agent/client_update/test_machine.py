@@ -36,6 +36,7 @@ from edge_client.agent.session.events import (
 from schemas.messages import BlobRequest, ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
+from tests.chunk_bits import chunks_of
 
 DATA = b"wheel" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
@@ -128,7 +129,7 @@ def test_only_missing_chunks_are_requested_after_a_restart() -> None:
     update = device.update
     device.state = UpdateState("home", "pi", connected=True)
     device.done = []
-    device.do(UpdateRestored(update, present=0b01))
+    device.do(UpdateRestored(update, present=chunks_of(0b01)))
     (request,) = [command.message for command in device.done]
     assert isinstance(request, BlobRequest)
     assert (request.first, request.count) == (1, REF.chunks - 1)

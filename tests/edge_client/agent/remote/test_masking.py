@@ -105,6 +105,7 @@ def test_masking_twice_changes_nothing_more_that_is_secret(text):
         "/opt/Environment3/lib/python311/sitepackages/edgeclient/main is executed",
         "trains with torch or onnx; 300 MB are free; session 17",
         "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+        "at 12:30 me@host wrote to a:b; see mqtt://host:1883 and x@y",
         "author: somebody, passenger: 3, tokenizer=words, spin: 4",
     ],
 )
@@ -134,12 +135,64 @@ def test_what_is_hidden_is_replaced_by_a_word(line, masked):
     assert MASKER.text(line) == masked
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r'{"log": "{\"password\": \"my Qx7Z words\", \"a\": 1}"}',
+        r'{"log": "{\\\"password\\\": \\\"Qx7Z\\\"}"}',
+        "<password>Qx7Z words</password>",
+        '<db:password type="x">Qx7Z</db:password>',
+        "<secret>Qx7Z</secret>",
+        "<token><![CDATA[Qx7Z]]></token>",
+        '<add key="password" value="Qx7Z"/>',
+        "password => Qx7Z",
+        "'password' => 'a Qx7Z'",
+        "('password', 'Qx7Z')",
+        "tokens: a, Qx7Z",
+        'tokens=["a", "b Qx7Z"]',
+        'passwords: "a", "Qx7Z"',
+        "Cookie: a=1; session=Qx7Z",
+        "Set-Cookie: x=y; Qx7Z=4; Path=/",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.Qx7Z is refused",
+        "curl -u alice:Qx7Z host",
+        "curl -ualice:Qx7Z host",
+        'curl --user "alice:a Qx7Z" host',
+        "ssh alice:Qx7Z@host failed",
+        "(alice:p@Qx7Z@host)",
+        "db_pw=Qx7Z",
+    ],
+)
+def test_secrets_in_other_forms_vanish(line):
+    assert "Qx7Z" not in MASKER.text(line)
+
+
+def test_all_items_of_a_secret_field_vanish():
+    assert "Qx7Z" not in json.dumps(MASKER.document({"passwords": ["a", "Qx7Z"], "auth": {"alice": "Qx7Z"}}))
+
+
 def test_a_root_folder_or_an_empty_path_hides_nothing():
     assert Masker(Hidden(data=("", "/", "."), places={"/": "~"})).text("/etc/x in .") == "/etc/x in ."
 
 
 @pytest.mark.parametrize(
-    "piece", ["token", "-----BEGIN X-----", "a://", "password: ", "A1a", "--token ", '"', DATA, "IMG_0012"]
+    "piece",
+    [
+        "token",
+        "<secret>",
+        "a:b@",
+        "eyJa.",
+        "pw=a, ",
+        "pw: [",
+        'pw:\\"',
+        "-----BEGIN X-----",
+        "a://",
+        "password: ",
+        "A1a",
+        "--token ",
+        '"',
+        DATA,
+        "IMG_0012",
+    ],
 )
 def test_long_hostile_text_is_masked_in_linear_time(piece):
     # A pattern of quadratic time would exceed the limit of a test.

@@ -5,6 +5,7 @@ import pytest
 from edge_client.agent.session.events import (
     BlobChecked,
     Connected,
+    EpochReached,
     Received,
     RunEnded,
     SendChunks,
@@ -12,13 +13,16 @@ from edge_client.agent.session.events import (
     SessionRestored,
     Settled,
     StartWork,
+    Stopping,
     StopWork,
     WorkDone,
 )
 from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
-from schemas.messages import BlobRequest
+from schemas.messages import BlobRequest, TaskReply
+from schemas.values import Reason
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FAILED,
@@ -94,12 +98,12 @@ def test_work_restarts_without_a_new_offer():
 
 
 def test_fetching_resumes_with_the_missing_chunks():
-    session, commands = back(FETCHING, present={STATE.digest: 0b011})
+    session, commands = back(FETCHING, present={STATE.digest: chunks_of(0b011)})
     assert (session.phase, commands) == (SessionPhase.FETCHING, [request(STATE, 2, 1)])
 
 
 def test_a_complete_but_unverified_blob_is_verified():
-    session, commands = back(FETCHING, present={STATE.digest: 0b111})
+    session, commands = back(FETCHING, present={STATE.digest: chunks_of(0b111)})
     assert commands == [VerifyBlob(STATE)]
     assert step(session, BlobChecked(STATE.digest, True), 100.0)[1] == [StartWork(task())]
 
@@ -131,3 +135,45 @@ def test_a_snapshot_does_not_replace_the_current_task():
 def test_only_the_latest_unfinished_runs_are_remembered():
     many = after(IDLE, *(announcement(1, run=f"run-{number:03}") for number in range(40)))
     assert many.snapshot.runs == tuple(f"run-{number:03}" for number in range(24, 40))
+
+
+HELD = frozenset({STATE.digest})
+
+
+def test_a_task_that_ends_two_processes_is_declined_and_never_begun_again():
+    second, commands = back(WORKING, held=HELD)
+    assert commands == [StartWork(task())]
+    third, commands = back(second, held=HELD)
+    reply = commands[0].message
+    assert (len(commands), type(reply), third.phase) == (1, TaskReply, SessionPhase.IDLE)
+    assert (reply.accepted, reply.reason) == (False, Reason.NO_MEMORY)
+    assert "ended 2 times during this task" in reply.detail
+    # The same offer again, because the answer was lost: also in a later process.
+    fourth, _ = back(third, held=HELD)
+    for session in (third, fourth):
+        assert step(session, Received(task()), 100.0) == (session, [SendMessage(reply)])
+    # Another task is another matter.
+    begun, commands = step(third, Received(task(2)), 100.0)
+    assert (begun.phase, commands) == (SessionPhase.WORKING, [accepted(2), StartWork(task(2))])
+
+
+def test_a_task_that_gets_further_in_each_process_goes_on():
+    session = WORKING
+    for epoch in range(1, 6):
+        session, commands = back(after(session, EpochReached(task(), epoch)), held=HELD)
+        assert commands == [StartWork(task())]
+    # It dies twice where it was.
+    session, commands = back(after(session, EpochReached(task(), 5)), held=HELD)
+    assert isinstance(commands[0].message, TaskReply)
+
+
+def test_an_end_that_the_owner_wants_is_no_end_by_the_task():
+    session = WORKING
+    for _ in range(3):
+        session, commands = back(after(session, Stopping()), held=HELD)
+        assert commands == [StartWork(task())]
+
+
+def test_the_count_ends_with_a_result():
+    again, _ = back(WORKING, held=HELD)
+    assert after(again, WorkDone(update())).snapshot.starts is None

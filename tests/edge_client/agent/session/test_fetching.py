@@ -7,6 +7,7 @@ from edge_client.agent.session.machine import Session, SessionPhase, step
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.tensors.blobs import Chunk
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     CHUNK,
     DEVICE,
@@ -47,14 +48,14 @@ def test_an_offer_is_accepted_and_its_missing_blobs_are_requested():
 
 
 def test_only_the_missing_chunks_of_a_partial_blob_are_requested():
-    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b010}), 0.0)
+    session, commands = step(IDLE, Received(task(), {STATE.digest: chunks_of(0b010)}), 0.0)
     assert commands == [accepted(), request(STATE, 0, 1), request(STATE, 2, 1)]
     session = after(session, chunks(STATE_DATA)[0])
     assert step(session, chunks(STATE_DATA)[2], 0.0)[1][-1] == VerifyBlob(STATE)
 
 
 def test_a_complete_but_unverified_blob_is_verified_before_work_begins():
-    session, commands = step(IDLE, Received(task(), {STATE.digest: 0b111}), 0.0)
+    session, commands = step(IDLE, Received(task(), {STATE.digest: chunks_of(0b111)}), 0.0)
     assert commands == [accepted(), VerifyBlob(STATE)]
     assert step(session, BlobChecked(STATE.digest, True), 0.0)[1] == [StartWork(task())]
     assert step(session, BlobChecked(STATE.digest, False), 0.0)[1] == [damaged(STATE), request(STATE, 0, 3)]

@@ -19,6 +19,7 @@ from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,
@@ -61,7 +62,7 @@ def put(generation: int = 1) -> Put:
     return Put(RESULT, f"{STORE}updates/pi?{generation}", resumable=True)
 
 
-ALL = 0b111
+ALL = chunks_of(0b111)
 FETCHING = after(IDLE, offered())
 WORKING = after(FETCHING, FetchEnded(STATE.digest, ALL), BlobChecked(STATE.digest, True))
 PUTTING = after(WORKING, WorkDone(update()))
@@ -93,7 +94,7 @@ def test_a_fetched_blob_is_verified_and_work_begins():
 
 def test_chunks_missing_after_a_fetch_are_requested():
     """Of chunks 0, 1 and 2, only chunk 1 has arrived."""
-    failed, commands = step(FETCHING, FetchEnded(STATE.digest, 0b010), 0.0)
+    failed, commands = step(FETCHING, FetchEnded(STATE.digest, chunks_of(0b010)), 0.0)
     assert commands == [request(STATE, 0, 1), request(STATE, 2, 1)]
     there = after(failed, chunks(STATE_DATA)[0], chunks(STATE_DATA)[2], BlobChecked(STATE.digest, True))
     assert there.phase is SessionPhase.WORKING
@@ -105,13 +106,13 @@ def test_a_damaged_fetched_blob_is_requested_in_chunks():
 
 
 def test_a_failed_fetch_is_not_retried_when_the_task_is_repeated():
-    failed = after(FETCHING, FetchEnded(STATE.digest, 0))
+    failed = after(FETCHING, FetchEnded(STATE.digest, chunks_of(0)))
     assert commands_of(failed, offered(generation=2)) == [accepted()]
 
 
 def test_an_expired_fetch_is_retried_only_with_a_fresh_address():
     renewed = after(FETCHING, offered(generation=2))
-    ended = FetchEnded(STATE.digest, 0b001, expired=True)
+    ended = FetchEnded(STATE.digest, chunks_of(0b001), expired=True)
     assert commands_of(renewed, ended) == [fetch(2)]
     assert commands_of(FETCHING, ended) == [request(STATE, 1, 2)]
     # The fresh address has expired, too.
@@ -147,7 +148,7 @@ def test_an_address_outside_the_signed_store_is_not_used(elsewhere: str):
 
 def test_a_lost_connection_does_not_stop_a_fetch_but_delays_chunk_requests():
     away = after(FETCHING, Disconnected())
-    failed, commands = step(away, FetchEnded(STATE.digest, 0b001), 0.0)
+    failed, commands = step(away, FetchEnded(STATE.digest, chunks_of(0b001)), 0.0)
     assert commands == []
     assert commands_of(failed, Connected()) == [request(STATE, 1, 2)]
     assert commands_of(away, FetchEnded(STATE.digest, ALL)) == [VerifyBlob(STATE)]
@@ -204,7 +205,9 @@ def restored(session: Session, held: frozenset[str] = frozenset()) -> Session:
     """The session of a restarted and connected process."""
     memory = SessionSnapshot.model_validate_json(session.snapshot.model_dump_json())
     return after(
-        Session(FEDERATION, DEVICE, held=held), Connected(), SessionRestored(memory, {STATE.digest: 0b001})
+        Session(FEDERATION, DEVICE, held=held),
+        Connected(),
+        SessionRestored(memory, {STATE.digest: chunks_of(0b001)}),
     )
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_client.agent.session.snapshot import SessionSnapshot
+from edge_client.agent.session.snapshot import SessionSnapshot, WorkStarts
 from edge_client.agent.session_store import SnapshotFile
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,
     FEDERATION,
     RESULT,
+    RUN,
     STATE,
     WORKING,
     delivery,
@@ -145,7 +146,8 @@ def test_a_result_of_another_task_is_refused():
 
 
 def test_a_working_session_stores_its_task():
-    assert WORKING.snapshot == FULL.model_copy(update={"result": None})
+    starts = WorkStarts(run=RUN, attempt=1)
+    assert WORKING.snapshot == FULL.model_copy(update={"result": None, "starts": starts})
 
 
 def test_the_reason_for_a_full_disk_is_a_stable_code():

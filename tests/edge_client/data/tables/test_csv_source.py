@@ -135,7 +135,7 @@ def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 WRONG = [
     ("a,b\n1,2\n", "label=c", r"t\.csv has no column 'c'"),
     ("a,b\n1,2\n", "lable=b", r"no option 'lable' \(did you mean 'label'\?\)"),
-    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is 'x', no number: leave the column out with ignore=b"),
+    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is no number: leave the column out with ignore=b"),
     ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 value for 2 columns"),
     ("a,b\n1,2\n,2\n", "label=b", r"line 3: column 'a' has no value: say what to do with missing=drop"),
     ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is too large: numbers must be finite"),
@@ -150,7 +150,7 @@ WRONG = [
         "label=b&missing=ignore",
         r"missing=ignore is neither refuse, drop, previous nor",
     ),
-    ("a,b,c\n2,2,0\n1,2,0\n", "label=b&time=a", r"row 2 is of 1, before 2: sort the file by 'a'"),
+    ("a,b,c\n2,2,0\n1,2,0\n", "label=b&time=a", r"row 2 is earlier than row 1: sort the file by 'a'"),
     ("a,b\n1,2\n", "label", r"options are written \?key=value&key=value"),
     ("a,b\n1,2\n", "label=b&label=a", r"an option is stated twice"),
     ("b\n1\n", "label=b", r"no column of numbers to learn from"),

@@ -81,7 +81,7 @@ def test_what_the_beginning_does_not_tell_is_stated(path: Path) -> None:
 )
 def test_a_file_without_names_of_columns_loses_no_row(text: str, path: Path) -> None:
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"begins with numbers, .*: name the columns in its first line"):
+    with pytest.raises(ConfigError, match=r"begins with numbers: name the columns in its first line"):
         load_source(f"csv:{path}")
 
 
@@ -115,13 +115,13 @@ def test_a_file_that_begins_with_zero_bytes_has_no_rows(path: Path) -> None:
         (
             'x,y\n"1,234",2\n',
             "",
-            "column 'x' is '1,234', no number: state decimal=, if the comma is a decimal one",
+            "column 'x' is no number: state decimal=, if the comma is a decimal one",
         ),
-        ("x;y\n1,5;2\n2,5;1.234\n", "decimal=,", r"line 3: 1.234 may be a thousand"),
+        ("x;y\n1,5;2\n2,5;1.234\n", "decimal=,", r"line 3: a number may be a thousand"),
         (
             "x;y\n1.234,5;2\n" + "2,5;3\n" * 20,
             "",
-            r"line 2: column 'x' is '1.234,5', no number: state decimal=",
+            r"line 2: column 'x' is no number: state decimal=",
         ),
         (
             "x\n1,5\n3,25\n2,5\n",
@@ -132,7 +132,7 @@ def test_a_file_that_begins_with_zero_bytes_has_no_rows(path: Path) -> None:
         (
             "x,y\n" + "1,2\n" * 200 + '"1,5",2\n',
             "",
-            "line 202: column 'x' is '1,5', no number: state decimal=",
+            "line 202: column 'x' is no number: state decimal=",
         ),
     ],
 )

@@ -124,9 +124,9 @@ def test_a_half_written_last_line_waits(path: Path) -> None:
         (
             "#datatype,string,string\n#group,true,true\n#default,,\n,error,reference\n,bad query,897\n",
             "",
-            "holds the error of a query: bad query",
+            "holds the error of a query",
         ),
-        (PIVOTED.replace("2026-11-28T00:01:00Z", "noon"), "", "'noon' in the column '_time' is no time"),
+        (PIVOTED.replace("2026-11-28T00:01:00Z", "noon"), "", "a value of the column '_time' is no time"),
         (PIVOTED, "?name=entity", "without a column 'entity'"),
         (PIVOTED + ",,1\n", "", "line 9: 3 values for 10 columns"),
     ],

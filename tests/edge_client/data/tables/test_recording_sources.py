@@ -107,7 +107,7 @@ def test_files_of_other_steps_or_units_are_refused(export: Path, other: Any, mes
         (acquisition(["Ref-BINARY-i16 (16000 bytes) 1a"], axes=("audio",)), "refers to pictures or sounds"),
         (acquisition([[1, 2]]), "values of the shape .1, 2. for 3 sensors"),
         (acquisition([[1, 2, 3], [4]]), "no rows of numbers"),
-        ({"payload": {"values": []}}, "is no file of Edge Impulse: its payload lacks 'sensors'"),
+        ({"payload": {"values": []}}, "is no file of Edge Impulse: its payload lacks sensors"),
         ([1], "is no file of Edge Impulse"),
     ],
 )

@@ -11,9 +11,11 @@ import pytest
 from edge_client.agent.rollout.events import Comparison, ServedForm
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
+from edge_client.storage import free_space
 from edge_client.storage.atomic_files import sweep
+from edge_client.storage.free_space import Space
 from schemas.errors import PeerError
-from schemas.messages import ModelWithdrawal
+from schemas.messages import BlobRequest, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
@@ -284,3 +286,14 @@ def test_terms_without_a_watch_still_check_once(tmp_path, monkeypatch) -> None:
     device.hear(offer(terms=TrialTerms(watch_s=0.0)))
     device.advance()
     assert device.reports[-1].stage is Stage.KEPT
+
+
+def test_a_model_that_the_disk_has_no_room_for_is_refused_before_it_is_fetched(tmp_path, monkeypatch) -> None:
+    serving(tmp_path)
+    # Of these 100 bytes 5 stay free, and the model is there twice before the earlier one goes.
+    monkeypatch.setattr(free_space, "space_of", lambda _: Space(100, 2 * REF.size + 4))
+    device = Device(tmp_path, monkeypatch)
+    begin(device)
+    report = device.reports[-1]
+    assert (report.stage, report.cause, device.serves()) == (Stage.REFUSED, Cause.NO_SPACE, OLD)
+    assert not any(isinstance(message, BlobRequest) for message in device.sent)

@@ -38,6 +38,7 @@ from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
+from tests.chunk_bits import chunks_of
 
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
@@ -132,11 +133,11 @@ def test_every_chunk_is_written_and_the_whole_file_is_verified() -> None:
 
 def test_a_file_that_does_not_match_its_digest_is_downloaded_again() -> None:
     device = Device()
-    device.do(Offered(OFFER, present=(1 << REF.chunks) - 1))
+    device.do(Offered(OFFER, present=chunks_of((1 << REF.chunks) - 1)))
     device.do(BlobChecked(REF.digest, sound=False))
     assert device.stage is Stage.OFFERED
     assert device.trials.receiving is not None
-    assert device.trials.receiving.have == 0
+    assert device.trials.receiving.have == chunks_of(0)
 
 
 def test_a_chunk_of_the_wrong_size_raises_a_peer_error_and_changes_nothing() -> None:
@@ -287,7 +288,7 @@ def test_an_interrupted_watch_starts_over() -> None:
 
 def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
     device = Device()
-    device.do(TrialRestored(Trial(offer=OFFER), present=0b01))
+    device.do(TrialRestored(Trial(offer=OFFER), present=chunks_of(0b01)))
     requests = [command.message for command in device.done if isinstance(command, SendMessage)]
     assert [(request.first, request.count) for request in requests] == [(1, 1)]
 

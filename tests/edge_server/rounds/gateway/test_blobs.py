@@ -17,11 +17,13 @@ from schemas.messages import (
     Refusal,
     TaskReply,
 )
+from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.values import Reason
 from tests.edge_server.rounds.by_hand import (
     NAME,
     SMALL_MAP,
     STATE,
+    assignment,
     of,
     reply,
 )
@@ -90,3 +92,11 @@ def test_a_request_for_another_blob_goes_up():
     site = Driven(A)
     request = BlobRequest(federation=NAME, device=A, digest="0" * 64, first=0, count=1)
     assert site.tell(DeviceSpoke(request)) == [SendAbove(request, A)]
+
+
+def test_nothing_of_a_task_beyond_the_bounds_is_fetched_and_its_device_declines_it():
+    site = Driven(A)
+    blobs = {str(n): BlobRef(digest=f"{n:064x}", size=MAX_BLOB_BYTES, chunk_bytes=1024) for n in range(1800)}
+    task = assignment(1, 1).task.model_copy(update={"blobs": blobs})
+    assert site.tell(MessageForDevice(A, task)) == [SendToDevice(A, task)]
+    assert site.gateway.fetches == {}

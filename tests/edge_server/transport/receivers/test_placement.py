@@ -8,6 +8,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.transport.receivers.messages import Expect, Placed
 from edge_server.transport.receivers.process import MAX_EARLY, ChunkPlacement
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
+from tests.chunk_bits import chunks_of
 
 # Three chunks: 1024, 1024 and 452 bytes.
 DATA = bytes(range(250)) * 10
@@ -33,7 +34,7 @@ def test_two_receivers_assemble_one_blob(store: BlobStore, tmp_path: Path) -> No
         assert receiver.expect(Expect(device="a", blob=REF)) == []
     assert first.take("a", chunk(2)) == [placed(2, 452)]
     assert second.take("a", chunk(0)) == [placed(0, 1024)]
-    assert store.present(REF) == 0b101
+    assert store.present(REF) == chunks_of(0b101)
     assert first.take("a", chunk(1)) == [placed(1, 1024)]
     assert store.verify(REF)
 
@@ -42,9 +43,9 @@ def test_an_early_chunk_waits_for_the_expect_message(store: BlobStore) -> None:
     receiver = ChunkPlacement(store)
     assert receiver.take("a", chunk(0)) == []
     assert receiver.take("b", chunk(1)) == []
-    assert store.present(REF) == 0
+    assert store.present(REF) == chunks_of(0)
     assert receiver.expect(Expect(device="a", blob=REF)) == [placed(0, 1024)]
-    assert store.present(REF) == 0b001
+    assert store.present(REF) == chunks_of(0b001)
 
 
 def test_only_the_latest_early_chunks_are_stored(store: BlobStore) -> None:
@@ -61,7 +62,7 @@ def test_only_the_last_claimed_blob_of_a_device_is_expected(store: BlobStore) ->
     receiver.expect(Expect(device="a", blob=REF))
     receiver.expect(Expect(device="a", blob=other))
     assert receiver.take("a", chunk(0)) == []
-    assert store.present(REF) == 0
+    assert store.present(REF) == chunks_of(0)
 
 
 @pytest.mark.parametrize("wrong", [Chunk(REF.digest[:16], 3, b"x"), Chunk(REF.digest[:16], 1, b"short")])
