@@ -23,4 +23,6 @@ def as_written(table: Mapping[str, Any], source: object) -> dict[str, Any]:
     for old in RENAMED.keys() & table.keys():
         log.info("%s: [%s] of an earlier version is read as [%s]", source, old, RENAMED[old])
     current = {RENAMED.get(section, section): value for section, value in table.items()}
-    return {**current, "training": {"warm-up-steps": 0, **current.get("training", {})}}
+    if "training" in current:
+        current["training"] = {"warm-up-steps": 0, **current["training"]}
+    return current

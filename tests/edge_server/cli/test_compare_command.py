@@ -2,6 +2,7 @@
 
 import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,11 @@ def test_sigterm_before_the_first_round_says_what_to_do(
     # Before simulations have handlers of their own.
     monkeypatch.setattr(runs, "run_all", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
 
-    assert EDGE_SERVER.run(["compare", "fedavg", "--out", str(tmp_path)]) == 143
-    assert "interrupted; to go on: edge-server " in capsys.readouterr().err
+    words = ["compare", "fedavg", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["edge-server", *words])
+
+    assert EDGE_SERVER.run(words) == 143
+    assert f"interrupted; to go on: edge-server {shlex.join(words)}" in capsys.readouterr().err
 
 
 def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

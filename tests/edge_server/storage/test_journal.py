@@ -211,7 +211,11 @@ def test_written_entries_survive_the_death_of_the_process(path, durable):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no journal"), (b"words, no database" * 99, "no journal"), (b"", "format 0")],
+    [
+        (None, "there is no journal"),
+        (b"words, no database" * 99, "no journal"),
+        (b"", "cut off, without its journal.sqlite-wal"),
+    ],
 )
 def test_an_invalid_journal_is_refused(path, content, message):
     if content is not None:
