@@ -1,6 +1,7 @@
 """Settings for all tests and for the processes that they start."""
 
 import gc
+import logging
 import os
 import shlex
 import sys
@@ -30,6 +31,17 @@ sys.dont_write_bytecode = False
 # 0.4 ms of processor time and several to wait for; tests that let a sync fail replace this function.
 os.fsync = lambda descriptor: None
 os.environ[UNSYNCED] = "1"
+
+
+def set_level(logger: logging.Logger, level: int | str) -> None:
+    """Set another level: a call empties the cache of every logger, and pytest makes twelve per test."""
+    if logging._checkLevel(level) != logger.level:  # type: ignore[attr-defined]
+        _set_level(logger, level)
+
+
+_set_level = logging.Logger.setLevel
+logging.Logger.setLevel = set_level  # type: ignore[method-assign]
+logging.getLogger().setLevel("INFO")
 
 
 def pytest_configure(config: pytest.Config) -> None:

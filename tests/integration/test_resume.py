@@ -87,7 +87,7 @@ def test_the_files_of_an_unsupported_version_are_not_changed(tmp_path: Path) -> 
     interrupted_run(tmp_path / "run", config)
     (tmp_path / "run" / "history.jsonl").write_text("{}\n")
     (tmp_path / "run" / "journal.sqlite").write_bytes(b"")
-    with pytest.raises(ConfigError, match="cut off, without its journal.sqlite-wal"):
+    with pytest.raises(ConfigError, match=r"cut off, without its journal\.sqlite-wal"):
         open_run(tmp_path / "run", config, make_rules(config), now=0.0)
     assert (tmp_path / "run" / "history.jsonl").read_text() == "{}\n"
 

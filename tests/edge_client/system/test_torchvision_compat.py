@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow
+
 IMPORTS = {
     "a module of a network or a data source": (
         "from edge_client.system.user_code import users_function\n"
@@ -49,7 +51,7 @@ def printed(code: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("what", IMPORTS)
+@pytest.mark.parametrize("what", [what if place == 0 else slow(what) for place, what in enumerate(IMPORTS)])
 def test_torchvision_without_its_extension_is_imported_by(what: str, folder: Path) -> None:
     assert printed(IMPORTS[what], folder) == "True\n"
 

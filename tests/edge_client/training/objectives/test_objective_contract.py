@@ -17,6 +17,7 @@ from schemas.strategy import Component, TrainingPlan
 from schemas.tensors.blobs import Groups, digest_of
 from schemas.values import ModelSpec
 from tests.groups import encode_groups
+from tests.slow import slow
 
 OPTIONS: dict[str, dict[str, object]] = {
     "attentive": {"layers": ("conv2",)},
@@ -113,7 +114,7 @@ def answer_digest(module, result: TrainingResult) -> str:
     return digest_of(encode_groups({"model": arrays_of(module), **result.groups, **kept}))
 
 
-@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("epoch", [1, slow(3)])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_killed_and_resumed_training_ends_with_the_same_bytes(name, optimizer, epoch, tmp_path):

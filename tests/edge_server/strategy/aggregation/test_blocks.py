@@ -34,6 +34,7 @@ from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.blobs import FileGroups
 from tests.groups import encode_groups
+from tests.slow import slow
 
 _KEPT = (Segment(channels=40, group="hidden"),)
 MAP = ChannelMap(
@@ -116,7 +117,9 @@ def two_rounds(case: str, updates: list[ClientUpdate], keep: NewArrayStore = Mem
     return close(strategy, close(strategy, state, updates, MAP, keep=keep), updates, MAP, keep=keep)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in ("mean", "attending", "overlap", "adam") else slow(case) for case in CASES]
+)
 def test_block_size_and_storage_do_not_change_the_result(case, tmp_path, monkeypatch):
     updates = sent(scores=case in ("attention-matching", "attending", "late"), control=True)
     whole = two_rounds(case, updates)

@@ -12,12 +12,13 @@ from edge_client.training.step_graphs.running.graph_file import read_step_graph
 from edge_client.training.step_graphs.running.memory import sizes, step_bytes
 from schemas.strategy import TrainingSettings
 from schemas.values import ModelSpec
+from tests.slow import slow
 
 SHAPE = (3, 16, 16)
 PLAN = TrainingSettings(batch_size=32, momentum=0.9)
 
 
-@pytest.mark.parametrize("name", ["cnn", "cnn-batch"])
+@pytest.mark.parametrize("name", [slow("cnn"), "cnn-batch"])
 def test_an_estimate_is_within_a_fifth_of_the_drawn_graph(name: str, tmp_path) -> None:
     module = build_model(ModelSpec(name=name, input_shape=SHAPE, num_classes=10)).requires_grad_(True)
     path = tmp_path / "step.onnx"

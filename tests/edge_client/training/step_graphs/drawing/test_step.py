@@ -15,6 +15,7 @@ from edge_client.training.step_graphs.drawing import comparison, step
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.strategy import Component
+from tests.slow import slow
 
 SHAPE = (2, 9, 9)
 
@@ -56,7 +57,7 @@ def run(graph: bytes, given: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(outputs, session.run(None, given), strict=True))
 
 
-@pytest.mark.parametrize("examples", [2, 3, 7, 20])
+@pytest.mark.parametrize("examples", [2, slow(3), slow(7), 20])
 def test_gradients_statistics_and_loss_are_torchs(drawn: bytes, examples: int) -> None:
     network, random = module(), torch.Generator().manual_seed(examples)
     inputs = torch.randn(examples, *SHAPE, generator=random)

@@ -30,6 +30,7 @@ from schemas.values import CapabilityProfile, Reason
 from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
+from tests.slow import slow
 
 RECIPES: dict[str, tuple[str, ...]] = {
     "fedavg": ("warm-up-steps=3",),
@@ -42,6 +43,8 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "heterofl": (),
     "hermes": (),
 }
+QUICK = [recipe if recipe in ("fedavg", "scaffold", "attending") else slow(recipe) for recipe in RECIPES]
+"""Plain, with groups of its own, and with steps of several widths."""
 WORDS = ("model.name=mlp", "learning-rate=0.05")
 
 
@@ -86,7 +89,7 @@ def assert_alike(place: TaskContext, ours: Update, theirs: Update) -> None:
         assert getattr(ours.metrics, name) == (None if loss is None else pytest.approx(loss, rel=1e-4))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", QUICK)
 def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
     for number in (1, 2):
@@ -111,7 +114,7 @@ def test_a_task_that_neither_trains_nor_observes_changes_nothing(recipe: str, tm
         assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", QUICK)
 def test_batches_in_parts_give_torchs_updates(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
