@@ -18,9 +18,9 @@ def krum(
     """The weighted mean of the `keep` updates closest to their neighbours (1: Krum, more: multi-Krum).
 
     With `keep` = 0 all but f are kept. `byzantine` is f, the number of clients that may be hostile: a share
-    of the round if below 1, else a count. The paper's guarantee needs more than 2 f + 2 clients; a smaller round is combined without it.
-    Weights apply among the kept updates only, equally if all are 0. Coordinates that no kept client holds do
-    not change: with different sub-models keep several.
+    of the round if below 1, else a count. The paper's guarantee needs more than 2 f + 2 clients; a smaller
+    round is combined without it. Weights apply among the kept updates only, equally if all are 0.
+    Coordinates that no kept client holds do not change: with different sub-models keep several.
     """
     if byzantine < 0 or (byzantine >= 1 and byzantine != int(byzantine)):
         raise ValueError("byzantine must be a share below 1 or a whole number of clients")
