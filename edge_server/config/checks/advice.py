@@ -20,7 +20,7 @@ def advice(config: Config) -> Iterator[str]:
     transforms = {component.name for component in config.strategy.transforms}
     combiner, count = config.strategy.combiner, config.clients.num_clients
     trim = combiner.options.get("trim", TRIM)
-    if combiner.name == "trimmed-mean" and trim * count < 1 - 1e-9:
+    if combiner.name == "trimmed-mean" and isinstance(trim, int | float) and trim * count < 1 - 1e-9:
         yield (
             f"advice: 'trimmed-mean' with trim = {trim:g} trims nothing of at most {count} devices: "
             f"set trim to {1 / count:.2g} or more, or take 'median'"
