@@ -48,8 +48,21 @@ def _without_later_options(before: Config, config: Config) -> Config:
         return transform.model_copy(update={"options": {**now, **earlier}})
 
     transforms = tuple(map(kept, config.strategy.transforms))
-    strategy = config.strategy.model_copy(update={"transforms": transforms})
-    changes = {"strategy": strategy, "training": _without_later_steps(before.training, config)}
+    strategy: dict[str, Any] = {"transforms": transforms}
+    combiner = config.strategy.combiner
+    if combiner.name == before.strategy.combiner.name and combiner == _combiner_of_recipe(config):
+        # What a recipe leaves out of a round may change.
+        strategy["combiner"] = before.strategy.combiner
+    bounds = {
+        name: getattr(before.firewall, name)
+        for name in ("norm_factor", "norm_spread")
+        if name not in config.firewall.model_fields_set
+    }
+    changes: dict[str, Any] = {
+        "strategy": config.strategy.model_copy(update=strategy),
+        "training": _without_later_steps(before.training, config),
+        "firewall": config.firewall.model_copy(update=bounds),
+    }
     if before.recipe and config.recipe and before.recipe.name == config.recipe.name:
         # A recipe's summary and citation are no difference.
         changes["recipe"] = before.recipe
@@ -61,16 +74,21 @@ def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrai
     now = config.training
     if "warm_up_steps" not in now.model_fields_set:
         now = now.model_copy(update={"warm_up_steps": before.warm_up_steps})
-    if before.sam_radius or now.sam_radius != _of_recipe(config).get("sam-radius"):
+    if before.sam_radius or now.sam_radius != _of_recipe(config, "training").get("sam-radius"):
         return now
     return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})
 
 
-def _of_recipe(config: Config) -> Mapping[str, Any]:
-    """What the file's recipe states of the training."""
+def _combiner_of_recipe(config: Config) -> Component | None:
+    stated = _of_recipe(config, "strategy").get("combiner")
+    return None if stated is None else Component.model_validate(stated)
+
+
+def _of_recipe(config: Config, section: str) -> Mapping[str, Any]:
+    """What the file's recipe states in a section."""
     if config.recipe is None or config.recipe.name not in recipe_names():
         return {}
-    stated: Mapping[str, Any] = read_recipe(config.recipe.name).get("training", {})
+    stated: Mapping[str, Any] = read_recipe(config.recipe.name).get(section, {})
     return stated
 
 

@@ -397,9 +397,9 @@ class FirewallSettings(Settings):
     """Norms of accepted updates that the bound looks back on."""
     norm_history: int = Field(default=10, ge=3)
     """Norms that must be known before the bound follows them."""
-    norm_factor: float = Field(default=10.0, ge=1)
+    norm_factor: float = Field(default=5.0, ge=1)
     """Multiple of the median norm that an update may have."""
-    norm_spread: float = Field(default=10.0, ge=1)
+    norm_spread: float = Field(default=5.0, ge=1)
     """Standard deviations (by MAD) above the median norm that an update may have; the wider bound counts."""
     norm_first: float = Field(default=100.0, gt=0)
     """Multiple of the model's own norm that an update may have until enough norms are known."""

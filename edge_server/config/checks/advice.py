@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from edge_server.config.checks.trainers import trainer_advice
 from edge_server.config.config import Config
+from edge_server.strategy.aggregation.trimmed import TRIM
 
 ORDERED_DROPOUT = "ordered-dropout"
 
@@ -17,6 +18,13 @@ def advice(config: Config) -> Iterator[str]:
     levels = config.tiers.levels
     named = {component.name for component in config.strategy.objectives}
     transforms = {component.name for component in config.strategy.transforms}
+    combiner, count = config.strategy.combiner, config.clients.num_clients
+    trim = combiner.options.get("trim", TRIM)
+    if combiner.name == "trimmed-mean" and isinstance(trim, int | float) and trim * count < 1 - 1e-9:
+        yield (
+            f"advice: 'trimmed-mean' with trim = {trim:g} trims nothing of at most {count} devices: "
+            f"set trim to {1 / count:.2g} or more, or take 'median'"
+        )
     if len(set(levels)) == 1 and ORDERED_DROPOUT in named:
         yield (
             "advice: all tiers have one pruning ratio, so there are no smaller tiers to train: "

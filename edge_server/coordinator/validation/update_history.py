@@ -9,7 +9,7 @@ from edge_server.coordinator.validation.consistency import check_variances
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.coordinator.validation.norms import MODEL, STATISTICS, NormBound, Norms, norms_of
 from edge_server.storage.journal_reader import ExaminedUpdate
-from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.groups.rule import GroupRule
 from schemas.errors import PeerError
 from schemas.messages import Update
@@ -17,8 +17,10 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
-STATISTICS_SPREAD = 3.0
-"""Spread of normalisation statistics on unlike data, relative to that of trained weights."""
+STATISTICS_SPREAD = 6.0
+"""Spread of normalisation statistics on unlike data, relative to that of weights without normalisation."""
+NORMALISED_SPREAD = 2.0
+"""Spread of weights before a normalisation, whose scale no loss fixes (measured: 8.5 medians, without 5)."""
 
 
 class UpdateHistory:
@@ -36,7 +38,12 @@ class UpdateHistory:
     ) -> None:
         self._channel_map = channel_map
         self._bounded = frozenset((rule.name, array) for rule in rules for array in rule.bounded)
-        self._spreads = {STATISTICS: STATISTICS_SPREAD, **{rule.name: rule.spread for rule in rules}}
+        normalised = any(map(is_statistic, channel_map.parameters))
+        self._spreads = {
+            MODEL: NORMALISED_SPREAD if normalised else 1.0,
+            STATISTICS: STATISTICS_SPREAD,
+            **{rule.name: rule.spread for rule in rules},
+        }
         self._norms, self._replays = NormBound(settings), Replays()
         self._canary = canary
 

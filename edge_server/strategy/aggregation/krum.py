@@ -17,19 +17,20 @@ def krum(
 ) -> Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]:
     """The weighted mean of the `keep` updates closest to their neighbours (1: Krum, more: multi-Krum).
 
-    `byzantine` is f, the number of clients that may be hostile: a share of the round if below 1, else a
-    count. The paper's guarantee needs more than 2 f + 2 clients; a smaller round is combined without it.
-    Weights apply among the kept updates only, equally if all are 0. Coordinates that no kept client holds do
-    not change: with different sub-models keep several.
+    With `keep` = 0 all but f are kept. `byzantine` is f, the number of clients that may be hostile: a share
+    of the round if below 1, else a count. The paper's guarantee needs more than 2 f + 2 clients; a smaller
+    round is combined without it. Weights apply among the kept updates only, equally if all are 0.
+    Coordinates that no kept client holds do not change: with different sub-models keep several.
     """
     if byzantine < 0 or (byzantine >= 1 and byzantine != int(byzantine)):
         raise ValueError("byzantine must be a share below 1 or a whole number of clients")
-    if keep < 1:
-        raise ValueError("keep must be at least 1")
+    if keep < 0:
+        raise ValueError("keep must be at least 0")
 
     def combine(updates: Sequence[GlobalUpdate], weights: NDArray[np.float64]) -> Arrays:
-        hostile = byzantine if byzantine >= 1 else math.floor(byzantine * len(updates) + 1e-9)
-        kept = np.sort(np.argsort(krum_scores(updates, int(hostile)), kind="stable")[:keep])
+        hostile = int(byzantine if byzantine >= 1 else math.floor(byzantine * len(updates) + 1e-9))
+        most = keep or max(1, len(updates) - hostile)
+        kept = np.sort(np.argsort(krum_scores(updates, hostile), kind="stable")[:most])
         shares = weights[kept] if weights[kept].any() else np.ones(len(kept))
         return mean_over_holders([updates[index] for index in kept], shares)
 

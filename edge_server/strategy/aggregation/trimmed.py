@@ -17,6 +17,7 @@ from schemas.tensors.blobs import Array, Arrays
 Counts = NDArray[np.int64]
 Cut = Callable[[Counts], Counts]
 """From the number of holders to the number of values dropped on each side."""
+TRIM = 0.1
 RobustCombiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 
 
@@ -25,7 +26,7 @@ def median() -> RobustCombiner:
     return lambda updates, weights: _middle(updates, lambda holders: np.maximum(holders - 1, 0) // 2)
 
 
-def trimmed_mean(*, trim: float = 0.1) -> RobustCombiner:
+def trimmed_mean(*, trim: float = TRIM) -> RobustCombiner:
     """The mean of each coordinate over its n holders without the floor(trim * n) largest and smallest.
 
     Weights are ignored. With fewer than 1 / trim holders nothing is trimmed.

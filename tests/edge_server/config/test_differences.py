@@ -45,6 +45,19 @@ def test_a_run_without_warm_up_goes_on_without_it(tmp_path: Path) -> None:
     assert list(differences(path, stated)) == [("training.warm-up-steps", 0, 3)]
 
 
+def test_a_run_goes_on_with_the_bounds_and_the_combiner_that_it_began_with(tmp_path: Path) -> None:
+    began = '{name="krum",byzantine=0.2,keep=1}'
+    words = [f"strategy.combiner={began}", "firewall.norm-factor=10", "firewall.norm-spread=10"]
+    before, now = load_config("krum", words), load_config("krum")
+    path = tmp_path / "federation.toml"
+    path.write_text(before.to_toml())
+    assert (now.firewall.norm_factor, now.strategy.combiner.options["keep"]) == (5, 0)
+    assert list(differences(path, now)) == []
+    assert as_begun(path, now).to_toml() == before.to_toml()
+    stated = load_config("krum", ["firewall.norm-factor=5", 'strategy.combiner={name="krum",keep=2}'])
+    assert [key for key, _, _ in differences(path, stated)] == ["firewall.norm-factor", "strategy.combiner"]
+
+
 def test_a_run_with_the_decay_that_its_recipe_had_goes_on_with_it(tmp_path: Path) -> None:
     now, transform = (
         load_config("attending"),

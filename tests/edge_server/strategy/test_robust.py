@@ -124,6 +124,13 @@ def test_multi_krum_is_the_weighted_mean_of_the_kept_updates():
     assert krum(byzantine=1, keep=3)(sent, weights)["out.bias"] == pytest.approx(np.full(2, 4 / 3))
 
 
+def test_without_a_number_all_but_the_hostile_are_kept():
+    # f = 1 of 5: 50 is left out. (0 + 1 + 2 + 4) / 4; of one update there is no other to keep.
+    sent = [held(0), held(1), held(2), held(4), held(50)]
+    assert krum(byzantine=1, keep=0)(sent, equal_weights(5))["out.bias"].tolist() == [1.75, 1.75]
+    assert krum(byzantine=1, keep=0)(sent[:1], equal_weights(1))["out.bias"].tolist() == [0, 0]
+
+
 def test_the_number_of_hostile_clients_may_be_a_share_of_the_round():
     # 0.4 of 5 is 2: one nearest neighbour; two hostile clients who agree win: 5 > 2 * 2 + 2 does not hold.
     sent = [held(0), held(1), held(3), held(50), held(50)]
@@ -164,7 +171,7 @@ def test_coordinates_that_the_kept_client_lacks_do_not_change():
         ("trimmed-mean", {"trim": 0.5}, "trim must be at least 0 and below 0.5"),
         ("krum", {"byzantine": 1.5}, "byzantine must be a share below 1 or a whole number"),
         ("krum", {"byzantine": -1}, "byzantine must be a share below 1 or a whole number"),
-        ("krum", {"keep": 0}, "keep must be at least 1"),
+        ("krum", {"keep": -1}, "keep must be at least 0"),
     ],
 )
 def test_an_option_out_of_range_is_refused(name, options, message):

@@ -33,3 +33,9 @@ def test_objectives_that_need_torch_on_the_device_are_named(recipe: str, objecti
 def test_smaller_tiers_that_do_not_exist_get_advice() -> None:
     (line,) = advice(load_config("attending", ["tiers.ratios=[0.0]"]))
     assert "recipe 'fedavgm' does the same with less" in line
+
+
+def test_a_trimmed_mean_that_trims_nothing_gets_advice() -> None:
+    (line,) = advice(load_config("trimmed-mean", ["num-clients=4"]))
+    assert "trim = 0.2 trims nothing of at most 4 devices: set trim to 0.25 or more" in line
+    assert list(advice(load_config("trimmed-mean", ["num-clients=5"]))) == []

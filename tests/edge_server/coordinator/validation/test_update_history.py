@@ -146,3 +146,11 @@ def test_a_history_restored_from_rows_equals_one_that_recorded_them():
     assert (seen._norms, seen._replays) == (restored._norms, restored._replays)
     assert seen._norms.recent == {"model": (0.5,)}
     assert seen._replays.rounds == {("a", ONE): 1}
+
+
+# --- outliers ---
+@pytest.mark.parametrize(("name", "refused"), [("b.weight", {"d"}), ("b.running_var", set())])
+def test_weights_before_a_normalisation_may_spread_twice_as_far(name, refused):
+    channel_map = ChannelMap(groups={}, parameters={name: ParameterLayout(shape=(2,))})
+    sent = {device: {"model": norm} for device, norm in zip("abcd", (1, 1, 1, 9), strict=True)}
+    assert set(UpdateHistory(FirewallSettings(), channel_map).find_outliers(sent)) == refused

@@ -1,0 +1,1 @@
+"""Updates that pass every check of form and harm all the same: `make attacks` plays them against recipes."""
