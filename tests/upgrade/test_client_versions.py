@@ -26,7 +26,7 @@ def whole_birth() -> dict[str, Any]:
     path = ROOT / "tests" / "schemas" / "golden" / "birth.json"
     made = json.loads(path.read_text())
     later = {name: True for name in LATER_FIELDS if "." not in name}
-    made |= later | {"labels": {"site": "barn"}, "model": "home-1"}
+    made |= later | {"labels": {"site": "barn"}, "model": "home-1", "can": ["warms_up"]}
     made["data"] |= {"skipped": SkippedFiles(files=1, of=9, first="a.png").model_dump(), "columns": []}
     return made
 
