@@ -30,8 +30,8 @@ from edge_client.data.tables.plan import Fill
 from edge_client.data.tables.row_numbers import nameless, say_numbering
 from edge_client.data.tables.table import Table, first_row, header_of
 from edge_client.data.tables.times import parse_gap
-from edge_client.data.tables.values import is_number, remedy_of
-from schemas.errors import ConfigError, nearest
+from edge_client.data.tables.values import is_number, missing_column, remedy_of
+from schemas.errors import ConfigError
 
 OPTIONS = (
     *("label", "columns", "ignore", "group", "time", "window", "stride", "horizon", "change", "missing"),
@@ -162,13 +162,13 @@ def _inputs(
     stated |= {key: (name,) for key, name in single.items()}
     for key, columns in stated.items():
         for unknown in (name for name in columns if name not in names):
-            near = nearest(unknown, names)
-            raise ConfigError(f"{table.path} has no column '{unknown}' for {key}={near}: {', '.join(names)}")
+            raise missing_column(f"{table.path} has no column '{unknown}' for {key}=", unknown, names)
     counts = options.get("sequence")
     if counts in first and not is_number(first[counts]):
         raise ConfigError(
-            f"{table.place(number)}: column '{counts}' is {first[counts][:40]!r}, no number: sequence= names "
-            "a column of consecutive whole numbers"
+            f"{table.place(number)}: column '{counts}' is no number: sequence= names a column of consecutive "
+            "whole numbers",
+            quoted=repr(first[counts]),
         )
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:

@@ -20,9 +20,17 @@ from edge_client.data.tables.block import Block
 from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.table import Row, Table, header_of
 from edge_client.data.tables.times import Times
-from edge_client.data.tables.values import MISSING, TRUTH, Numbers, is_number, number_of, plain_numbers
+from edge_client.data.tables.values import (
+    MISSING,
+    TRUTH,
+    Numbers,
+    is_number,
+    missing_column,
+    number_of,
+    plain_numbers,
+)
 from schemas.counted import counted
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
 
 BLOCK = 16_384
@@ -69,8 +77,7 @@ class _Reader:
         self._texts = (*plan.texts, *(name for name in plan.labels if name in as_text))
         for name in (*self._numbers, *self._texts, *plan.times):
             if name not in self._names:
-                near = nearest(name, self._names)
-                raise ConfigError(f"{table.path} has no column '{name}'{near}: {', '.join(self._names)}")
+                raise missing_column(f"{table.path} has no column '{name}'", name, self._names)
         # Arrays that grow where they are: joining blocks would take the memory of all of them once more.
         self._values = {name: array("d") for name in self._numbers}
         self._parts: dict[str, list[Column]] = {name: [] for name in self._texts}

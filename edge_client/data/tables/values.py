@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import ConfigError, nearest
+
 MISSING = frozenset(
     {"", "na", "<na>", "n/a", "#n/a", "nan", "null", "none", "?", "-", "--", "unavailable", "unknown"}
 )
@@ -53,6 +55,13 @@ def is_number(text: str) -> bool:
 def is_truth(text: str) -> bool:
     """Whether a text is a truth value in words."""
     return text.strip().lower() in TRUTH
+
+
+def missing_column(words: str, name: str, names: Sequence[str]) -> ConfigError:
+    """The refusal of column `name`; `names` that hold a number may be a row of data, and are only quoted."""
+    if any(plain_numbers([known]) is not None for known in names):
+        return ConfigError(f"{words}: name the columns in its first line", quoted=", ".join(names))
+    return ConfigError(f"{words}{nearest(name, names)}: {', '.join(names)}")
 
 
 def remedy_of(text: str, column: str, *, has_decimal: bool) -> str:

@@ -42,7 +42,7 @@ NAMES = ("t", "x", "y", "who")
 ROWS = [[10 * row, row / 4, row % 3 + row / 8, f"id{row}"] for row in range(12)]
 OPTIONS = ("", "label=y", "label=y&kind=numbers", "time=t&label=y&ignore=who", "ignore=who&missing=drop",
            "columns=x,who", "label=y&window=2&horizon=1&ignore=who", "label=y&group=x&time=t&ignore=who",
-           "label=state&id=who&labels=FOLDER/late.csv")  # fmt: skip
+           "label=y&sequence=x", "label=state&id=who&labels=FOLDER/late.csv")  # fmt: skip
 Sources = Iterator[str]
 
 
@@ -88,7 +88,8 @@ def _csv(folder: Path) -> Sources:
     yield from _tables("csv", folder)
     path = folder / "other.csv"
     for text in (f"x;y\n1,5;2\n2,5;{SECRET}\n", f'x,y\n1,2\n"{SECRET}\n', f"x,y\n1,2\n{SECRET},3,4\n",
-                 f"x,y\n1,2\n{SECRET}\0,3\n", f"x,y\n1,{SECRET}\xff\n"):  # fmt: skip
+                 f"x,y\n1,2\n{SECRET}\0,3\n", f"x,y\n1,{SECRET}\xff\n",
+                 f"1.5,{SECRET}\n2.5,b\n"):  # fmt: skip
         path.write_bytes(text.encode("latin-1"))
         yield f"csv:{path}?label=y"
 

@@ -165,7 +165,7 @@ WRONG = [
     ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' for label= \(did you mean 'busy'\?\)"),
     ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room' for group="),
     ("a,b\n1,2\n", "label=b&sequence=seq", r"has no column 'seq' for sequence= \(known: a, b\)"),
-    ("a,b,s\n1,2,x\n", "label=b&sequence=s", r"column 's' is 'x', no number: sequence= names a column of"),
+    ("a,b,s\n1,2,x\n", "label=b&sequence=s", r"column 's' is no number: sequence= names a column of"),
     ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is no number"),
 ]
 
