@@ -142,11 +142,12 @@ class SessionRunner(Service):
             # Before the reply to a task, which states that these topics are subscribed.
             self._messenger.subscribe(self.session.listens)
         begun = self.session.task is not None and self.session.task is not before.task
+        if begun and not isinstance(event, SessionRestored):
+            # A server that replaces its tasks must not fill the disk. Before the commands: a worker that has
+            # the task may store its result at once.
+            self._make_room()
         for command in commands:
             self._execute(command)
-        if begun and not isinstance(event, SessionRestored):
-            # A server that replaces its tasks must not fill the disk.
-            self._make_room()
         # After the commands: a settled result must be committed before its task is forgotten. And not before
         # the first connection: until then the session lacks what an earlier process has left.
         if self._restored:
