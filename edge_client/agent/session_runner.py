@@ -141,13 +141,18 @@ class SessionRunner(Service):
         if self.session.task is not before.task or self.session.awaited != before.awaited:
             # Before the reply to a task, which states that these topics are subscribed.
             self._messenger.subscribe(self.session.listens)
+        # A server that replaces its tasks must not fill the disk.
         begun = self.session.task is not None and self.session.task is not before.task
-        if begun and not isinstance(event, SessionRestored):
-            # A server that replaces its tasks must not fill the disk. Before the commands: a worker that has
-            # the task may store its result at once.
-            self._make_room()
+        crowded = begun and not isinstance(event, SessionRestored)
         for command in commands:
+            if crowded and isinstance(command, StartWork):
+                # Not later: the worker may store its result at once.
+                self._state_store.make_room(self.session)
             self._execute(command)
+        if crowded and any(isinstance(command, StartWork) for command in commands):
+            self.step(BlobsDiscarded(self._state_store.blobs.digests()))
+        elif crowded:
+            self._make_room()
         # After the commands: a settled result must be committed before its task is forgotten. And not before
         # the first connection: until then the session lacks what an earlier process has left.
         if self._restored:
