@@ -45,7 +45,7 @@ def dropout(**options: object) -> dict[str, object]:
     "how",
     [
         slow(plan(**dropout()), id="sgd"),
-        pytest.param(plan(**dropout(own=0.5), momentum=0.5), id="momentum"),
+        slow(plan(**dropout(own=0.5), momentum=0.5), id="momentum"),
         pytest.param(plan(**dropout(own=0.5), momentum=0.5, sam_radius=0.1), id="sharp"),
     ],
 )
