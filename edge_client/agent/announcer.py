@@ -31,6 +31,9 @@ LOOK_AT_MODEL_S = 5.0
 """Seconds between two looks at which model is in use: births state it."""
 MAX_NAME_CONFLICTS = 3
 """After this many refusals because another device has the same name, this device gives up."""
+MAX_FOREIGN_RETURNS = 2 * MAX_NAME_CONFLICTS
+"""Returns of another device of this name after which it evidently does not end by itself. A server, if there
+is one, has decided before."""
 
 
 class Announcer(Service):
@@ -50,6 +53,7 @@ class Announcer(Service):
         self._name_conflicts = 0
         self._began = self._first_foreign = 0
         self._foreign: int | None = None
+        self._foreign_instance, self._foreign_returns = "", 0
         self._next_look = 0.0
 
     def connected(self, up: LinkUp, now: float) -> None:
@@ -128,8 +132,9 @@ class Announcer(Service):
         that connects now; mostly its last will tells, since this one has just ended its connection.
         """
         message = decode_message(payload, federation=self._settings.federation) if payload else None
-        if not isinstance(message, Birth | Death) or self._began <= message.session <= self._presence.session:
+        if not isinstance(message, Birth | Death) or self._is_own(message):
             return
+        self._foreign_instance = getattr(message, "instance", self._foreign_instance)
         last, self._foreign = self._foreign, message.session
         if last is None:
             self._first_foreign = message.session
@@ -137,9 +142,21 @@ class Announcer(Service):
             who = getattr(message, "origin", "") or "another device"
             self._share_name(who)
 
+    def _is_own(self, message: Birth | Death) -> bool:
+        """Whether it is of this process: by its instance, or by its session where none is stated."""
+        if instance := getattr(message, "instance", ""):
+            return bool(instance == self._presence.instance)
+        return self._began <= message.session <= self._presence.session
+
     def _share_name(self, other: str) -> None:
-        """The later of two devices of one name ends; the earlier one says so and goes on."""
-        if self._began > self._first_foreign:
+        """The later of two devices of one name ends; the earlier one says so and goes on.
+
+        If both connected at once, neither may have seen the other's first session: each takes itself for the
+        earlier one. Then the one whose instance is the larger text ends.
+        """
+        self._foreign_returns += 1
+        stays = self._foreign_returns > MAX_FOREIGN_RETURNS and self._foreign_instance
+        if self._began > self._first_foreign or (stays and self._presence.instance > self._foreign_instance):
             self._name_conflicts = MAX_NAME_CONFLICTS
             raise device_name_conflict(self._settings.device, f"{other} came first under this name")
         if not self._name_conflicts:

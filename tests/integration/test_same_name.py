@@ -1,11 +1,14 @@
 """Two agents with the same name and state (a copied SD card): the later one ends, the run continues."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from edge_client.agent.announcer import Announcer
 from edge_client.transport import mqtt_client
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name
@@ -59,11 +62,20 @@ def test_without_a_server_the_later_of_two_devices_with_the_same_name_ends(
 ) -> None:
     """Mosquitto 2.0.11 closes connections without a reason; the other's birth gives it away."""
     monkeypatch.setattr(mqtt_client, "FIRST_DELAY_S", 0.2)
+    connected = threading.Event()
+    connect = Announcer.connected
+
+    def noted(announcer: Announcer, *given: Any) -> None:
+        connect(announcer, *given)
+        connected.set()
+
+    monkeypatch.setattr(Announcer, "connected", noted)
     config = demo_config()
     first, later = (_agent(config, address, tmp_path / where, 0) for where in "ab")
     with ThreadPoolExecutor(2) as pool:
         try:
             running = pool.submit(first.run)
+            assert connected.wait(DEADLINE_S)
             ending = pool.submit(later.run)
             with pytest.raises(ConfigError, match=f"another device is called {device_name(0)}.*came first"):
                 ending.result(timeout=DEADLINE_S)
