@@ -1,8 +1,9 @@
 """Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
@@ -26,22 +27,27 @@ from edge_server.coordinator.tasks.masking import (
 from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
-from edge_server.coordinator.validation.round_review import RoundReview, looked
+from edge_server.coordinator.validation.leave_one_out import LeaveOneOut
+from edge_server.coordinator.validation.round_review import Refusals, RoundReview, looked
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
 from edge_server.rounds.events import CloseRound, UpdatesWeighed
+from edge_server.rounds.quarantine import site_key
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.explanations import Observation
-from edge_server.strategy.strategy import known_examples, statistics_request
+from edge_server.strategy.strategy import State, known_examples, statistics_request
 from schemas.errors import InvariantError
-from schemas.messages import Update
+from schemas.messages import SiteSum, Update
+from schemas.tensors.blobs import Arrays
+from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 SHRUNK = 0.7
@@ -50,11 +56,15 @@ SHRUNK = 0.7
 
 @dataclass(frozen=True)
 class Reviewed:
-    """The updates of a round that is being closed: those `sent`, why some are `refused`, and the rest."""
+    """The updates of a round that is being closed: those `sent`, why some are `refused`, and the rest.
+
+    `sums` are those of sites, by site, whose members are `accepted`.
+    """
 
     sent: Mapping[str, Update]
-    refused: Mapping[str, str]
+    refused: Refusals
     accepted: Mapping[str, Update]
+    sums: Mapping[str, SiteSum]
     updates: Sequence[ClientUpdate]
     look: RoundReview
 
@@ -99,7 +109,7 @@ class Aggregator:
         self._recorder.record_round()
         before, was_ranked = self._model.state.round, self._is_ranked()
         reviewed = self._review(command)
-        self._aggregate(reviewed, self._sums.open(command.sums))
+        self._aggregate(reviewed, self._sums.open(reviewed.sums))
         self._model.save(command.round, durable=False)
         test = self._tests.begin(command.round)
         record = self._record(command, figures, reviewed.look, test)
@@ -116,13 +126,53 @@ class Aggregator:
         return record
 
     def _review(self, command: CloseRound) -> Reviewed:
-        """Compare the updates with each other, and refuse outliers."""
+        """Compare the updates with each other, and refuse outliers and those that make the model worse."""
         sent = self._sent(command)
-        refused = self._checker.find_outliers(sent)
-        accepted = {name: update for name, update in sent.items() if name not in refused}
-        updates = self._updates(accepted, command.staleness)
+        outliers = self._checker.find_outliers(sent)
+        fitting = {name: update for name, update in sent.items() if name not in outliers}
+        updates = self._updates(fitting, command.staleness)
+        harm, harmful = self._find_harm(command, updates)
+        refused = {**{name: (Reason.OUT_OF_BOUNDS, words) for name, words in outliers.items()}, **harmful}
+        accepted = {name: update for name, update in fitting.items() if name not in harmful}
+        sums = {site: found for site, found in command.sums.items() if not harmful.keys() & found.members}
+        updates = [update for update in updates if update.client in accepted]
         believed = self._context.strategy.claims.believed(updates, known_examples(self._model.state))
-        return Reviewed(sent, refused, accepted, updates, looked(accepted, refused, *believed))
+        look = looked(accepted, refused, harm, *believed)
+        return Reviewed(sent, refused, accepted, sums, updates, look)
+
+    @cached_property
+    def _leaving_out(self) -> LeaveOneOut | None:
+        """The comparison with models that lack an update; None without test data, or where none is tested."""
+        context, strategy = self._context, self._context.strategy
+        allowed = context.config.firewall.leave_one_out
+        untested = strategy.withholds or strategy.statistics or not strategy.trains
+        sample = None if untested or context.privacy.on else context.testing.sample(self._model.network)
+        return None if sample is None or allowed is None else LeaveOneOut(sample, allowed)
+
+    def _find_harm(
+        self, command: CloseRound, updates: Sequence[ClientUpdate]
+    ) -> tuple[Mapping[str, float], Refusals]:
+        """The harm by device and site key, and the updates that are refused for it, members of sums too."""
+        members = {site_key(site): found.members.keys() for site, found in command.sums.items()}
+        party_of = {name: key for key, names in members.items() for name in names}
+        parties = {party_of.get(update.client, update.client) for update in updates}
+        if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
+            return {}, {}
+        parts = {site_key(site): self._sums.open({site: found}) for site, found in command.sums.items()}
+
+        def close_without(out: Set[str]) -> Arrays:
+            kept = [update for update in updates if party_of.get(update.client, update.client) not in out]
+            sums = [part for key, each in parts.items() if key not in out for part in each]
+            return self._closed(kept, sums).params
+
+        before = self._leaving_out.totals(record.harm for record in self._recorder.earlier)
+        found = self._leaving_out.find(parties, before, close_without)
+        refused = {
+            name: (Reason.WRONG_SUM if party in members else Reason.HARMFUL, words)
+            for party, words in found.refused.items()
+            for name in members.get(party, (party,))
+        }
+        return found.harm, refused
 
     def _sent(self, command: CloseRound) -> Mapping[str, Update]:
         """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
@@ -172,22 +222,25 @@ class Aggregator:
         """Make the next model of the updates, and of the `sums` of those that lie at sites."""
         counted, model = reviewed.look.counted, self._model
         trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
-        clients = known_clients(model.state)
         # Before the round closes, for the model that the devices have trained decides what their steps took.
         paces = self._tiering.observe(model.state.paces, trained)
         with self._context.durations.timed("aggregating"):
-            updates, parts = self._added(reviewed, sums)
-            model.state = close(
-                self._context.strategy,
-                model.state,
-                updates,
-                self._context.channel_map,
-                clients=clients,
-                parts=parts,
-                keep=self._storage.keep,
-            )
+            model.state = self._closed(*self._added(reviewed, sums), keep=self._storage.keep)
         self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
         model.state = replace(model.state, paces=paces)
+
+    def _closed(
+        self,
+        updates: Sequence[ClientUpdate],
+        parts: Sequence[PartialSum],
+        keep: NewArrayStore = MemoryArrays,
+    ) -> State:
+        """The state after these updates, and the sums of others."""
+        context, state = self._context, self._model.state
+        clients = known_clients(state)
+        return close(
+            context.strategy, state, updates, context.channel_map, clients=clients, parts=parts, keep=keep
+        )
 
     def _added(
         self, reviewed: Reviewed, sums: Sequence[PartialSum]
@@ -250,7 +303,7 @@ class Aggregator:
         folder, store = self._storage.folder, self._storage.store
         sent = [update.sent for update in reviewed.accepted.values()]
         files = [store.path(ref.digest) for ref in sent if ref is not None]
-        sums = {s: store.path(found.blob.digest) for s, found in command.sums.items() if found.blob}
+        sums = {s: store.path(found.blob.digest) for s, found in reviewed.sums.items() if found.blob}
         first = folder.checkpoint(before), folder.model(before)
         self._storage.archive.keep(command.round, *first, files, sums)
         self._model.save_checkpoint(durable=False)
@@ -278,7 +331,7 @@ class Aggregator:
             tested=tested,
             traffic=figures.traffic,
             observation=observed,
-            refused=[reviewed.sent[name] for name in reviewed.refused],
+            refused=[(reviewed.sent[name], reason) for name, (reason, _) in reviewed.refused.items()],
         )
         if reviewed.refused:
             self._checker.history.reset(self._storage.examined())

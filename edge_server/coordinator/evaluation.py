@@ -1,12 +1,17 @@
 """Testing the global model: on which data, after which rounds, for which tiers."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import torch
 
 from edge_client.data.classes import numbers, shortened
 from edge_client.data.columns import arranged, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.evaluation import judged
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
@@ -20,6 +25,7 @@ from edge_server.config.test_data import (
 )
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
+from edge_server.coordinator.validation.leave_one_out import Sample
 from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
@@ -154,9 +160,28 @@ class Testing:
             raise ConfigError(
                 "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
             )
-        data = sample(self._data, min(SAMPLES, len(self._data)))
 
         def test(params: Arrays, spec: SubModelSpec) -> Mapping[str, float]:
-            return model.test(params, spec, data).metrics
+            return model.test(params, spec, self._few).metrics
 
-        return Canary(test, data.learning_task, allowed)
+        return Canary(test, self._data.learning_task, allowed)
+
+    def sample(self, model: GlobalModel) -> Sample | None:
+        """The loss of full models on a sample of the test data, if there is any; once devices have agreed."""
+        if not self._data:
+            return None
+        data, inputs = self._few, self._few.inputs()
+
+        def loss(params: Arrays) -> float:
+            found = model.test(params, SubModelSpec(), data, inputs).loss
+            return math.inf if found is None else found
+
+        zeros = torch.zeros(len(data), self.model_spec.num_classes)
+        ignorant = judged(zeros, data, inputs).loss
+        return Sample(loss, ignorant, len(data) * model.macs(SubModelSpec())) if ignorant else None
+
+    @cached_property
+    def _few(self) -> LabelledData:
+        """The sample that updates are tried on, taken once devices have agreed on classes and columns."""
+        assert self._data is not None
+        return sample(self._data, min(SAMPLES, len(self._data)))

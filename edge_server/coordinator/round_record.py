@@ -72,6 +72,7 @@ def round_record(
         dropped=command.dropped,
         rejected=_rejected(command, look),
         exaggerated=look.exaggerated,
+        harm=look.harm,
         uplink_bytes=figures.uplink,
         downlink_bytes=figures.downlink,
         duration_s=figures.duration_s,
@@ -116,8 +117,8 @@ def fields_of_test(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> 
 def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     early = {name: Rejected(device=name, reason=reason) for name, reason in command.rejected.items()}
     late = {
-        name: Rejected(device=name, reason=Reason.OUT_OF_BOUNDS, detail=words)
-        for name, words in look.refused.items()
+        name: Rejected(device=name, reason=reason, detail=words)
+        for name, (reason, words) in look.refused.items()
     }
     return tuple(rejected for _, rejected in sorted((early | late).items()))
 
@@ -218,5 +219,5 @@ def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
 
 def closed_event(record: RoundRecord) -> RoundClosed:
     """The event that a round is closed, with what the comparison of its updates found."""
-    refused = {rejected.device: rejected.detail for rejected in record.rejected if rejected.detail}
+    refused = {each.device: (Reason(each.reason), each.detail) for each in record.rejected if each.detail}
     return RoundClosed(record.round, record.diverged, refused, record.exaggerated)

@@ -28,18 +28,19 @@ class RoundRecorder:
     """Records the rounds of one run in order; at most the last closed one is open.
 
     The round's model is that of the run until the next one is closed, so that its test can be repeated.
+    `earlier` are the recorded rounds, in order.
     """
 
     def __init__(self, storage: RunStorage, tests: RoundTests, *, last_round: int) -> None:
         self._storage, self._tests, self._last_round = storage, tests, last_round
-        self._earlier = [*known_rounds(storage.folder.history).values()]
+        self.earlier = [*known_rounds(storage.folder.history).values()]
         self._lock = threading.Lock()
         self._open: _Open | None = None
         self._recorded: queue.SimpleQueue[RoundRecord] = queue.SimpleQueue()
 
     def judged(self, record: RoundRecord) -> RoundRecord:
         """The record of a tested round with its warnings; the rounds before are recorded."""
-        return judged(record, self._earlier, last=self._last_round)
+        return judged(record, self.earlier, last=self._last_round)
 
     def closed(self, record: RoundRecord, test: RoundTest, outputs: tuple[str, ...]) -> None:
         """Take a round that is closed in the journal; `record` has what was found by then."""
@@ -78,7 +79,7 @@ class RoundRecorder:
                 record = self.judged(with_test(record, self._tests.result(waiting.test), waiting.outputs))
                 self._storage.journal.tested(record.round, record.model_dump_json())
             self._storage.add_to_history(record)
-            self._earlier.append(record)
+            self.earlier.append(record)
             self._open = None
             if not waiting.complete:
                 self._recorded.put(record)

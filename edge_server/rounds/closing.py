@@ -8,7 +8,7 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import CloseRound, Command, Note, RecordStrike, RoundClosed, RoundPlanned
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.planning import wait_for_devices
-from edge_server.rounds.quarantine import strike
+from edge_server.rounds.quarantine import strike, strike_site
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.counted import counted
@@ -48,9 +48,14 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
 def report_findings(federation: Federation, event: RoundClosed) -> Step:
     """Note and count what the comparison of a round's updates with each other has found."""
     commands: list[Command] = []
-    for device, detail in sorted(event.refused.items()):
-        federation, more = strike(federation, device, Reason.OUT_OF_BOUNDS)
-        commands += [Note("update refused", device, Reason.OUT_OF_BOUNDS, detail), *more]
+    for device, (reason, detail) in sorted(event.refused.items()):
+        commands.append(Note("update refused", device, reason, detail))
+        if reason is Reason.WRONG_SUM:
+            # The gateway has made the sum, not its members.
+            federation, more = strike_site(federation, federation.sites.of(device), reason)
+        else:
+            federation, more = strike(federation, device, reason)
+        commands += more
     for device, detail in sorted(event.exaggerated.items()):
         note = Note("counts with less than it says", device, Reason.EXAGGERATED, detail)
         commands += [note, RecordStrike(device, event.round, Reason.EXAGGERATED)]

@@ -154,12 +154,12 @@ class RoundClosed:
     """Event: the strategy has aggregated the round, and the new model is in place.
 
     `diverged`: the tested model yields no finite numbers. By device, in words: updates `refused` when
-    compared with the others, and reported figures that were `exaggerated` and counted less.
+    compared with the others, with the reason, and reported figures that were `exaggerated` and counted less.
     """
 
     round: int
     diverged: bool = False
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     exaggerated: Mapping[str, str] = field(default_factory=dict)
 
 

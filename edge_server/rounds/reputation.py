@@ -1,10 +1,10 @@
 """How devices have behaved: refusals that look hostile are strikes, and too many strikes a quarantine.
 
 Honest failures (a failed task, a late or unrequested answer) never count, and refusals that transmission
-errors may cause count half. A round counts at most once per device, by its worst refusal, so that repeated
-refusals do not add up. A wrong sum counts three times: its gateway speaks for all devices of a site. The
-topic names the sender of a message: without access control anyone can misbehave in another device's name, and
-a quarantine then protects the model, not the device.
+errors or unlike data may cause count half. A round counts at most once per device, by its worst refusal, so
+that repeated refusals do not add up. A wrong sum counts three times: its gateway speaks for all devices of a
+site. The topic names the sender of a message: without access control anyone can misbehave in another device's
+name, and a quarantine then protects the model, not the device.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,8 +25,8 @@ WEIGHTS: Mapping[str, float] = {
     Reason.NOT_FINITE: HOSTILE,
     Reason.OUT_OF_BOUNDS: HOSTILE,
     Reason.REPLAYED: HOSTILE,
-    Reason.HARMFUL: HOSTILE,
     Reason.WRONG_SUM: 3 * HOSTILE,
+    Reason.HARMFUL: DOUBTFUL,
     Reason.MALFORMED: DOUBTFUL,
     Reason.DIGEST_MISMATCH: DOUBTFUL,
 }

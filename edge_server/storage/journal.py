@@ -284,7 +284,7 @@ class Journal:
         record: str,
         traffic: Mapping[str, Any],
         observation: Observation | None = None,
-        refused: Iterable[Update] = (),
+        refused: Iterable[tuple[Update, Reason]] = (),
         tested: bool = True,
     ) -> None:
         """Write that a round was aggregated into the model of that digest, and delete the tasks of `over`.
@@ -314,7 +314,7 @@ class Journal:
             written.executemany("DELETE FROM tasks WHERE device = ?", [(device,) for device in over])
             written.executemany(
                 "UPDATE updates SET reason = ? WHERE attempt = ? AND device = ? AND digest = ?",
-                [(Reason.OUT_OF_BOUNDS, *_key(update)) for update in refused],
+                [(reason, *_key(update)) for update, reason in refused],
             )
             if observation is not None:
                 seen = (observation.round, observation.model_dump_json(exclude_defaults=True))

@@ -54,9 +54,10 @@ class RoundRecord(Frozen):
     data of `client_metrics`. `measured` has each device's figures in a round without training, `statistics`
     those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
-    `exaggerated` has the devices whose claimed figures were reduced, and why. `staleness` is the number of
-    rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model gives one
-    answer for all examples that they hold out; each of the `warnings` is in one round alone. With
+    `exaggerated` has the devices whose claimed figures were reduced, and why. `harm` is by how much each
+    update, or each site's sum, has made the loss on test data worse (`leave_one_out`). `staleness` is the
+    number of rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model
+    gives one answer for all examples that they hold out; each of the `warnings` is in one round alone. With
     differential privacy `epsilon` is the total spent so far at `delta`, and `clip` this round's L2 bound. A
     round that has `diverged` made a model with parameters or losses that are not finite. If the round before
     was undone, this one began with the model after round `back_to`, without the devices of `left_out`.
@@ -70,6 +71,7 @@ class RoundRecord(Frozen):
     dropped: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     exaggerated: Mapping[str, str] = Field(default_factory=dict)
+    harm: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     uplink_bytes: int
     downlink_bytes: int
     duration_s: float

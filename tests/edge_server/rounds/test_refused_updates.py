@@ -116,7 +116,7 @@ def test_an_update_refused_by_comparison_with_the_others_counts_against_its_devi
     run = training("a", "b")
     run.upload("a")
     run.upload("b")
-    commands = run.tell(RoundClosed(1, refused={"b": "too large"}))
+    commands = run.tell(RoundClosed(1, refused={"b": (Reason.OUT_OF_BOUNDS, "too large")}))
     assert Note("update refused", "b", Reason.OUT_OF_BOUNDS, "too large") in commands
     assert RecordStrike("b", 1, Reason.OUT_OF_BOUNDS) in commands
     assert run.federation.reputations["b"].strikes == {1: 1.0}

@@ -1,0 +1,104 @@
+"""Finds the updates of a round without which its model is better on the server's test data.
+
+Loss function based rejection (Fang et al. 2020, "Local Model Poisoning Attacks to Byzantine-Robust Federated
+Learning", section 5.1) with two more conditions. A device with much data of few classes may move the model
+too far: a part of its update makes the model better, while a part of a hostile one does not. And harm adds up
+over rounds (the cumulative sum of Page 1954): an honest device does harm by chance, and is useful after.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from schemas.tensors.blobs import Arrays
+
+MOST_PARTIES = 20
+"""Of more updates a single one moves the model too little."""
+MOST_MACS = 5e10
+"""Most multiply-accumulates of a round's tests: about two seconds on two cores."""
+PART = 0.25
+"""Share of an update's effect that makes the model better if the update is honest."""
+USUAL = 0.02
+"""Harm of a round that is not added up."""
+CREDIT = 0.1
+"""Most harm that being useful before makes up for: a device may turn hostile."""
+
+WORDS = (
+    "without it the loss on test data is lower by {:.0%} of that of a model that knows nothing; "
+    "with rounds before this adds up to {:.0%}"
+)
+
+Closed = Callable[[Set[str]], Arrays]
+"""The model of the round without these parties."""
+
+
+class Sample(NamedTuple):
+    """Test data: the `loss` of a model on it, infinite if not finite, and that of one which knows nothing.
+
+    `macs` are the multiply-accumulates of a test.
+    """
+
+    loss: Callable[[Arrays], float]
+    ignorant: float
+    macs: float
+
+
+@dataclass(frozen=True)
+class Harm:
+    """The harm of each party in a round, and the parties to leave out, with the reason in words."""
+
+    harm: Mapping[str, float]
+    refused: Mapping[str, str]
+
+
+class LeaveOneOut:
+    """The comparison of a round's model with those without one of its updates.
+
+    Harm is by how much the loss is lower without an update, as a share of the loss of a model that knows
+    nothing; `allowed` is what it may add up to.
+    """
+
+    def __init__(self, sample: Sample, allowed: float) -> None:
+        self._sample, self._allowed = sample, allowed
+
+    def is_affordable(self, parties: int) -> bool:
+        """Whether a round of so many updates is compared."""
+        return 2 <= parties <= MOST_PARTIES and (parties + 1) * self._sample.macs <= MOST_MACS
+
+    def totals(self, rounds: Iterable[Mapping[str, float]]) -> dict[str, float]:
+        """The harm that each party has added up to in these rounds."""
+        totals: dict[str, float] = {}
+        for found in rounds:
+            totals |= {party: self._added(totals.get(party, 0.0), harm) for party, harm in found.items()}
+        return totals
+
+    def find(self, parties: Set[str], before: Mapping[str, float], closed: Closed) -> Harm:
+        """The worst party first, until none has done too much harm or half of them are left out."""
+        harms, refused = dict[str, float](), dict[str, str]()
+        whole = closed(frozenset())
+        while 2 * (len(refused) + 1) <= len(parties):
+            left = sorted(parties - refused.keys())
+            harms |= {party: self._harm(whole, closed(refused.keys() | {party})) for party in left}
+            totals = {party: self._added(before.get(party, 0.0), harms[party]) for party in left}
+            worst = max(left, key=lambda party: (totals[party], harms[party]))
+            if totals[worst] <= self._allowed or harms[worst] <= 0:
+                break
+            refused[worst] = WORDS.format(harms[worst], totals[worst])
+            whole = closed(refused.keys())
+        return Harm({party: round(harm, 4) for party, harm in sorted(harms.items())}, refused)
+
+    def _added(self, total: float, harm: float) -> float:
+        return min(2 * self._allowed, max(-CREDIT, total + harm - USUAL))
+
+    def _harm(self, whole: Arrays, without: Arrays) -> float:
+        """The harm of the update that only `whole` has; 0 if a part of it does good."""
+        loss, rest = self._sample.loss(whole), self._sample.loss(without)
+        if loss <= rest:
+            return max(-1.0, (loss - rest) / self._sample.ignorant) if loss < rest else 0.0
+        part = {
+            name: np.asarray(array + PART * (whole[name] - array), array.dtype)
+            for name, array in without.items()
+        }
+        return min(1.0, (loss - rest) / self._sample.ignorant) if self._sample.loss(part) > rest else 0.0

@@ -1,0 +1,114 @@
+"""Which updates of a round are left out for the harm that they do on the server's test data."""
+
+from collections.abc import Mapping, Set
+
+import numpy as np
+import pytest
+
+from edge_server.coordinator.validation.leave_one_out import (
+    CREDIT,
+    MOST_MACS,
+    MOST_PARTIES,
+    Harm,
+    LeaveOneOut,
+    Sample,
+)
+
+ALLOWED = 0.25
+BEST = 1.0
+"""The model, one number, with the smallest loss; the loss is the square of the distance."""
+SAMPLE = Sample(lambda params: float((params["w"][0] - BEST) ** 2), ignorant=1.0, macs=1.0)
+
+
+class Round:
+    """Updates of one number; the model is their mean."""
+
+    def __init__(self, **updates: float) -> None:
+        self.updates = updates
+
+    def closed(self, out: Set[str]) -> Mapping[str, np.ndarray]:
+        kept = [update for name, update in self.updates.items() if name not in out]
+        return {"w": np.array([sum(kept) / len(kept)], np.float32)}
+
+    def compared(self, *earlier: Mapping[str, float]) -> Harm:
+        compare = LeaveOneOut(SAMPLE, ALLOWED)
+        return compare.find(self.updates.keys(), compare.totals(earlier), self.closed)
+
+
+HONEST = Round(a=0.4, b=0.5, c=0.6, d=0.5, e=0.45)
+MILD = Round(a=0.4, b=0.5, c=0.6, d=0.5, liar=0.1)
+
+
+def test_an_honest_round_is_left_as_it_is():
+    found = HONEST.compared()
+    assert found.refused == {}
+    assert found.harm["c"] < 0 < found.harm["a"] < 0.05
+
+
+def test_harm_that_others_hardly_do_adds_up_until_the_device_is_left_out():
+    rounds: list[Mapping[str, float]] = []
+    while not (found := MILD.compared(*rounds)).refused:
+        rounds.append(found.harm)
+    assert list(found.refused) == ["liar"]
+    assert 2 < len(rounds) < 6
+    assert "lower by 9%" in found.refused["liar"]
+    # It is measured also where it does not count, and stays out.
+    assert MILD.compared(*rounds, found.harm, found.harm).refused.keys() == {"liar"}
+
+
+def test_great_harm_is_refused_at_once():
+    assert list(Round(a=0.4, b=0.5, c=0.6, liar=-3.0).compared().refused) == ["liar"]
+
+
+def test_a_device_that_turns_hostile_has_little_credit():
+    useful = {"liar": -0.9}
+    compare = LeaveOneOut(SAMPLE, ALLOWED)
+    assert compare.totals([useful] * 20) == {"liar": -CREDIT}
+    assert list(Round(a=0.4, b=0.5, c=0.6, liar=-3.0).compared(*[useful] * 20).refused) == ["liar"]
+
+
+def test_a_device_that_does_harm_no_more_is_soon_trusted():
+    compare = LeaveOneOut(SAMPLE, ALLOWED)
+    long = [{"a": 0.9}] * 50
+    assert compare.totals(long) == {"a": 2 * ALLOWED}
+    assert compare.totals([*long, *[{"a": -0.2}] * 3])["a"] < 0
+
+
+def test_an_update_that_goes_too_far_in_the_right_direction_counts():
+    """A part of it makes the model better."""
+    one = Round(a=0.4, b=0.5, c=0.6, eager=6.0)
+    assert SAMPLE.loss(one.closed(set())) - SAMPLE.loss(one.closed({"eager"})) > ALLOWED
+    assert one.compared().harm["eager"] == 0
+    assert one.compared().refused == {}
+
+
+def test_of_two_liars_both_are_left_out():
+    one = Round(a=0.6, b=0.7, c=0.8, d=0.7, liar=-2.5, other=-2.0)
+    assert list(one.compared().refused) == ["liar", "other"]
+
+
+def test_at_most_half_of_the_updates_are_left_out():
+    assert len(Round(a=0.9, b=-3.0, c=-3.1, d=-3.2).compared().refused) == 2
+    assert list(Round(a=0.9, b=-3.0).compared().refused) == ["b"]
+
+
+def test_a_model_that_is_not_finite_is_worse_than_any():
+    def closed(out: Set[str]) -> Mapping[str, np.ndarray]:
+        return {"w": np.array([0.9 if "liar" in out else np.inf], np.float32)}
+
+    found = LeaveOneOut(SAMPLE, ALLOWED).find({"a", "b", "liar"}, {}, closed)
+    assert (found.harm, list(found.refused)) == ({"a": 0.0, "b": 0.0, "liar": 1.0}, ["liar"])
+
+
+@pytest.mark.parametrize(
+    ("parties", "macs", "affordable"),
+    [
+        (1, 1.0, False),
+        (2, 1.0, True),
+        (MOST_PARTIES, 1.0, True),
+        (MOST_PARTIES + 1, 1.0, False),
+        (4, MOST_MACS / 4, False),
+    ],
+)
+def test_large_rounds_and_large_models_are_not_compared(parties, macs, affordable):
+    assert LeaveOneOut(SAMPLE._replace(macs=macs), ALLOWED).is_affordable(parties) is affordable
