@@ -25,6 +25,9 @@ STATISTICS = "model statistics"
 SIGMA = 1.4826
 """A normal distribution's standard deviation over its MAD."""
 PEAK = " peak"
+PEAK_SPREAD = 2.0
+"""Spread of largest numbers in a round, relative to that of norms: in a fleet of four with unlike data the
+largest number of an honest device was six medians in five rounds of ten."""
 FEWEST = 3
 """Fewest norms among which an outlier can be identified."""
 MEASURED_SPREAD = 10.0
@@ -108,6 +111,7 @@ class NormBound:
         for kind in sorted({kind for norms in updates.values() for kind in norms}):
             most = self._usual([norms[kind] for norms in updates.values() if norms.get(kind)], kind)
             most *= (spreads or {}).get(kind.removesuffix(PEAK), 1.0)
+            most *= PEAK_SPREAD if kind.endswith(PEAK) else 1.0
             for device, norms in updates.items():
                 if norms.get(kind, 0.0) > most:
                     found.setdefault(device, _words(kind, norms[kind], most, "in this round"))

@@ -156,6 +156,16 @@ def test_an_outlier_of_the_first_round_is_found():
     assert NormBound(FOUR).find_outliers(together(1, 2, 3, 4, 17.8)) == {}
 
 
+def test_largest_numbers_may_spread_twice_as_far_as_norms():
+    sent = {
+        name: {"model": 1.0, "model peak": peak}
+        for name, peak in zip("abcde", (1, 1, 1, 1, 3.9), strict=True)
+    }
+    assert NormBound(FOUR).find_outliers(sent) == {}
+    sent["e"]["model peak"] = 4.1
+    assert set(NormBound(FOUR).find_outliers(sent)) == {"e"}
+
+
 def test_no_more_than_half_of_a_round_can_be_outliers():
     assert NormBound(FOUR).find_outliers(together(1, 1, 1e5, 1e5, 1e5)) == {}
 
