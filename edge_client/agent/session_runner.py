@@ -143,13 +143,14 @@ class SessionRunner(Service):
             self._messenger.subscribe(self.session.listens)
         # A server that replaces its tasks must not fill the disk.
         begun = self.session.task is not None and self.session.task is not before.task
-        crowded = begun and not isinstance(event, SessionRestored)
+        crowded, started = begun and not isinstance(event, SessionRestored), False
         for command in commands:
             if crowded and isinstance(command, StartWork):
                 # Not later: the worker may store its result at once.
                 self._state_store.make_room(self.session)
+                started = True
             self._execute(command)
-        if crowded and any(isinstance(command, StartWork) for command in commands):
+        if started:
             self.step(BlobsDiscarded(self._state_store.blobs.digests()))
         elif crowded:
             self._make_room()

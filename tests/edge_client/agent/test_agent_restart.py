@@ -380,6 +380,25 @@ def test_disk_errors_do_not_end_the_agent(tmp_path, monkeypatch, caplog):
     assert caplog.text.count("Read-only file system") >= 4
 
 
+def test_a_result_that_is_stored_as_soon_as_work_starts_is_kept(tmp_path, monkeypatch):
+    life = Life(tmp_path)
+    life.hear(task())
+    life.receive(0, 1, 2)
+    older = life.blobs.put(b"of an older task")
+    worker, start = life.agent._runner._worker, life.agent._runner._worker.start
+
+    def quick(*given: Any) -> None:
+        start(*given)
+        BlobStore(tmp_path / "blobs").put(RESULT_DATA, chunk_bytes=CHUNK)
+
+    monkeypatch.setattr(worker, "start", quick)
+    # Its blobs are here already, so work starts with the offer, which makes room on the disk.
+    life.hear(task(2))
+    assert life.started == [task(), task(2)]
+    assert RESULT.digest in life.blobs
+    assert older.digest not in life.blobs
+
+
 # --- killed at any time ---
 class Killed(BaseException):
     """The process was killed."""
