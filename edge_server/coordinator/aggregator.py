@@ -1,7 +1,7 @@
 """Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,8 @@ from edge_server.coordinator.tasks.masking import (
 from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
-from edge_server.coordinator.validation.leave_one_out import LeaveOneOut
+from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut
+from edge_server.coordinator.validation.marginals import model_without
 from edge_server.coordinator.validation.round_review import Refusals, RoundReview, looked
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
@@ -40,6 +41,7 @@ from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes
+from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.explanations import Observation
@@ -160,10 +162,13 @@ class Aggregator:
             return {}, {}
         parts = {site_key(site): self._sums.open({site: found}) for site, found in command.sums.items()}
 
-        def close_without(out: Set[str]) -> Arrays:
+        def close_without(out: Set[str]) -> Closing:
             kept = [update for update in updates if party_of.get(update.client, update.client) not in out]
             sums = [part for key, each in parts.items() if key not in out for part in each]
-            return self._closed(kept, sums).params
+            after = self._closed(kept, sums)
+            if sums:
+                return Closing(after.params, lambda party: close_without(out | {party}).model)
+            return Closing(after.params, self._without(kept, after))
 
         before = self._leaving_out.totals(record.harm for record in self._recorder.earlier)
         found = self._leaving_out.find(parties, before, close_without)
@@ -217,6 +222,16 @@ class Aggregator:
         assert path is not None
         unpacked = self._storage.unpacked
         return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
+
+    def _without(self, updates: Sequence[ClientUpdate], after: State) -> Callable[[str], Arrays]:
+        """What makes the model of a round without one of its updates."""
+        context, before = self._context, self._model.state
+        matched = transform_updates(
+            context.strategy.transforms, updates, before.params, context.channel_map, ordered=before.ordered
+        )
+        names = [source.client for source in matched.sources]
+        weights = [after.observed["weights"][name] for name in names]
+        return lambda name: model_without(names.index(name), matched, weights, before.params, after.params)
 
     def _aggregate(self, reviewed: Reviewed, sums: Sequence[PartialSum]) -> None:
         """Make the next model of the updates, and of the `sums` of those that lie at sites."""

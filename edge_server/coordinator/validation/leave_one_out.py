@@ -14,7 +14,7 @@ import numpy as np
 
 from schemas.tensors.blobs import Arrays
 
-MOST_PARTIES = 20
+MOST_PARTIES = 12
 """Of more updates a single one moves the model too little."""
 MOST_MACS = 5e10
 """Most multiply-accumulates of a round's tests: about two seconds on two cores."""
@@ -30,8 +30,16 @@ WORDS = (
     "with rounds before this adds up to {:.0%}"
 )
 
-Closed = Callable[[Set[str]], Arrays]
-"""The model of the round without these parties."""
+
+class Closing(NamedTuple):
+    """The model of a round, and what it would be `without` one more party."""
+
+    model: Arrays
+    without: Callable[[str], Arrays]
+
+
+Closed = Callable[[Set[str]], Closing]
+"""The round without these parties."""
 
 
 class Sample(NamedTuple):
@@ -77,24 +85,25 @@ class LeaveOneOut:
     def find(self, parties: Set[str], before: Mapping[str, float], closed: Closed) -> Harm:
         """The worst party first, until none has done too much harm or half of them are left out."""
         harms, refused = dict[str, float](), dict[str, str]()
-        whole = closed(frozenset())
+        closing = closed(frozenset())
         while 2 * (len(refused) + 1) <= len(parties):
             left = sorted(parties - refused.keys())
-            harms |= {party: self._harm(whole, closed(refused.keys() | {party})) for party in left}
+            loss = self._sample.loss(closing.model)
+            harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}
             totals = {party: self._added(before.get(party, 0.0), harms[party]) for party in left}
             worst = max(left, key=lambda party: (totals[party], harms[party]))
             if totals[worst] <= self._allowed or harms[worst] <= 0:
                 break
             refused[worst] = WORDS.format(harms[worst], totals[worst])
-            whole = closed(refused.keys())
+            closing = closed(refused.keys())
         return Harm({party: round(harm, 4) for party, harm in sorted(harms.items())}, refused)
 
     def _added(self, total: float, harm: float) -> float:
         return min(2 * self._allowed, max(-CREDIT, total + harm - USUAL))
 
-    def _harm(self, whole: Arrays, without: Arrays) -> float:
-        """The harm of the update that only `whole` has; 0 if a part of it does good."""
-        loss, rest = self._sample.loss(whole), self._sample.loss(without)
+    def _harm(self, whole: Arrays, loss: float, without: Arrays) -> float:
+        """The harm of the update that only `whole` has, whose loss is given; 0 if a part of it does good."""
+        rest = self._sample.loss(without)
         if loss <= rest:
             return max(-1.0, (loss - rest) / self._sample.ignorant) if loss < rest else 0.0
         part = {

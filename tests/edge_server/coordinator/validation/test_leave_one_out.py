@@ -9,6 +9,7 @@ from edge_server.coordinator.validation.leave_one_out import (
     CREDIT,
     MOST_MACS,
     MOST_PARTIES,
+    Closing,
     Harm,
     LeaveOneOut,
     Sample,
@@ -26,9 +27,12 @@ class Round:
     def __init__(self, **updates: float) -> None:
         self.updates = updates
 
-    def closed(self, out: Set[str]) -> Mapping[str, np.ndarray]:
+    def model(self, out: Set[str]) -> Mapping[str, np.ndarray]:
         kept = [update for name, update in self.updates.items() if name not in out]
         return {"w": np.array([sum(kept) / len(kept)], np.float32)}
+
+    def closed(self, out: Set[str]) -> Closing:
+        return Closing(self.model(out), lambda party: self.model(out | {party}))
 
     def compared(self, *earlier: Mapping[str, float]) -> Harm:
         compare = LeaveOneOut(SAMPLE, ALLOWED)
@@ -77,7 +81,7 @@ def test_a_device_that_does_harm_no_more_is_soon_trusted():
 def test_an_update_that_goes_too_far_in_the_right_direction_counts():
     """A part of it makes the model better."""
     one = Round(a=0.4, b=0.5, c=0.6, eager=6.0)
-    assert SAMPLE.loss(one.closed(set())) - SAMPLE.loss(one.closed({"eager"})) > ALLOWED
+    assert SAMPLE.loss(one.model(set())) - SAMPLE.loss(one.model({"eager"})) > ALLOWED
     assert one.compared().harm["eager"] == 0
     assert one.compared().refused == {}
 
@@ -93,8 +97,11 @@ def test_at_most_half_of_the_updates_are_left_out():
 
 
 def test_a_model_that_is_not_finite_is_worse_than_any():
-    def closed(out: Set[str]) -> Mapping[str, np.ndarray]:
+    def model(out: Set[str]) -> Mapping[str, np.ndarray]:
         return {"w": np.array([0.9 if "liar" in out else np.inf], np.float32)}
+
+    def closed(out: Set[str]) -> Closing:
+        return Closing(model(out), lambda party: model(out | {party}))
 
     found = LeaveOneOut(SAMPLE, ALLOWED).find({"a", "b", "liar"}, {}, closed)
     assert (found.harm, list(found.refused)) == ({"a": 0.0, "b": 0.0, "liar": 1.0}, ["liar"])
