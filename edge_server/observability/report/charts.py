@@ -57,7 +57,10 @@ class Chart:
 
 
 def line_chart(chart: Chart) -> str:
-    """The chart as an `<svg>` element; one without values says so. Names without room in it follow as a list."""
+    """The chart as an `<svg>` element; one without values says so.
+
+    Names without room in it follow as a list.
+    """
     shown = [series for series in chart.series if series.known]
     xs = [float(x) for series in chart.series for x, _ in series.points]
     ys = [y for series in shown for _, y in series.known]
@@ -91,7 +94,8 @@ def _entry(chart: Chart, index: int, series: Series) -> str:
     style = index % len(DASHES)
     line = f'<path class="line" d="M0 6H28"{dash_of(style)}/>{_mark(style, 14, 6)}'
     text = escape(f"{series.label}: {chart.text(series.known[-1][1])}")
-    return f'<li class="s{style}"><svg viewBox="0 0 28 12" aria-hidden="true">{line}</svg><span>{text}</span></li>'
+    drawn = f'<svg viewBox="0 0 28 12" aria-hidden="true">{line}</svg>'
+    return f'<li class="s{style}">{drawn}<span>{text}</span></li>'
 
 
 def dash_of(style: int) -> str:

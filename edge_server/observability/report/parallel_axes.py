@@ -41,8 +41,9 @@ def parallel_axes(chart: ParallelAxes) -> str:
         for tick in figure.ticks
     ]
     width = across[-1] + RIGHT
+    widest = f"max-width: {width * 36 / WIDTH:.1f}rem"
     return (
-        f'<svg class="parallel" viewBox="0 0 {width:.1f} {HEIGHT}" style="max-width: {width * 36 / WIDTH:.1f}rem" '
+        f'<svg class="parallel" viewBox="0 0 {width:.1f} {HEIGHT}" style="{widest}" '
         f'role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(chart.title)}</title>{"".join(parts)}</svg>'
     )
