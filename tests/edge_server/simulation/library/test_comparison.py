@@ -32,7 +32,9 @@ def test_runs_have_labels_folders_a_table_and_curves(tmp_path: Path) -> None:
     final = compared.table["final"]
     assert list(final.index) == list(rounds)
     assert final["fedavg"] == compared.runs["fedavg"].rounds[-1].test_accuracy
-    assert [line.get_label() for line in compared.plot().lines] == list(rounds)
+    axes = compared.plot()
+    assert [line.get_label() for line in axes.lines] == list(rounds)
+    assert [tick for tick in axes.get_xticks() if tick % 1] == []
     assert "<td>fedavg rounds=3</td>" in compared._repr_html_()
 
 
