@@ -1,5 +1,7 @@
 """Components that installed packages add: entry points of the groups `edge_federation.CONCEPT`.
 
+A group's name has underscores where the concept has dashes: packaging tools refuse dashes there.
+
 A package states, for instance:
 
     [project.entry-points."edge_federation.weighting"]
@@ -56,7 +58,12 @@ def plugins(concept: str) -> "Mapping[str, EntryPoint]":
     """The entry points of a concept by name, in the order of their names."""
     from importlib.metadata import entry_points
 
-    return {found.name: found for found in sorted(entry_points(group=f"edge_federation.{concept}"))}
+    return {found.name: found for found in sorted(entry_points(group=group_of(concept)))}
+
+
+def group_of(concept: str) -> str:
+    """The entry point group of a concept: `edge_federation.torch_loss` of `torch-loss`."""
+    return f"edge_federation.{concept.replace('-', '_')}"
 
 
 def origin(plugin: "EntryPoint") -> str:

@@ -13,8 +13,11 @@ UNNAMED = "~"
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """One line per problem; a list that is wrong only because of its items is omitted."""
-    problems = error.errors(include_url=False)
+    """One line per problem; a list that is wrong only because of its items is omitted.
+
+    So is a default that could not be computed because the values that it follows from are wrong.
+    """
+    problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
     causes = [p for p in problems if not any(_inside(other, p) for other in problems)]
     return "\n".join(_line(problem, model, source) for problem in causes)
 

@@ -21,6 +21,7 @@ from edge_server.config.differences import as_begun
 from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.coordinator.lease import lease_of
 from edge_server.coordinator.reception import Reception, received
+from edge_server.coordinator.replication.standby_status import following
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
 from edge_server.observability.snapshot import Watcher, WatcherGroup
@@ -206,7 +207,10 @@ def run_and_report(
         ):
             summary = run(address, watcher)
     except Suspended as pause:
-        say(f"edge-server: {pause}; the same command with --out {out} goes on", file=sys.stderr)
+        standby = following(out)
+        here = f"the same command with --out {out} goes on"
+        there = f"the standby on {standby} goes on, and what {out} holds is older from then on"
+        say(f"edge-server: {pause}; {there if standby else here}", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
     except Deposed as end:
         say(f"edge-server: {end}; nothing more is written to {out}", file=sys.stderr)

@@ -35,7 +35,8 @@ MAY_DIFFER = (
 
 def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
     """The run folder at `out`; `ConfigError` if the run to resume is missing or configured otherwise."""
-    folder = _reopen(out, config) if resume else RunFolder.create(out, config)
+    remedy = "go on with it by --resume, "
+    folder = _reopen(out, config) if resume else RunFolder.create(out, config, remedy=remedy)
     write_provenance(folder.path)
     return folder
 

@@ -71,10 +71,15 @@ class RunFolder:
         self._spares = spares
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> "RunFolder":
-        """Make the folder and write the resolved federation file; raises `ConfigError` if it holds a run."""
+    def create(cls, path: Path, config: Config, *, remedy: str = "") -> "RunFolder":
+        """Make the folder and write the resolved federation file.
+
+        Raises `ConfigError` if it holds a run, with a first `remedy` of the caller's.
+        """
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
-            raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")
+            raise ConfigError(
+                f"{path} holds an earlier run: {remedy}name another folder with --out, or remove it"
+            )
         try:
             for name in ("models", "onnx", "blobs"):
                 (path / name).mkdir(parents=True, exist_ok=True)

@@ -95,6 +95,12 @@ class ServiceFolder:
             yield
 
 
+def named_service_folder(path: Path | None) -> ServiceFolder | None:
+    """The folder that an option or `$EDGE_SERVICE` names; None without both."""
+    named = path or os.environ.get(VARIABLE)
+    return ServiceFolder(Path(named)) if named else None
+
+
 def default_service_folder() -> Path:
     """The folder that `$EDGE_SERVICE` names, else the usual one of this user."""
     if named := os.environ.get(VARIABLE):

@@ -98,6 +98,12 @@ def test_unknown_values_sort_last_and_names_in_natural_order(run: Callable[..., 
     assert run("table", by_value, [["pi-10", "pi-9", "Pi-1"], False]) == ["Pi-1", "pi-9", "pi-10"]
 
 
+def test_a_single_time_stands_in_the_middle_of_an_hour(run: Callable[..., Any]) -> None:
+    ends = "(it, [times, min, max]) => it.TIMES.range({ data: [times] }, min, max)"
+    assert run("charts", ends, [[1e9], 1e9, 1e9 + 86_400_000]) == [1e9 - 1800, 1e9 + 1800]
+    assert run("charts", ends, [[1e9, 1e9 + 60], 1e9, 1e9 + 60]) == [1e9, 1e9 + 60]
+
+
 def test_reconnect_delays_grow(run: Callable[..., Any]) -> None:
     assert run("events", "it => [1, 2, 3, 4, 5, 6, 60].map(it.pause)") == [1, 2, 4, 8, 15, 15, 15]
 

@@ -36,10 +36,19 @@ LEFT = r"""() => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, 
     .filter(cell => /^-?[\d.,]+( [kMG]?B|%| s| ms)?$/.test(cell.innerText.trim()))
     .filter(cell => getComputedStyle(cell).textAlign !== 'right').map(cell => cell.outerHTML)"""
 # Cells whose text is cut off or that extend beyond the edge.
-CUT = """width => [...document.querySelectorAll('.view:not([hidden]) :is(.plain, .rows) tbody :is(td, th)')]
+CUT = """width => [...document.querySelectorAll('.view:not([hidden]) tbody :is(td, th, .words)')]
     .filter(cell => cell.checkVisibility())
     .filter(cell => cell.scrollWidth > cell.clientWidth + 1 || cell.getBoundingClientRect().right > width)
     .map(cell => cell.outerHTML)"""
+# Cards in sight that are not where the card above them ends.
+GAPS = """() => [...document.querySelectorAll('.rows tbody tr:not(.spacer)')]
+    .map(row => row.getBoundingClientRect())
+    .filter((box, place, boxes) => place && box.top - boxes[place - 1].bottom > 9)"""
+SCROLL = """() => {
+    const table = document.querySelector('.scroll.tall');
+    table.scrollTop += table.scrollHeight / 8;
+    return new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+}"""
 HEADS = """() => [document.querySelector('.view:not([hidden]) tbody tr:not(.spacer)')].flatMap(
     row => [...row.children].filter(cell => cell.checkVisibility())
         .map(cell => getComputedStyle(cell, '::before').content))"""
@@ -109,6 +118,31 @@ def test_tables_are_cards_on_a_phone_and_nothing_is_cut_off(
     seen.page.get_by_label("Sort by").select_option("Device")
     assert seen.page.evaluate("() => location.hash") == "#fleet?sort=device"
     assert seen.complaints == []
+
+
+def test_long_reasons_and_labels_make_a_card_higher_and_the_fleet_still_scrolls_to_its_end(
+    tmp_path: Path, screen: Callable[..., Screen]
+) -> None:
+    long = {
+        "state": "declined",
+        "ineligible_because": "the battery is at 12 %, below the owner's 30 %, and no charger is connected",
+        "labels": {"site": "barn", "role": "camera", "room": "kitchen-upper-floor", "power": "solar"},
+        "refused": {"not-finite": 3, "accuracy-on-the-canary": 2, "norm-too-large": 2},
+    }
+    crowd = tuple(replace(device(number), **long) if number % 3 else device(number) for number in range(60))
+    with staged(tmp_path / "run", replace(snapshot(3), devices=crowd)) as made:
+        seen = screen(made.url, viewport={"width": 390, "height": 900})
+        seen.open("fleet?sort=device")
+        seen.row("device-0001").wait_for()
+        assert seen.page.evaluate(CUT, 390) == []
+        assert (
+            seen.row("device-0001").bounding_box()["height"]
+            > seen.row("device-0000").bounding_box()["height"]
+        )
+        for _ in range(8):
+            seen.page.evaluate(SCROLL)
+            assert seen.page.evaluate(GAPS) == []
+        seen.row("device-0059").wait_for()
 
 
 def test_a_table_by_class_has_shares_counts_and_intervals(

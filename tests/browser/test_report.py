@@ -1,11 +1,17 @@
 """The report in the browser: no column of a table is out of sight."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge_server.observability.report.charts import Chart, Series
+from edge_server.observability.report.curves import percent
+from edge_server.observability.report.document import Curves, Document, FactList, Section, Sweep
+from edge_server.observability.report.html_page import html_page
+from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.observability.report.report import write_report
 from edge_server.storage.records import DeviceRecord, Rejected
 from schemas.values import DeliveryVerdict
@@ -63,4 +69,42 @@ def test_every_column_of_the_report_is_in_sight(
     )
     assert hidden == []
     assert page.get_by_text(WHY).first.is_visible()
+    page.context.close()
+
+
+KEYS = ("row", "learning-rate", "batch-size", "model.name")
+ROWS = tuple(
+    product(("attending-fedbuff", "fedavg"), ("0.01", "0.05", "0.1"), ("8", "32"), ("mlp", "two-nn"))
+)
+COVERED = """() => {
+    const boxes = [...document.querySelectorAll("h2, figcaption, .legend span, svg text")]
+        .map((it) => [it.textContent, it.getBoundingClientRect()]);
+    const outside = boxes.filter(([, box]) => box.left < 0 || box.right > innerWidth).map(([text]) => text);
+    const pairs = boxes.flatMap(([text, box], place) => boxes.slice(place + 1)
+        .filter(([, next]) => Math.min(box.right, next.right) - Math.max(box.left, next.left) > 1
+            && Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top) > 4)
+        .map(([other]) => `${text} on ${other}`));
+    return [...outside, ...pairs];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_name_in_a_sweeps_charts_is_cut_or_lies_on_another(
+    width: int, new_page: Callable[..., Any], tmp_path: Path
+) -> None:
+    lines = tuple((row, number / len(ROWS)) for number, row in enumerate(ROWS))
+    sweep = ParallelAxes("sweep", "Test accuracy by setting", KEYS, "accuracy (%)", lines, percent)
+    series = tuple(Series(", ".join(row), ((1, 0.1), (2, end))) for row, end in lines)
+    curves = Chart("curves", "Test accuracy", "accuracy (%)", series, percent)
+    sections = (
+        Section("Settings", (Sweep((sweep,)),)),
+        Section("Curves", (Curves((curves,)),)),
+        Section("Next", ()),
+    )
+    (tmp_path / "compare.html").write_text(
+        html_page(Document("fedavg", "fedavg", "finished", "", True, FactList(()), sections))
+    )
+    page = new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "compare.html").as_uri())
+    assert page.evaluate(COVERED) == []
     page.context.close()

@@ -1,5 +1,6 @@
 """The package of the page on plugins: its own task, loss, metric and weighting, in a federation."""
 
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.losses import losses_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.system import plugins
+from edge_client.system.plugins import group_of
 from edge_client.training.losses import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.step import draw_step
@@ -57,6 +59,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     plugins.plugins.cache_clear()
     for name in MODULES:
         sys.modules.pop(name, None)
+
+
+def test_packaging_tools_take_the_pages_groups(folder: Path) -> None:
+    stated = re.findall(r"edge_federation\.[\w.-]+|(?<=`)\.[a-z][a-z_-]+(?=`)", PAGE.read_text())
+    # packaging.python.org, entry points specification: letters, digits and underscores, separated by dots.
+    assert [name for name in stated if not re.fullmatch(r"[.]?\w+(\.\w+)*", name)] == []
+    assert {group_of("torch-loss"), group_of("data-source"), ".server_optimizer"} <= set(stated)
 
 
 def test_the_loss_in_torch_is_the_mean_of_the_one_in_numpy(folder: Path) -> None:
@@ -116,7 +125,7 @@ def test_a_task_without_its_loss_is_refused_with_the_group(folder: Path) -> None
     plugins.plugins.cache_clear()
     with pytest.raises(ConfigError, match=r"task 'faults': nothing named 'costly' is in .*\.loss"):
         losses_of(learning_task("faults"))
-    with pytest.raises(ConfigError, match=r"nothing named 'costly' is in .*\.torch-loss"):
+    with pytest.raises(ConfigError, match=r"nothing named 'costly' is in .*\.torch_loss"):
         loss_of("faults")
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from edge_client.data.tasks.learning_task import Array, LearningTask
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import Registry, group_of
 from schemas.errors import ConfigError
 
 T = TypeVar("T")
@@ -52,6 +52,6 @@ def loss_in(losses: Registry[T], task: LearningTask) -> T:
     if task.loss not in losses:
         raise ConfigError(
             f"task '{task.name}': nothing named '{task.loss}' is in the entry point group "
-            f"edge_federation.{losses.concept}"
+            + group_of(losses.concept)
         )
     return losses[task.loss]

@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import time_in
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.coordinator.remote.answers import why_none
+from schemas.errors import nearest
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -89,9 +92,30 @@ def ask(
         if folder is not None and devices:
             record_request(folder.audit, local_user(), federation, devices, terms)
 
-    return OperatorConnection(
+    found = OperatorConnection(
         address, federation, selection, terms, patience_s=args.timeout, begun=begun
     ).run()
+    return found if folder is None else _with_unknown_named(found, folder, federation)
+
+
+def _with_unknown_named(
+    found: "dict[str, Inquired]", folder: "ServiceFolder", federation: str
+) -> "dict[str, Inquired]":
+    """Silent devices that the inventory does not have may be mistyped names: their details say so."""
+    from edge_server.coordinator.remote.inquiry import Status
+    from edge_server.storage.inventory.inventory import Inventory
+
+    if not folder.inventory.exists() or all(device.status is not Status.SILENT for device in found.values()):
+        return found
+    with closing(Inventory(folder.inventory)) as inventory:
+        names = {device.device for device in inventory.devices(federation=federation)}
+    hints = {name: f"; the inventory has no '{name}'{nearest(name, names)}" for name in found.keys() - names}
+    return {
+        name: replace(device, detail=device.detail + hints[name])
+        if device.status is Status.SILENT and name in hints
+        else device
+        for name, device in found.items()
+    }
 
 
 def _folder(args: argparse.Namespace) -> "ServiceFolder | None":
@@ -120,11 +144,8 @@ def _own_labels(folder: "ServiceFolder | None", federation: str) -> dict[str, di
 
     if folder is None or not folder.inventory.exists():
         return {}
-    inventory = Inventory(folder.inventory)
-    try:
+    with closing(Inventory(folder.inventory)) as inventory:
         return inventory.labels(federation)
-    finally:
-        inventory.close()
 
 
 def as_document(device: "Inquired") -> dict[str, Any]:

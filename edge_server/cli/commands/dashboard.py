@@ -43,7 +43,8 @@ def register(subparsers: Subparsers) -> None:
         "--registry",
         type=Path,
         metavar="DIR",
-        help="registry with the rollouts of this run's models (default: `registry` next to the run folder)",
+        help="registry with the rollouts of this run's models (default: that of the run's service, else "
+        "`registry` next to it)",
     )
     add_token_option(parser)
     parser.set_defaults(execute=execute)

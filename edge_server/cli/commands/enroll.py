@@ -129,7 +129,7 @@ def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
     _say(args, f"{path}: good for {args.device}, once, for {args.hours:g} h; anyone who has it can use it")
     _say(args, f"on the board: edge-client enroll --code {path.name}   (or the line in it instead)")
     _say(args, f"authority's fingerprint, to compare with --fingerprint: {print_of}")
-    _say(args, "it is answered by: edge-server enroll --serve")
+    _say(args, f"it is answered by: edge-server enroll --serve{authority.option}")
     return 0
 
 

@@ -23,14 +23,14 @@ OPTIONS = {
 
 
 def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
-    """The existing authority, with the given broker settings, or a new one."""
+    """The existing authority, with the given broker settings, or a new one, which has nothing to renew."""
     from pydantic import ValidationError
 
     from edge_server.security.identity.authority import renew_service_certificates
     from edge_server.security.identity.settings import FILE
     from schemas.base import kebab
 
-    open_or_make = _opened if (folder / FILE).exists() else _made
+    open_or_make = _opened if args.renew or (folder / FILE).exists() else _made
     try:
         authority = open_or_make(args, folder)
     except ValidationError as error:

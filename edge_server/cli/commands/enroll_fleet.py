@@ -148,7 +148,8 @@ def _report(args: argparse.Namespace, authority: "Authority", done: list[Issued]
     things = "codes" if args.code else "archives"
     say(f"{counted_text(len(done), 'device')}: {len(done) - kept} {things} written to {args.out}{was}")
     if args.code:
-        say(f"each is good once, for {args.hours:g} h; they are answered by: edge-server enroll --serve")
+        serve = f"edge-server enroll --serve{authority.option}"
+        say(f"each is good once, for {args.hours:g} h; they are answered by: {serve}")
     else:
         say("bring each to its board over a channel that you trust, there run its install.sh, and delete it")
         say("here: it holds the board's private key")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_client.system.plain_text import say
+from edge_server.cli.commands.serve import add_service_option
 from edge_server.storage.run_names import RUNS
 from schemas.counted import counted
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
 
+USUAL = RUNS / "registry"
 EXAMPLES = """\
 examples:
   edge-server models list
@@ -53,15 +55,25 @@ def add_registry_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--registry",
         type=Path,
-        default=RUNS / "registry",
         metavar="DIR",
-        help="where the registry lies (default: %(default)s)",
+        help="where the registry lies (default: that of the service which --service or $EDGE_SERVICE names, "
+        f"else {USUAL})",
     )
+
+
+def registry_folder(args: argparse.Namespace) -> Path:
+    """The folder of `--registry`, else the registry of the service that the user names, else `USUAL`."""
+    from edge_server.storage.service_folder import named_service_folder
+
+    named = named_service_folder(args.service)
+    own = named and named.registry
+    return args.registry or (own if own and own.is_dir() else USUAL)
 
 
 def _verb(verbs: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
     parser = add_verb(verbs, name, help=help, examples=f"examples:\n  {examples}\n")
     add_registry_option(parser)
+    add_service_option(parser)
     return parser
 
 
@@ -191,15 +203,16 @@ def add(args: argparse.Namespace) -> int:
     from edge_server.releases.registry.register import enter_run
     from edge_server.releases.registry.registry import Registry
 
-    version = enter_run(Registry(args.registry), args.run, name=args.name)
+    registry = registry_folder(args)
+    version = enter_run(Registry(registry), args.run, name=args.name)
     if args.format == "json":
         print_json(version.model_dump(mode="json"))
         return 0
-    say(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {args.registry / version.version}")
+    say(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {registry / version.version}")
     return 0
 
 
 def _registry(args: argparse.Namespace) -> "Registry":
     from edge_server.releases.registry.registry import Registry
 
-    return Registry.existing(args.registry)
+    return Registry.existing(registry_folder(args))

@@ -14,12 +14,13 @@ from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.inventory_options import add_where_option
-from edge_server.cli.commands.models import add_registry_option
+from edge_server.cli.commands.models import add_registry_option, registry_folder
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
 from schemas.bounds import MAX_SECONDS
 
 if TYPE_CHECKING:
+    from edge_client.transport.broker_address import BrokerAddress
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
     from edge_server.releases.rollout.progress import Progress
@@ -46,8 +47,9 @@ devices that have switched return: a model that failed in one group reaches no o
 A version whose rollout has finished is the active one. After Ctrl-C or a kill the same command continues the
 rollout. A training run may be in progress at the same time.
 
-On a broker with certificates the rollout uses its own, edge-rollout (AUTHORITY/rollout, from `edge-server
-enroll`).
+Versions of a service's jobs lie in its own registry: with --service DIR, or $EDGE_SERVICE, the command takes
+them, and the broker and certificate of service.toml. On a broker with certificates the rollout uses its own,
+edge-rollout (AUTHORITY/rollout, from `edge-server enroll`).
 
 exit codes: 0 every group has kept the model, or every device to be withdrawn has returned, 1 stopped, 2 bad
 usage, 130 interrupted
@@ -85,9 +87,8 @@ def register(subparsers: Subparsers) -> None:
 def _add_broker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker",
-        default="mqtt://127.0.0.1:1883",
         metavar="URL",
-        help="the devices' broker (default: %(default)s)",
+        help="the devices' broker (default: that of the service whose registry it is, else mqtt://127.0.0.1:1883)",
     )
     add_tls_options(parser, whose="the rollout's")
 
@@ -272,7 +273,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.releases.rollout.service import Interrupted
 
     begin_log(args, level=logging.WARNING)
-    registry = Registry.existing(args.registry)
+    registry = Registry.existing(registry_folder(args))
     version = wanted_version(registry, args.version, args.federation)
     files = offered_files(registry, version)
     progress = Progress(sys.stdout, as_json=args.format == "json")
@@ -345,6 +346,18 @@ def _opened(
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 
+def _address(args: argparse.Namespace, registry: "Registry", federation: str) -> "BrokerAddress":
+    """The broker that the options name, else that of the registry's service."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+    from edge_server.config.service import load_service_settings
+    from edge_server.storage.service_folder import ServiceFolder
+
+    settings = load_service_settings(ServiceFolder(registry.folder.parent).settings)
+    if args.broker is None and settings.federations:
+        return settings.federation(federation).address("rollout")
+    return parse_address(args.broker or "mqtt://127.0.0.1:1883", TlsFiles(args.ca, args.cert, args.key))
+
+
 def _serve(
     args: argparse.Namespace,
     registry: "Registry",
@@ -353,13 +366,12 @@ def _serve(
     paths: dict[str, Path],
     progress: "Progress",
 ) -> "Rollout":
-    from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.run_events import RolloutEvents, run_of
     from edge_server.releases.rollout.service import RolloutService
 
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    address = _address(args, registry, version.federation)
     events = RolloutEvents(run_of(registry, version))
 
     def both(rollout: "Rollout", no_link: str) -> None:

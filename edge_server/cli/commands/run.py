@@ -35,7 +35,7 @@ def register(subparsers: Subparsers) -> None:
         "--registry",
         type=Path,
         metavar="DIR",
-        help="registry for the final models (default: `registry` next to the run folder)",
+        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
     )
     parser.add_argument(
         "--new", action="store_true", help="begin a new run instead of continuing an interrupted one"

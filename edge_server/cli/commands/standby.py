@@ -37,7 +37,7 @@ def register(subparsers: Subparsers) -> None:
         "--registry",
         type=Path,
         metavar="DIR",
-        help="registry for the final models (default: `registry` next to the run folder)",
+        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
     )
     add_run_watching(parser)
     parser.set_defaults(execute=execute)

@@ -18,3 +18,12 @@ class StandbyStatus(Frozen):
     def write(self, run: Path) -> None:
         """Write the file; it is on disk when this returns."""
         write_synced(run / STATUS, self.model_dump_json().encode())
+
+
+def following(run: Path) -> str:
+    """Where the standby is that may take over; empty without one."""
+    try:
+        status = StandbyStatus.model_validate_json((run / STATUS).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return status.origin if status.follows else ""

@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
 LABEL_GAP = 15
 MOST_MARKERS = 12
+MOST_CHARACTERS = 11
+"""Of a name beside a chart: longer ones are cut off on a phone, or lie on the next chart."""
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "9 2 2 2 2 2")
 MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
@@ -55,7 +57,10 @@ class Chart:
 
 
 def line_chart(chart: Chart) -> str:
-    """The chart as one `<svg>` element; one without values says so."""
+    """The chart as an `<svg>` element; one without values says so.
+
+    Names without room in it follow as a list.
+    """
     shown = [series for series in chart.series if series.known]
     xs = [float(x) for series in chart.series for x, _ in series.points]
     ys = [y for series in shown for _, y in series.known]
@@ -64,12 +69,37 @@ def line_chart(chart: Chart) -> str:
     y_axis = value_axis(ys, start=bottom, end=TOP, from_zero=chart.from_zero, highest=chart.highest)
     drawn = [_curve(chart, index, series, x_axis, y_axis) for index, series in enumerate(shown)]
     # The first series is the most important one, so it is drawn last, over the others.
-    body = "".join(reversed(drawn)) + _labels(shown, x_axis, y_axis) if shown else _nothing()
+    beside = _has_room(shown)
+    names = _labels(shown, x_axis, y_axis) if beside else ""
+    body = "".join(reversed(drawn)) + names if shown else _nothing()
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(_spoken(chart, shown))}</title>'
-        f"{_frame(chart, x_axis, y_axis)}{body}</svg>"
+        f"{_frame(chart, x_axis, y_axis)}{body}</svg>{'' if beside else _legend(chart, shown)}"
     )
+
+
+def _has_room(shown: Sequence[Series]) -> bool:
+    """Whether each name fits beside its curve's end."""
+    longest = max((len(series.label) for series in shown), default=0)
+    return longest <= MOST_CHARACTERS and len(shown) <= (HEIGHT - BOTTOM - TOP) // LABEL_GAP + 1
+
+
+def _legend(chart: Chart, shown: Sequence[Series]) -> str:
+    """A list of the curves: line, marker, name and last value."""
+    return f'<ul class="legend">{"".join(_entry(chart, *numbered) for numbered in enumerate(shown))}</ul>'
+
+
+def _entry(chart: Chart, index: int, series: Series) -> str:
+    style = index % len(DASHES)
+    line = f'<path class="line" d="M0 6H28"{dash_of(style)}/>{_mark(style, 14, 6)}'
+    text = escape(f"{series.label}: {chart.text(series.known[-1][1])}")
+    drawn = f'<svg viewBox="0 0 28 12" aria-hidden="true">{line}</svg>'
+    return f'<li class="s{style}">{drawn}<span>{text}</span></li>'
+
+
+def dash_of(style: int) -> str:
+    return f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
 
 
 def _spoken(chart: Chart, shown: Sequence[Series]) -> str:
@@ -110,7 +140,6 @@ def _nothing() -> str:
 def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis) -> str:
     """One series: its line, thin across missing values, and its markers with their values as titles."""
     style = index % len(DASHES)
-    dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
     line, bridges = _strokes(series, x_axis, y_axis)
     marks = "".join(
         _mark(
@@ -119,7 +148,7 @@ def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis)
         for x, y in _marked(series)
     )
     thin = f'<path class="bridge" d="{bridges}"/>' if bridges else ""
-    return f'<g class="series s{style}">{thin}<path class="line" d="{line}"{dash}/>{marks}</g>'
+    return f'<g class="series s{style}">{thin}<path class="line" d="{line}"{dash_of(style)}/>{marks}</g>'
 
 
 def _strokes(series: Series, x_axis: Axis, y_axis: Axis) -> tuple[str, str]:

@@ -1,13 +1,16 @@
 """Parallel coordinates as inline SVG: one axis per setting, the last for the figure; one line per row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 
 from edge_server.observability.report.axes import Axis, value_axis
-from edge_server.observability.report.charts import BOTTOM, DASHES, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_text
+from edge_server.observability.report.charts import DASHES, HEIGHT, LEFT, RIGHT, TOP, WIDTH, dash_of, svg_text
 
-HIGH, LOW = TOP + 18, HEIGHT - BOTTOM
+HIGH, LOW = TOP + 32, HEIGHT - 16
+CHARACTER = 8.5
+"""Widest mean width of a character, on a phone."""
 
 
 @dataclass(frozen=True)
@@ -24,35 +27,46 @@ class ParallelAxes:
 
 def parallel_axes(chart: ParallelAxes) -> str:
     """The chart as one `<svg>` element; values of a setting stand evenly, in their order."""
-    step = (WIDTH - LEFT - RIGHT) / len(chart.settings)
-    across = [LEFT + step * index for index in range(len(chart.settings) + 1)]
     columns = [
-        list(dict.fromkeys(line[0][index] for line in chart.lines)) for index in range(len(across) - 1)
+        list(dict.fromkeys(line[0][index] for line in chart.lines)) for index in range(len(chart.settings))
     ]
+    titles = (*chart.settings, chart.figure)
+    across = list(accumulate(_distances(titles, columns)))
     figure = value_axis([value for _, value in chart.lines], start=LOW, end=HIGH)
-    parts = [
-        _setting(x, name, values) for x, name, values in zip(across, chart.settings, columns, strict=False)
-    ]
-    parts.append(_frame(across[-1], chart.figure))
+    parts = [_line(chart, index, across, columns, figure) for index in range(len(chart.lines))]
+    parts += [_frame(x, index, title) for index, (x, title) in enumerate(zip(across, titles, strict=True))]
+    parts += [_values(x, values) for x, values in zip(across, columns, strict=False)]
     parts += [
         svg_text(across[-1] + 8, figure.place(tick) + 4, chart.text(tick), anchor="start")
         for tick in figure.ticks
     ]
-    parts += [_line(chart, index, across, columns, figure) for index in range(len(chart.lines))]
+    width = across[-1] + RIGHT
+    widest = f"max-width: {width * 36 / WIDTH:.1f}rem"
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
+        f'<svg class="parallel" viewBox="0 0 {width:.1f} {HEIGHT}" style="{widest}" '
+        f'role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(chart.title)}</title>{"".join(parts)}</svg>'
     )
 
 
-def _frame(x: float, name: str) -> str:
-    title = svg_text(x, TOP, name, anchor="middle", kind="axis")
+def _distances(titles: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[float]:
+    """The width left of each axis: its values have room, and titles at every second axis."""
+    even = (WIDTH - LEFT - RIGHT) / len(columns)
+    for index, title in enumerate(titles):
+        values = columns[index] if index < len(columns) else ()
+        before = titles[index - 2] if index > 1 else ""
+        room = max(map(len, values), default=0) * CHARACTER + 16
+        yield max(room, LEFT if index == 0 else even, CHARACTER * (len(title) + len(before) + 2) / 4)
+
+
+def _frame(x: float, index: int, name: str) -> str:
+    """An axis and its title, by turns in two rows."""
+    title = svg_text(x, TOP + 14 * (index % 2), name, anchor="middle", kind="axis")
     return f'<path class="grid" d="M{x:.1f} {HIGH}V{LOW}"/>{title}'
 
 
-def _setting(x: float, name: str, values: list[str]) -> str:
-    ticks = (svg_text(x - 8, _height(values, value) + 4, value, anchor="end") for value in values)
-    return _frame(x, name) + "".join(ticks)
+def _values(x: float, values: list[str]) -> str:
+    return "".join(svg_text(x - 8, _height(values, value) + 4, value, anchor="end") for value in values)
 
 
 def _height(values: list[str], value: str) -> float:
@@ -66,9 +80,8 @@ def _line(
     heights = [*map(_height, columns, values), figure.place(result)]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(across, heights, strict=True))
     style = index % len(DASHES)
-    dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
     spoken = f"{', '.join(values)}: {chart.text(result)}"
     return (
-        f'<g class="series s{style}"><path class="line" d="M{path}"{dash}>'
+        f'<g class="series s{style}"><path class="line" d="M{path}"{dash_of(style)}>'
         f"<title>{escape(spoken)}</title></path></g>"
     )

@@ -12,6 +12,7 @@ from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
 from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import EdgeError
 from schemas.security.manifest import manifest_path
 
@@ -19,8 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def default_registry(run: Path) -> Path:
-    """The default registry of a run: a folder next to the run's folder."""
-    return run.absolute().parent / "registry"
+    """The default registry of a run: its service's, else a folder next to the run's folder."""
+    runs = run.absolute().parent
+    service = ServiceFolder(runs.parent)
+    return service.registry if runs == service.runs and service.settings.exists() else runs / "registry"
 
 
 def enter_run(registry: Registry, run: Path, *, name: str | None = None) -> Version:

@@ -14,6 +14,7 @@ from edge_server.rounds.events import Note
 from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.service_folder import ServiceFolder
 from schemas.counted import counted
 
 
@@ -59,9 +60,10 @@ class RolloutEvents:
 
 
 def run_of(registry: Registry, version: Version) -> Path | None:
-    """The folder of the run that made a version, if it is next to the registry."""
-    for name in (version.version, version.run):
-        folder = registry.folder.absolute().parent / name
+    """The folder of the run that made a version, if it is next to the registry or in its service's folder."""
+    beside = registry.folder.absolute().parent
+    places = (beside, ServiceFolder(beside).runs)
+    for folder in (place / name for place in places for name in (version.version, version.run)):
         try:
             summary = Summary.model_validate_json((folder / "summary.json").read_bytes())
         except (OSError, ValueError):

@@ -15,6 +15,7 @@ issuing/NAME              marks a device of a fleet file whose archive is being 
 
 import contextlib
 import fcntl
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -35,7 +36,13 @@ from edge_server.security.identity.certificates import (
     make_signer,
     revocation_list,
 )
-from edge_server.security.identity.settings import DAY_S, FILE, AuthoritySettings, read_settings
+from edge_server.security.identity.settings import (
+    DAY_S,
+    FILE,
+    AuthoritySettings,
+    default_folder,
+    read_settings,
+)
 from schemas.errors import ConfigError
 
 AUTHORITY_S = 20 * 365 * DAY_S
@@ -56,6 +63,14 @@ class Authority:
     clock: Callable[[], float] = field(default=time.time)
 
     # --- the folder ---
+    @property
+    def option(self) -> str:
+        """What a command needs behind a blank to find this authority again; empty for the default one."""
+        name = self.settings.federation
+        if self.folder != default_folder(name):
+            return f" --authority {shlex.quote(str(self.folder))}"
+        return "" if name == "federation" else f" --federation {name}"
+
     @property
     def broker(self) -> Path:
         """The folder that Mosquitto reads."""

@@ -35,7 +35,7 @@ class Revocation:
             *done,
             f"It is let in until Mosquitto has read {path}{why}.",
             "Copy that to where the broker reads it, send Mosquitto SIGHUP, then end an open connection:",
-            f"  edge-server revoke {self.device} --evict",
+            f"  edge-server revoke {self.device} --evict{self.authority.option}",
         ]
 
 

@@ -63,7 +63,8 @@ def read_settings(folder: Path) -> AuthoritySettings:
         return AuthoritySettings.model_validate(tomllib.loads(path.read_text()), by_alias=True, by_name=False)
     except FileNotFoundError:
         remedy = (
-            "name its folder with --authority DIR, or make one with `edge-server enroll DEVICE --out DIR`"
+            "name its federation with --federation NAME, or its folder with --authority DIR, or make one "
+            "with `edge-server enroll DEVICE --out DIR`"
         )
         raise ConfigError(f"there is no authority in {folder}: {remedy}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -127,5 +127,6 @@ def _panel(axis: Any, column: str, found: Sequence[Curve], rows: Sequence[str]) 
     metric = found[0].metric
     axis.set(title=column, xlabel="round", ylabel=f"test {metric.name}" + (" (%)" if metric.share else ""))
     axis.title.set_fontsize(10)
+    axis.locator_params("x", integer=True)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

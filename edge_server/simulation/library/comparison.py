@@ -52,7 +52,7 @@ class Comparison:
 
 
 def compare(
-    runs: Sequence[Source | Sequence[Source]],
+    runs: Sequence[Source | Sequence[Source]] | Source,
     *overrides: str,
     out: str | Path | None = None,
     **settings: Any,
@@ -67,7 +67,8 @@ def compare(
     """
     folder = run_folder(Path(out) if out is not None else None, "compare")
     ended: dict[str, Run] = {}
-    for number, (label, source, words) in enumerate(_runs(runs, overrides), start=1):
+    several = [runs] if isinstance(runs, (str, Path, Config)) else runs
+    for number, (label, source, words) in enumerate(_runs(several, overrides), start=1):
         if label in ended:
             raise ConfigError(f"compare: '{label}' is there twice: name each run once")
         own = folder / f"{number:02}-{slug(label)[:60]}"
@@ -87,7 +88,7 @@ def sweep(
     `grid` has the values by setting: `{"learning_rate": [0.01, 0.1], "momentum": [0, 0.9]}`. The rest is as
     in `compare`.
     """
-    words = (f"{key.replace('_', '-')}={','.join(map(_in_list, values))}" for key, values in grid.items())
+    words = (f"{key.replace('_', '-')}={','.join(_texts(key, values))}" for key, values in grid.items())
     return compare([(source, *words)], *overrides, out=out, **settings)
 
 
@@ -102,6 +103,15 @@ def _runs(
             named = [text for text in words if text not in overrides]
             head = source.federation.name if isinstance(source, Config) else Path(source).stem
             yield " ".join([head, *named]), source, words
+
+
+def _texts(key: str, values: Sequence[Value]) -> list[str]:
+    """The values as texts; raises `ConfigError` for a single value or none."""
+    if isinstance(values, str) or not hasattr(values, "__iter__") or not len(values):
+        raise ConfigError(
+            f"{key}: {values!r} is no list of values: write {{{key!r}: [0.01, 0.1]}}, for example"
+        )
+    return list(map(_in_list, values))
 
 
 def _in_list(value: Value) -> str:

@@ -59,6 +59,7 @@ class Run:
         numbers, values = zip(*points, strict=True) if points else ((), ())
         axes.plot(numbers, values, **{"marker": "o" if len(points) == 1 else "", **style})
         axes.set(xlabel="round", ylabel=f"test {metric.name}")
+        axes.locator_params("x", integer=True)
         axes.grid(alpha=0.3)
         return axes
 

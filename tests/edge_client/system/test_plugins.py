@@ -72,8 +72,8 @@ def test_a_federation_uses_plugins_by_name(
 ) -> None:
     words = ["fedavg", "data.source=digits", "strategy.weighting=halves", "model.name=tiny", "num-clients=2"]
     words += ["rounds=1", "simulation.workers=1", "simulation.clock=[]", "--out", str(tmp_path / "run")]
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [*forked_python(), "-m", "edge_server.cli.main", "simulate", *words, "--format", "json"]
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
     assert main(["components", "weighting", "--format", "json"]) == 0

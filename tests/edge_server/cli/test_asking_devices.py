@@ -149,6 +149,14 @@ def test_doctor_has_a_line_per_problem_and_per_device_without_an_answer(service,
     assert entry.who.startswith("local:")
 
 
+def test_a_silent_device_that_the_inventory_lacks_may_be_a_mistyped_name(service, capsys):
+    inventory = Inventory(service.inventory)
+    inventory.add("home", "pi-1")
+    inventory.close()
+    assert main(["doctor", "pii-1", "--service", str(service.path)]) == 0
+    assert "no answer; the inventory has no 'pii-1' (did you mean 'pi-1'?)" in capsys.readouterr().out
+
+
 def test_devices_are_chosen_by_labels_and_the_operators_win(service, capsys):
     inventory = Inventory(service.inventory)
     for device in ("pi-2", "pi-3"):

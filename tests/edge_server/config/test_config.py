@@ -98,6 +98,12 @@ def test_models_are_sent_as_fp16_unless_a_file_states_otherwise():
 
 
 # --- errors ---
+def test_a_wrong_value_of_training_is_one_line() -> None:
+    with pytest.raises(ConfigError) as wrong:
+        load_config("fedavg", ["learning-rate=fast"])
+    assert str(wrong.value).count("\n") == 0
+
+
 UNKNOWN = {
     "section": (
         "[federaton]\nrounds = 3\n",

@@ -178,7 +178,10 @@ function roundEnds(plot, min, max) {
 }
 
 function timeEnds(plot, min, max) {
-  return min === null ? [0, 1] : [min - (min === max ? 1800 : 0), max + (min === max ? 1800 : 0)];
+  if (min === null) return [0, 1];
+  // After a single time uPlot adds a thousand days, whose ticks are midnights.
+  const [first, last] = plot.data[0].length === 1 ? [min, min] : [min, max];
+  return first === last ? [first - 1800, last + 1800] : [first, last];
 }
 
 function axisSize(texts) {

@@ -2,11 +2,11 @@
 
 import { el, mark, write } from "./dom.js";
 
-export const ROW_HEIGHT = 38;
-/** Height in pixels of a row drawn as a card on a phone; the same as in views.css. */
-export const CARD_HEIGHT = 196;
+const ROW_HEIGHT = 38;
+/** Least height in pixels of a row drawn as a card on a phone, with the gap below it; the same as in views.css. */
+const CARD_HEIGHT = 196;
+const CARD_GAP = 8;
 const phone = matchMedia("(max-width: 40rem)");
-const rowHeight = () => (phone.matches ? CARD_HEIGHT : ROW_HEIGHT);
 const BEYOND = 8;
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
@@ -20,10 +20,11 @@ export function sorted(rows, value, descending) {
   });
 }
 
-/** The rows to render: the visible ones and a few more at both ends. */
-export function windowOf(count, top, height, row = ROW_HEIGHT) {
-  const first = Math.max(0, Math.floor(top / row) - BEYOND);
-  const last = Math.min(count, Math.ceil((top + height) / row) + BEYOND);
+/** The rows to render: the visible ones and a few more at both ends; `tops` are their upper ends and the last one's lower end. */
+function windowOf(tops, top, height) {
+  const first = Math.max(0, tops.findLastIndex((at) => at <= top) - BEYOND);
+  const below = tops.findIndex((at) => at >= top + height);
+  const last = Math.min(tops.length - 1, (below < 0 ? tops.length : below) + BEYOND);
   return [Math.min(first, last), last];
 }
 
@@ -33,6 +34,7 @@ export class SortedTable {
     Object.assign(this, { _columns: columns, _id: id, _onSort: onSort, _onPick: onPick });
     this._rows = [];
     this._held = new Map();
+    this._cards = new Map();
     this._sort = { key: columns[0].key, descending: false };
     this._everything = false;
     this._heads = columns.map((column) => this._head(column));
@@ -89,17 +91,30 @@ export class SortedTable {
   /** Bring the rows in the document in line with what is in sight. */
   _place() {
     const { scrollTop, clientHeight } = this.element;
-    const [first, last] = this._everything ? [0, this._rows.length] : windowOf(this._rows.length, scrollTop, clientHeight, rowHeight());
+    const tops = this._tops();
+    const [first, last] = this._everything ? [0, this._rows.length] : windowOf(tops, scrollTop, clientHeight);
     const shown = this._rows.slice(first, last);
     this._release(new Set(shown.map(this._id)));
-    this._above.firstChild.style.height = `${first * rowHeight()}px`;
-    this._below.firstChild.style.height = `${(this._rows.length - last) * rowHeight()}px`;
+    this._above.firstChild.style.height = `${tops[first]}px`;
+    this._below.firstChild.style.height = `${tops.at(-1) - tops[last]}px`;
     let next = this._above.nextSibling;
     shown.forEach((row, place) => {
       const { line } = this._hold(row, first + place);
       if (line === next) next = next.nextSibling;
       else this._body.insertBefore(line, next);
     });
+    if (phone.matches) this._measure();
+  }
+
+  /** The upper end of each row, and the lower end of the last: cards are as high as they were drawn last. */
+  _tops() {
+    const tops = [0];
+    for (const row of this._rows) tops.push(tops.at(-1) + (phone.matches ? (this._cards.get(this._id(row)) ?? CARD_HEIGHT) : ROW_HEIGHT));
+    return tops;
+  }
+
+  _measure() {
+    for (const [id, { line }] of this._held) if (line.offsetHeight) this._cards.set(id, line.offsetHeight + CARD_GAP);
   }
 
   _release(kept) {

@@ -282,6 +282,17 @@ def test_a_series_without_values_is_left_out() -> None:
     assert "absent" not in svg
 
 
+@pytest.mark.parametrize(
+    "names", [["fedavg, learning-rate=0.01, batch-size=8"], [f"s{n}" for n in range(17)]]
+)
+def test_names_without_room_beside_the_curves_are_listed_below_with_their_last_values(
+    names: list[str],
+) -> None:
+    drawn, _, below = line_chart(chart(*(Series(name, ((1, 0.5),)) for name in names))).partition("</svg>")
+    assert 'class="label"' not in drawn
+    assert re.findall("<span>(.*?)</span>", below) == [f"{name}: 0.5" for name in names]
+
+
 def test_labels_are_escaped() -> None:
     assert MARKUP not in line_chart(chart(Series(MARKUP, ((1, 1.0),))))
 

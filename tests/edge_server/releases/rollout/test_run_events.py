@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
-from edge_server.releases.registry.register import enter_run
+from edge_server.releases.registry.register import default_registry, enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
 from edge_server.releases.rollout.journal import RolloutJournal
@@ -70,6 +70,17 @@ def test_a_rollout_is_listed_in_the_run_of_its_version(registry: Registry, tmp_p
         ("rollout", "pi", "rollout: rolled back: kitchen"),
         ("rollout", "", "rollout stopped: kitchen: 1 of 1 failed"),
     ]
+
+
+def test_a_services_run_has_its_registry_and_its_rollouts(registry: Registry, tmp_path: Path) -> None:
+    _, version, _ = begun(registry)
+    (tmp_path / "runs").mkdir()
+    run = (tmp_path / "kitchen").rename(tmp_path / "runs" / "kitchen")
+    assert default_registry(run) == tmp_path / "runs" / "registry"
+    (tmp_path / "service.toml").touch()
+    assert default_registry(run) == registry.folder
+    assert run_of(registry, version) == run
+    assert [rollout["version"] for rollout in listed_rollouts(run)] == ["kitchen"]
 
 
 def test_a_version_whose_run_folder_was_moved_is_still_rolled_out(registry: Registry, tmp_path: Path) -> None:

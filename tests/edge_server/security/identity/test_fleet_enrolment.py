@@ -40,6 +40,28 @@ def fleet(tmp_path: Path, text: str = FLEET) -> str:
     return str(path)
 
 
+def test_nothing_is_renewed_by_an_authority_that_does_not_exist(enroll: Enroll, tmp_path: Path) -> None:
+    code, _, err = enroll("pi-1", "--renew")
+    assert code == 2
+    assert "there is no authority" in err
+    assert "--federation NAME" in err
+    assert not (tmp_path / "authority").exists()
+
+
+def test_the_commands_to_go_on_with_name_the_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    federation = ["--federation", "home", "--service", str(tmp_path / "service")]
+    out = ["--out", str(tmp_path / "out")]
+    assert EDGE_SERVER.run(["enroll", "--from", fleet(tmp_path), "--code", *federation, *out]) == 0
+    assert "edge-server enroll --serve --federation home\n" in capsys.readouterr().out
+    assert EDGE_SERVER.run(["enroll", "pi-7", "--code", *federation, *out]) == 0
+    assert "edge-server enroll --serve --federation home\n" in capsys.readouterr().out
+    assert EDGE_SERVER.run(["revoke", "pi-7", *federation]) == 0
+    assert "edge-server revoke pi-7 --evict --federation home\n" in capsys.readouterr().out
+
+
 def test_each_row_gets_an_archive_and_a_place_in_the_inventory(enroll: Enroll, tmp_path: Path) -> None:
     code, done, err = enroll("--from", fleet(tmp_path))
     assert code == 0

@@ -32,7 +32,9 @@ def test_runs_have_labels_folders_a_table_and_curves(tmp_path: Path) -> None:
     final = compared.table["final"]
     assert list(final.index) == list(rounds)
     assert final["fedavg"] == compared.runs["fedavg"].rounds[-1].test_accuracy
-    assert [line.get_label() for line in compared.plot().lines] == list(rounds)
+    axes = compared.plot()
+    assert [line.get_label() for line in axes.lines] == list(rounds)
+    assert [tick for tick in axes.get_xticks() if tick % 1] == []
     assert "<td>fedavg rounds=3</td>" in compared._repr_html_()
 
 
@@ -56,3 +58,16 @@ def test_a_sweep_runs_every_combination_over_the_common_settings_and_repeats_non
 def test_two_runs_of_one_label_are_refused(tmp_path: Path) -> None:
     with pytest.raises(edge_server.ConfigError, match="'fedavg' is there twice"):
         edge_server.compare(["fedavg", "fedavg"], out=tmp_path, **GIVEN)
+
+
+@pytest.mark.parametrize("values", [0.1, "0.1", []])
+def test_a_grid_without_a_list_of_values_is_refused_with_an_example(values: object) -> None:
+    with pytest.raises(
+        edge_server.ConfigError, match=r"no list of values: write {'learning_rate': \[0.01, 0.1\]}"
+    ):
+        edge_server.sweep("fedavg", {"learning_rate": values}, **GIVEN)  # type: ignore[dict-item]
+
+
+def test_a_single_run_needs_no_list(tmp_path: Path) -> None:
+    compared = edge_server.compare("fedavg rounds=1", out=tmp_path, **GIVEN)
+    assert list(compared.runs) == ["fedavg rounds=1"]
