@@ -262,6 +262,32 @@ def test_a_huge_picture_is_a_broken_file(tmp_path: Path) -> None:
     assert "7000x7000 pixels are more than 40 million" in skipped.first
 
 
+@pytest.mark.parametrize(
+    ("size", "options", "shape"),
+    [
+        ((4032, 3024), "", (3, 480, 640)),
+        ((640, 480), "", (3, 480, 640)),
+        ((1000, 2), "?side=100", (3, 1, 100)),
+        ((900, 1200), "?side=1200", (3, 1200, 900)),
+    ],
+)
+def test_photos_of_a_phone_are_held_in_a_size_that_fits_into_memory(
+    tmp_path: Path,
+    size: tuple[int, int],
+    options: str,
+    shape: tuple[int, ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        Image.new("RGB", size, (200, 100, 50)).save(tmp_path / kind / "0.png")
+    with caplog.at_level(logging.INFO, "edge_client"):
+        data = load_source(f"folder:{tmp_path}{options}")
+    assert data.input_shape == shape
+    assert (data.images == np.array([200, 100, 50])[:, None, None]).all()
+    assert ("2 of 2 pictures shrunk to" in caplog.text) == (max(size) != max(shape))
+
+
 def test_other_kinds_of_files_and_frames_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pictures(tmp_path, 2, "cat")
     (tmp_path / "cat" / "notes.txt").write_text("of today")
