@@ -74,7 +74,10 @@ class RunFolder:
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """Make the folder and write the resolved federation file; raises `ConfigError` if it holds a run."""
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
-            raise ConfigError(f"{path} holds an earlier run: name another folder with --out, or remove it")
+            raise ConfigError(
+                f"{path} holds an earlier run: name another folder with --out, or remove it; with from={path} "
+                "another run begins with its model"
+            )
         try:
             for name in ("models", "onnx", "blobs"):
                 (path / name).mkdir(parents=True, exist_ok=True)

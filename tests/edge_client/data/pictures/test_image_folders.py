@@ -21,7 +21,7 @@ from edge_client.data.sources import load_source
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.service.requests import read_request
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, in_full
 from schemas.messages import Task
 from schemas.values import MIN_MAX, ModelSpec, PictureScale, Preprocessing
 from tests.edge_client.agent.session.by_hand import task
@@ -195,6 +195,12 @@ def test_more_broken_files_than_stated_are_refused(tmp_path: Path, text: str, is
         return
     with pytest.raises(ConfigError, match=r"3 of 20 files are broken, more than broken=0\.1 allows: cannot"):
         load_source(f"folder:{tmp_path}{text}")
+
+
+def test_a_file_that_is_not_there_is_called_that_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_image(tmp_path / "none.png", (1, 8, 8))
+    assert in_full(caught.value) == f"cannot read image {tmp_path}/none.png: No such file or directory"
 
 
 def test_a_class_of_broken_files_alone_is_refused_by_name(tmp_path: Path) -> None:
