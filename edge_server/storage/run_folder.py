@@ -75,8 +75,8 @@ class RunFolder:
         """Make the folder and write the resolved federation file; raises `ConfigError` if it holds a run."""
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(
-                f"{path} holds an earlier run: name another folder with --out, or remove it; with from={path} "
-                "another run begins with its model"
+                f"{path} holds an earlier run: name another folder with --out, or remove it; "
+                f"with from={path} another run begins with its model"
             )
         try:
             for name in ("models", "onnx", "blobs"):

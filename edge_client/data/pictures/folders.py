@@ -59,8 +59,8 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
 def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
     """Read a folder with one sub-folder of pictures per class; returns whether it has its own test part.
 
-    Pictures stay grey if all are grey; large ones are shrunk, those of an uncommon size resized. Raises `ConfigError` without
-    classes, for a class without pictures, and if too many files are broken.
+    Pictures stay grey if all are grey; large ones are shrunk, those of an uncommon size resized. Raises
+    `ConfigError` without classes, for a class without pictures, and if too many files are broken.
     """
     source = f"folder:{root}"
     options = picture_options(text, source=source)
