@@ -185,7 +185,7 @@ TYPES = {
     ),
     "a number for a list": (
         "[tiers]\nratios = 0.5\n",
-        '[tiers] ratios: must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes), got 0.5',
+        '[tiers] ratios: must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes), got',
     ),
     "a word for a list": (
         '[strategy]\ntransforms = "clip"\n',
