@@ -9,7 +9,6 @@ from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.cli.commands.serve import add_service_option
-from edge_server.storage.run_files import known_rounds
 from edge_server.storage.run_names import RUNS, run_folder
 
 EXAMPLES = """\
@@ -53,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run, unfinished_run
+    from edge_server.storage.run_files import known_rounds
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
