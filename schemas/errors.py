@@ -1,6 +1,7 @@
 """One root error and three kinds by who is to blame: the peer, the user, this program."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 MAX_QUOTED = 200
 """Characters of the user's data in an error."""
@@ -43,6 +44,14 @@ def in_full(error: BaseException) -> str:
 
 class InvariantError(EdgeError):
     """This program violated its own invariant: stop rather than continue with invalid state."""
+
+
+def reason_of(problem: Mapping[str, Any]) -> str:
+    """Why pydantic refuses a setting, as a user reads it: one of `ValidationError.errors()`."""
+    if problem["type"] == "tuple_type":
+        return 'must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes)'
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{text[0].lower()}{text[1:]}"
 
 
 LIKE, ALIKE = 0.6, 0.75

@@ -10,7 +10,7 @@ from edge_client.agent.eligibility.rules import Rules
 from edge_client.agent.veto import Veto
 from edge_client.cli.device_options import DEVICE_OPTIONS
 from schemas.base import Settings, kebab
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, nearest, reason_of
 
 
 def _key(kind: Any, help: str, **bounds: Any) -> tuple[Any, Any]:
@@ -67,4 +67,4 @@ def _line(problem: Any, path: Path) -> str:
         known = SECTIONS[problem["loc"][0]] if len(problem["loc"]) > 1 else ClientFile
         near = nearest(problem["loc"][-1], map(kebab, known.model_fields))
         return f"{path}: unknown key '{key}'{near}"
-    return f"{path}: {key}: {problem['msg']}, got {problem['input']!r}"
+    return f"{path}: {key}: {reason_of(problem)}, got {problem['input']!r}"

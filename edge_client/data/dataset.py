@@ -32,7 +32,7 @@ class LabelledData:
     is left out until `settles_at`, in seconds since 1970. Examples of one of the `origins` [N], such as
     recordings, stay together when data is shared out or held out; None: each is its own. A `question` is what
     a network has to say of examples [A, B] that may be pictures or signals; `unscaled` are whole numbers that
-    would be scaled if they were pictures.
+    would be scaled if they were pictures. `unlabelled` rows state no labels, and have zeros.
     """
 
     images: Pixels
@@ -47,6 +47,7 @@ class LabelledData:
     origins: NDArray[np.int64] | None = None
     question: str = ""
     unscaled: bool = False
+    unlabelled: bool = False
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape

@@ -83,10 +83,13 @@ def _other_pictures(data: "LabelledData", task: Task) -> str:
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:
     # Imported here, as below: what a device imports at its start has no use for arrays.
+    from edge_client.data.tasks.labels import NO_LABELS
     from edge_client.data.tasks.registry import learning_task
 
     names, outputs = task.preprocessing.class_names, task.model.num_classes
     learnt = learning_task(task.model.task)
+    if data.unlabelled and learnt.labels != "none":
+        return NO_LABELS
     if not learnt.named:
         return ""
     if learnt.labels == "numbers" and names and data.named:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from schemas.base import kebab
-from schemas.errors import near, nearest
+from schemas.errors import near, nearest, reason_of
 
 UNNAMED = "~"
 """Prefix of pydantic's tag of a union member, which no user has written."""
@@ -32,11 +32,10 @@ def _line(problem: Any, model: type[BaseModel], source: str) -> str:
     if problem["type"] == "extra_forbidden":
         return _unknown(path, model, source)
     where = f"{source}: {_dotted(path)}" if path else f"{source}:"
-    reason = problem["msg"].removeprefix("Value error, ")
     given = problem.get("input")
     own = problem["type"] == "value_error"
     shown = f", got {given!r}" if isinstance(given, (str, int, float, bool)) and not own else ""
-    return f"{where} {reason[0].lower()}{reason[1:]}{shown}"
+    return f"{where} {reason_of(problem)}{shown}"
 
 
 def _unknown(path: list[str], model: type[BaseModel], source: str) -> str:

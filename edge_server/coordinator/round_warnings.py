@@ -20,8 +20,8 @@ SLIGHT = 0.2
 NEAR = 1e-6
 MOST_NAMES = 3
 _COLLAPSED = (
-    "lower [training] learning-rate, take a network with normalisation (cnn-group), or train for more rounds "
-    "if the loss still falls"
+    "lower [training] learning-rate, take a network with normalisation (cnn-group) if yours has none, or "
+    "train for more rounds if the loss still falls"
 )
 _DIVERGING = "lower [training] learning-rate or local-epochs"
 

@@ -78,7 +78,8 @@ class RunFolder:
         """
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(
-                f"{path} holds an earlier run: {remedy}name another folder with --out, or remove it"
+                f"{path} holds an earlier run: {remedy}name another folder with --out, or remove it; "
+                f"with from={path} another run begins with its model"
             )
         try:
             for name in ("models", "onnx", "blobs"):

@@ -7,7 +7,7 @@ from typing import TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.base import kebab
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, nearest, reason_of
 from schemas.strategy import Component
 
 T = TypeVar("T")
@@ -47,7 +47,5 @@ def _checked(
     try:
         return TypeAdapter(get_type_hints(annotated)[option]).validate_python(value)
     except ValidationError as error:
-        reason = error.errors(include_url=False)[0]["msg"]
-        raise ConfigError(
-            f"{named}: {kebab(option)}: {reason[0].lower()}{reason[1:]}, got {value!r}"
-        ) from error
+        reason = reason_of(error.errors(include_url=False)[0])
+        raise ConfigError(f"{named}: {kebab(option)}: {reason}, got {value!r}") from error

@@ -3,6 +3,7 @@
 | option | meaning |
 | --- | --- |
 | `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`depth`) |
+| `side` | pixels of the longest side of a picture; larger pictures are shrunk to it (default 640) |
 | `broken` | the largest share of files that may be broken (default 0.1) |
 """
 
@@ -24,21 +25,24 @@ from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
-from edge_client.data.source_options import number, options_of
+from edge_client.data.source_options import number, options_of, whole_number
 from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import PictureScale, Preprocessing
 
 log = logging.getLogger(__name__)
 
-OPTIONS = ("scale", "broken")
+OPTIONS = ("scale", "side", "broken")
+MAX_SIDE = 640
+"""All pictures are in memory: a photo of 12 million pixels would take 36 MB, of this size it takes 0.9 MB."""
 
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """How pictures become pixels, and the largest share of files that may be broken."""
+    """How pictures become pixels, their longest side, and the largest share of files that may be broken."""
 
     scale: PictureScale | None
+    side: int
     broken: float
 
 
@@ -47,6 +51,7 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
     options = options_of(text, OPTIONS, source=source)
     return PictureOptions(
         parsed_scale(options["scale"], source=source) if "scale" in options else scale,
+        whole_number(options, "side", MAX_SIDE, least=1, source=source),
         number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
     )
 
@@ -54,8 +59,8 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
 def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:
     """Read a folder with one sub-folder of pictures per class; returns whether it has its own test part.
 
-    Pictures stay grey if all are grey; those of an uncommon size are resized. Raises `ConfigError` without
-    classes, for a class without pictures, and if too many files are broken.
+    Pictures stay grey if all are grey; large ones are shrunk, those of an uncommon size resized. Raises
+    `ConfigError` without classes, for a class without pictures, and if too many files are broken.
     """
     source = f"folder:{root}"
     options = picture_options(text, source=source)
@@ -66,7 +71,7 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
         nothing = f"no image folder at {root}: expected one sub-folder of images per class"
         raise ConfigError(without_classes(parts.chosen, endings) or nothing)
     paths = [path for below in classes.values() for path in below]
-    read = read_each(paths, partial(read_picture, scale=options.scale), source=source, most=options.broken)
+    read = read_each(paths, partial(_read_small, options=options), source=source, most=options.broken)
     labels = np.repeat(np.arange(len(classes)), [len(below) for below in classes.values()])[read.places]
     for place, (name, files) in enumerate(classes.items()):
         if place not in labels:
@@ -83,6 +88,17 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
         preprocessing=Preprocessing(picture_scale=options.scale),
     )
     return in_classes(replace(data, resizable=True, skipped=read.skipped), parts.class_names), parts.official
+
+
+def _read_small(file: Path, *, options: PictureOptions) -> Picture:
+    """A picture, shrunk to the longest side of the options if it is larger."""
+    picture = read_picture(file, scale=options.scale)
+    channels, *size = picture.pixels.shape
+    if max(size) <= options.side:
+        return picture
+    height, width = (max(1, round(length * options.side / max(size))) for length in size)
+    note = f"shrunk to {options.side} pixels on the longest side: ?side= states another length"
+    return Picture(redrawn(picture.pixels, (min(channels, 3), height, width)), (*picture.notes, note))
 
 
 def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:

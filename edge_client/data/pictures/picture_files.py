@@ -74,8 +74,9 @@ def read_picture(file: Path | bytes, *, scale: PictureScale | None = None) -> Pi
         raise ConfigError(f"cannot read {name_of(file)}: {error}") from error
     except Exception as error:
         # Pillow's readers raise many kinds of errors for damaged files.
-        reason = getattr(error, "strerror", None) or "it is broken"
-        raise ConfigError(f"cannot read {name_of(file)}: {reason}", quoted=error) from error
+        if reason := getattr(error, "strerror", None):
+            raise ConfigError(f"cannot read {name_of(file)}: {reason}") from error
+        raise ConfigError(f"cannot read {name_of(file)}: it is broken", quoted=error) from error
 
 
 def name_of(file: Path | bytes) -> str:

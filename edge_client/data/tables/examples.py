@@ -56,7 +56,8 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     images = _windows(values, ends, choice.window) if choice.window else _chosen(values, ends)
     data = labelled(images, labels, class_names=names, preprocessing=about)
     soonest = min((moment for moment in settles_at if moment is not None), default=None)
-    return replace(data, skipped=table.skipped or rows.skipped, settles_at=soonest)
+    skipped = table.skipped or rows.skipped
+    return replace(data, skipped=skipped, settles_at=soonest, unlabelled=not choice.labels)
 
 
 def _plan(choice: TableChoice) -> TablePlan:

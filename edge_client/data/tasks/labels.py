@@ -14,9 +14,16 @@ from schemas.errors import ConfigError
 MAX_WHOLE = 10
 """Most distinct whole numbers, some of them negative, that are taken for classes unless somebody says it."""
 
+NO_LABELS = (
+    "the rows have no labels: name their column by label=COLUMN, or learn without labels by [model] task = "
+    '"anomaly"'
+)
+
 
 def with_labels(data: LabelledData, kind: LabelKind) -> LabelledData:
     """The same examples with labels of this kind; `ConfigError` with the remedy for labels of another."""
+    if data.unlabelled and kind != "none":
+        raise ConfigError(NO_LABELS)
     return _TAKEN[kind](data)
 
 

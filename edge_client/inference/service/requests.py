@@ -58,6 +58,8 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
     if is_sound(body[:20]):
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _checked(PredictionRequest(images, top), model)
+    if body[:2] == b"--" and b"form-data" in body[:200]:
+        raise ConfigError("the body is a form: send the file alone, as curl --data-binary @FILE does")
     if body.lstrip()[:1] in (b"{", b"["):
         return read_line(body, model, top=top)
     return _of_image(body, model, PredictionRequest(np.empty(0), top))

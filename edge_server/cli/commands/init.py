@@ -65,9 +65,9 @@ def _classes(answer: str) -> str:
     names: Sequence[str] = [name.strip() for name in answer.split(",") if name.strip()]
     if Path(answer).is_dir():
         names = parts_of(Path(answer), "train").class_names
-    if len(names) < 2 or any('"' in name or "\\" in name for name in names):
+    if len({*names}) < max(2, len(names)) or any('"' in name or "\\" in name for name in names):
         raise ConfigError(
-            f"'{answer}': name at least two classes, with commas between them and no quotes, "
+            f"'{answer}': name at least two classes, each once, with commas between them and no quotes, "
             "or a folder with one sub-folder for each"
         )
     return ", ".join(f'"{name}"' for name in names)

@@ -1,9 +1,12 @@
 """`edge-server run`: serve a federation."""
 
 import argparse
+import sys
 from pathlib import Path
 
+from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
 from edge_server.cli.commands.serve import add_service_option
 from edge_server.storage.run_names import RUNS, run_folder
@@ -14,9 +17,9 @@ examples:
   edge-server run attending data.source=digits num-clients=3 rounds=5
 
 Devices join with `edge-client run --broker URL --federation NAME`. Ctrl-C ends the run; its folder is then
-complete, with the last model, history.jsonl and summary.json. After a kill, SIGTERM or a full disk the same
-command continues the round; --new begins another run. For a finished run the command prints so and exits
-with code 0.
+complete, with the last model, history.jsonl and summary.json, and from=FOLDER begins another run with its
+model. After a kill, SIGTERM or a full disk the same command continues the round; --new begins another run.
+For a finished run the command prints so and exits with code 0.
 """
 
 
@@ -49,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run, unfinished_run
+    from edge_server.storage.run_files import known_rounds
 
     overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
     config = load_config(args.config, overrides)
@@ -58,8 +62,11 @@ def execute(args: argparse.Namespace) -> int:
     out = cut_off or run_folder(args.out, config.federation.name)
     begin_run_log(args)
     name = out.name if args.out is None else None
-    return run_and_report(
+    code = run_and_report(
         args,
         out,
         lambda *to: serve(config, *to, out=out, registry=args.registry, run=name, service=args.service),
     )
+    if code == INTERRUPTED and known_rounds(out / "history.jsonl"):
+        say(f"this run has ended; another goes on from its model: from={out}", file=sys.stderr)
+    return code

@@ -15,8 +15,8 @@ def model_without(
     """The model without update `index` of a round that led from `before` to `after`.
 
     A weighted mean is linear: without update k, of weight w and change d, the mean change M of total weight S
-    is (S M - w d) / (S - w). A coordinate that k alone covers does not move. It is an estimate where combiners
-    are no mean, channels decay that no update covers, or the server's optimizer has momentum.
+    is (S M - w d) / (S - w). A coordinate that k alone covers does not move. It is an estimate where the
+    combiner is no mean, channels decay that no update covers, or the server's optimizer has momentum.
     """
     left = updates[index]
     arrays = {}

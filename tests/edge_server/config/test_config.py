@@ -191,11 +191,11 @@ TYPES = {
     ),
     "a number for a list": (
         "[tiers]\nratios = 0.5\n",
-        "[tiers] ratios: input should be a valid tuple, got 0.5",
+        '[tiers] ratios: must be a list, as [0.5, 1] or ["a", "b"] (in a shell within single quotes), got',
     ),
     "a word for a list": (
         '[strategy]\ntransforms = "clip"\n',
-        "[strategy] transforms: input should be a valid tuple",
+        "[strategy] transforms: must be a list, as [0.5, 1]",
     ),
     "a word for an option": (
         '[strategy]\nserver-optimizer = { name = "sgd", learning-rate = "fast" }\n',

@@ -64,7 +64,7 @@ def test_the_paths_are_those_of_the_design(folder):
 def test_an_earlier_run_is_not_overwritten(folder):
     folder.add_round(record(1))
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"holds an earlier run: name another folder with --out"):
+    with pytest.raises(ConfigError, match=rf"holds an earlier run: .*--out.*from={folder.path} "):
         RunFolder.create(folder.path, load_config("fedavg"))
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 

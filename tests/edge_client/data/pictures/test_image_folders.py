@@ -21,7 +21,7 @@ from edge_client.data.sources import load_source
 from edge_client.inference.image_files import read_image
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.service.requests import read_request
-from schemas.errors import ConfigError, PeerError
+from schemas.errors import ConfigError, PeerError, in_full
 from schemas.messages import Task
 from schemas.values import MIN_MAX, ModelSpec, PictureScale, Preprocessing
 from tests.edge_client.agent.session.by_hand import task
@@ -197,6 +197,12 @@ def test_more_broken_files_than_stated_are_refused(tmp_path: Path, text: str, is
         load_source(f"folder:{tmp_path}{text}")
 
 
+def test_a_file_that_is_not_there_is_called_that_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_image(tmp_path / "none.png", (1, 8, 8))
+    assert in_full(caught.value) == f"cannot read image {tmp_path}/none.png: No such file or directory"
+
+
 def test_a_class_of_broken_files_alone_is_refused_by_name(tmp_path: Path) -> None:
     pictures(tmp_path, 30)
     save(tmp_path / "owl" / "a.png", np.zeros((2, 2), np.uint8))
@@ -260,6 +266,32 @@ def test_a_huge_picture_is_a_broken_file(tmp_path: Path) -> None:
     skipped = load_source(f"folder:{tmp_path}").skipped
     assert skipped is not None
     assert "7000x7000 pixels are more than 40 million" in skipped.first
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "shape"),
+    [
+        ((4032, 3024), "", (3, 480, 640)),
+        ((640, 480), "", (3, 480, 640)),
+        ((1000, 2), "?side=100", (3, 1, 100)),
+        ((900, 1200), "?side=1200", (3, 1200, 900)),
+    ],
+)
+def test_photos_of_a_phone_are_held_in_a_size_that_fits_into_memory(
+    tmp_path: Path,
+    size: tuple[int, int],
+    options: str,
+    shape: tuple[int, ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        Image.new("RGB", size, (200, 100, 50)).save(tmp_path / kind / "0.png")
+    with caplog.at_level(logging.INFO, "edge_client"):
+        data = load_source(f"folder:{tmp_path}{options}")
+    assert data.input_shape == shape
+    assert (data.images == np.array([200, 100, 50])[:, None, None]).all()
+    assert ("2 of 2 pictures shrunk to" in caplog.text) == (max(size) != max(shape))
 
 
 def test_other_kinds_of_files_and_frames_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

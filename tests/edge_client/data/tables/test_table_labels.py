@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 from edge_client.data.example_store import ExampleStore, StoreLimits
+from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
-from schemas.errors import ConfigError
+from edge_server.config.load import load_config
+from edge_server.config.test_data import load_test_data
+from schemas.errors import ConfigError, PeerError
+from schemas.values import ModelSpec
+from tests.edge_client.agent.session.by_hand import task
 from tests.edge_client.data.tables.table_files import KINDS, read_table
 
 WORDS = ("none", "NA", "null", "n/a", "unknown", "offline")
@@ -117,3 +122,19 @@ def test_a_text_among_measured_labels_is_a_broken_row(tmp_path: Path) -> None:
     assert data.class_names == ("y",)
     assert data.labels[:, 0].tolist() == [number + 0.25 for number in range(20)]
     assert data.skipped is not None
+
+
+@pytest.mark.parametrize("name", ["classification", "regression", "multi-label", "anomaly"])
+def test_rows_without_a_stated_label_are_for_anomalies_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / "room.csv").write_text("co2,light\n" + "400.5,1.5\n700.5,2.5\n" * 10)
+    source = f"csv:{tmp_path / 'room.csv'}"
+    data, model = load_source(source), ModelSpec(name="mlp", input_shape=(2,), num_classes=2, task=name)
+    config = load_config("fedavg", [f"data.source={source}", f"model.task={name}", "model.name=mlp"])
+    if name == "anomaly":
+        LocalData(data, data).check(task(model=model))
+        assert load_test_data(config) is not None
+        return
+    with pytest.raises(PeerError, match=r"the rows have no labels: .* label=COLUMN"):
+        LocalData(data, data).check(task(model=model))
+    with pytest.raises(ConfigError, match=r"\[data\] source: the rows have no labels: .* label=COLUMN"):
+        load_test_data(config)

@@ -91,6 +91,7 @@ def test_an_image_of_another_size_is_resized_with_a_note(model: LoadedModel) -> 
     [
         (b"", "the body is empty"),
         (b"no image", "it is no image"),
+        (b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + png(), "the body is a form"),
         (png()[:40], "cannot read the image"),
         (b"[1, 2]", "expected a JSON object"),
         (b'{"pixels": ', "not valid JSON"),
