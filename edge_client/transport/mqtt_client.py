@@ -110,7 +110,7 @@ class Link:
         self._trouble = ""
         self._answered = False
         self._up_at: float | None = None
-        self._quick = 0
+        self._quick = self._hung_up = 0
         self._largest_part: int | None = None
         self._parts = Parts()
         self._outbox = Outbox()
@@ -221,12 +221,20 @@ class Link:
                 pass
 
     def _start_over(self) -> None:
-        """Connect with a new client and drop waiting messages, which paho would repeat on each connection."""
+        """Connect with a new client and drop waiting messages, which paho would repeat on each connection.
+
+        It tries once at once and then seldom, since versions alternate while nothing answers.
+        """
         self._client.disconnect()
         self._client.loop_stop()
         self._outbox.drop_messages()
         self._client = self._make_client()
+        self._be_patient()
         self.open()
+
+    def _be_patient(self) -> None:
+        longest = self._settings.longest_delay_s
+        self._client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
 
     def _make_client(self) -> mqtt.Client:
         address = self._settings.address
@@ -295,15 +303,24 @@ class Link:
             why, taken_over = SUPPOSED, True
         if taken_over and self._quick >= 2 * MAX_QUICK:
             # By now the evidence has been read, if there is any.
-            longest = self._settings.longest_delay_s
-            client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
+            self._be_patient()
         lasting = is_lasting(self._trouble)
-        silent = reason.value == KEEPALIVE_TIMEOUT and not self._answered
+        told = self._answered or explained or why
+        silent = not told and self._is_mute(reason.value == KEEPALIVE_TIMEOUT)
         downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5
         why = "it does not answer MQTT 5: trying 3.1.1" if downgrade else why or str(reason)
         self._inbox.put(
             LinkDown(why, downgrade=downgrade, lasting=lasting, taken_over=taken_over, silent=silent)
         )
+
+    def _is_mute(self, timed_out: bool) -> bool:
+        """Whether the broker does not answer this version.
+
+        It may hang up instead (rumqttd), but so does a proxy whose broker is about to start: version 5 gets
+        `MAX_QUICK` tries, 3.1.1 one between them.
+        """
+        self._hung_up = 0 if timed_out else self._hung_up + 1
+        return self._hung_up % (MAX_QUICK + 1) in (0, MAX_QUICK)
 
     def _note_trouble(self, trouble: str) -> None:
         self._trouble = trouble

@@ -51,18 +51,17 @@ class Probe:
         except queue.Empty:
             return None
 
+    def close(self) -> None:
+        """End the connection."""
+        self.client.disconnect()
+        self.client.loop_stop()
+
 
 def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Finding]:
     """The checks of a broker that accepts connections, in order; impossible ones are skipped."""
-    probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv5)
+    probe = None
     try:
-        answer = connected(probe, address)
-        if answer is None or answer[0].value == UNSUPPORTED_PROTOCOL:
-            # As the client does: some brokers do not even answer version 5.
-            probe.client.disconnect()
-            probe.client.loop_stop()
-            probe = make_probe(address, f"{federation}-{device}-doctor", MQTTProtocolVersion.MQTTv311)
-            answer = connected(probe, address)
+        probe, answer = meet(address, f"{federation}-{device}-doctor")
         yield from _session(probe, answer, address, federation, device)
     except (OSError, ssl.SSLError) as error:
         yield failure("mqtt", explain(error, address) or str(error), "see the lines above")
@@ -71,8 +70,8 @@ def broker(address: BrokerAddress, federation: str, device: str) -> Iterator[Fin
             "mqtt", str(error), "name the files that `edge-server enroll` made: --ca, --cert, --key"
         )
     finally:
-        probe.client.disconnect()
-        probe.client.loop_stop()
+        if probe is not None:
+            probe.close()
 
 
 def _session(
@@ -181,6 +180,17 @@ def _heard(probe: Probe, federation: str, device: str) -> Finding:
         remedy = "start `edge-server run`; if it runs, let the device read its own down/# in the access rules"
         return warning("server", f"no answer within {ANSWER_S:.0f} s", remedy)
     return ok("server", "answers on the device's own topic")
+
+
+def meet(address: BrokerAddress, client_id: str) -> tuple[Probe, Any]:
+    """A probe with the broker's answer, of MQTT 5, or else of 3.1.1: some brokers do not even refuse 5."""
+    probe = make_probe(address, client_id, MQTTProtocolVersion.MQTTv5)
+    answer = connected(probe, address)
+    if answer is None or answer[0].value == UNSUPPORTED_PROTOCOL:
+        probe.close()
+        probe = make_probe(address, client_id, MQTTProtocolVersion.MQTTv311)
+        answer = connected(probe, address)
+    return probe, answer
 
 
 def connected(probe: Probe, address: BrokerAddress) -> Any:

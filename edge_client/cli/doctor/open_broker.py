@@ -7,9 +7,7 @@ name of an invented device, and checks whether it receives it. Nothing is left b
 import ipaddress
 import secrets
 
-from paho.mqtt.enums import MQTTProtocolVersion
-
-from edge_client.cli.doctor.broker import ANSWER_S, Probe, connected, make_probe
+from edge_client.cli.doctor.broker import ANSWER_S, Probe, meet
 from edge_client.cli.doctor.finding import Finding, ok, warning
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import EdgeError
@@ -36,25 +34,22 @@ def strangers(address: BrokerAddress, federation: str) -> Finding:
     probe = None
     try:
         bare = BrokerAddress(address.host, address.port, tls, path=address.path)
-        probe = make_probe(bare, f"stranger-{secrets.token_hex(6)}", MQTTProtocolVersion.MQTTv311)
-        if not _let_in(probe, bare, federation):
+        probe, answer = meet(bare, f"stranger-{secrets.token_hex(6)}")
+        if answer is None or answer[0].is_failure or not _is_heard(probe, federation):
             return ok("strangers", "are not let in, or may not speak and hear as a device")
     except (OSError, EdgeError) as error:
         return ok("strangers", f"are not let in: {error}")
     finally:
         if probe is not None:
-            probe.client.disconnect()
-            probe.client.loop_stop()
+            probe.close()
     found = (
         f"{address} lets anyone in: every client can publish and subscribe as any device, and as the server"
     )
     return warning("strangers", found, REMEDY)
 
 
-def _let_in(probe: Probe, address: BrokerAddress, federation: str) -> bool:
-    answer = connected(probe, address)
-    if answer is None or answer[0].is_failure:
-        return False
+def _is_heard(probe: Probe, federation: str) -> bool:
+    """Whether it receives what it publishes as an invented device."""
     device = f"stranger-{secrets.token_hex(6)}"
     topic = str(DeviceTopic(federation, device, Channel.UP))
     probe.client.subscribe(topic, qos=1)

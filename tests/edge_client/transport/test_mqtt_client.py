@@ -300,9 +300,12 @@ def test_a_link_that_was_never_opened_can_be_closed() -> None:
 
 
 class OldBroker:
-    """A broker with MQTT 3.1.1 only; a CONNECT of version 5 gets `refusal`, or no answer without one."""
+    """A broker with MQTT 3.1.1 only; a CONNECT of version 5 gets `refusal`, or no answer if that is empty.
 
-    def __init__(self, refusal: bytes) -> None:
+    Without a `refusal` it hangs up.
+    """
+
+    def __init__(self, refusal: bytes | None) -> None:
         self.levels: list[int] = []
         self.connects: list[bytes] = []
         self._refusal = refusal
@@ -322,8 +325,8 @@ class OldBroker:
             self.connects.append(client.recv(4096))
             level = self.connects[-1][8]
             self.levels.append(level)
-            if level == 5 and self._refusal:
-                client.sendall(self._refusal)
+            if level == 5 and self._refusal != b"":
+                client.sendall(self._refusal or b"")
                 return
             while level == 5:
                 level -= len(client.recv(4096)) == 0
@@ -366,6 +369,41 @@ def test_a_broker_that_never_answers_version_5_causes_a_fallback_to_3_1_1(make: 
         assert mute.levels == [5, 4]
     finally:
         mute.close()
+
+
+def test_a_broker_that_hangs_up_on_version_5_causes_a_fallback_to_3_1_1(make: Make) -> None:
+    """So does rumqttd at its listeners for WebSockets and for 3.1.1."""
+    rude = OldBroker(None)
+    try:
+        owner = make(rude.port)
+        assert owner.next(LinkDown, downgrade=True).reason == "it does not answer MQTT 5: trying 3.1.1"
+        owner.next(LinkUp)
+        assert rude.levels == [5] * module.MAX_QUICK + [4]
+    finally:
+        rude.close()
+
+
+def test_a_broker_that_hangs_up_on_every_version_is_tried_in_turns_and_seldom(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy whose broker is about to start does so: mostly version 5 is tried."""
+    monkeypatch.setattr(OldBroker, "_talk", lambda self, client: self.levels.append(_hang_up(client)))
+    gone = OldBroker(None)
+    try:
+        owner = make(gone.port)
+        for _ in range(2):
+            owner.next(LinkDown, downgrade=True)
+        wait_for(lambda: len(gone.levels) >= 2 * (module.MAX_QUICK + 1))
+        assert gone.levels[:8] == [5, 5, 5, 4, 5, 5, 5, 4]
+        delays = owner.link._client._reconnect_min_delay, owner.link._client._reconnect_max_delay
+        assert delays == (owner.link._settings.longest_delay_s,) * 2
+    finally:
+        gone.close()
+
+
+def _hang_up(client: socket.socket) -> int:
+    with client:
+        return client.recv(4096)[8]
 
 
 def test_every_connection_begins_a_clean_session(broker: RunningBroker, make: Make) -> None:

@@ -1,13 +1,20 @@
 """Brokers that let anyone publish and subscribe as any device are detected and reported."""
 
+import asyncio
+import contextlib
 import queue
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from edge_client.cli.doctor.open_broker import is_loopback, strangers
+from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import warn_of_open_broker
+from edge_server.transport.broker.limits import Limits
+from edge_server.transport.broker.server import serving
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,
@@ -31,6 +38,29 @@ def test_a_broker_without_access_control_is_reported(tmp_path: Path) -> None:
     assert found.level == "warning"
     assert "lets anyone in" in found.detail
     assert "edge-server enroll" in found.remedy
+
+
+@contextlib.contextmanager
+def in_this_process() -> Iterator[BrokerAddress]:
+    """The embedded broker, in a thread."""
+    loop, place = asyncio.new_event_loop(), serving("127.0.0.1", 0, Limits())
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        address = asyncio.run_coroutine_threadsafe(place.__aenter__(), loop).result(DEADLINE_S)
+        yield BrokerAddress(*address)
+        asyncio.run_coroutine_threadsafe(place.__aexit__(None, None, None), loop).result(DEADLINE_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(DEADLINE_S)
+        loop.close()
+
+
+def test_an_open_broker_that_refuses_3_1_1_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a listener of rumqttd for version 5, or Mosquitto 2.1 with `accept_protocol_versions 5`."""
+    monkeypatch.setattr("edge_server.transport.broker.decoding.V311", None)
+    with in_this_process() as address:
+        assert strangers(address, "home").level == "warning"
 
 
 @pytest.mark.parametrize("line", ["allow_anonymous false", "acl"])
