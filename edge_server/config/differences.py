@@ -74,6 +74,8 @@ def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrai
     now = config.training
     if "warm_up_steps" not in now.model_fields_set:
         now = now.model_copy(update={"warm_up_steps": before.warm_up_steps})
+    if not before.sam_passes and now.sam_passes == _of_recipe(config, "training").get("sam-passes"):
+        now = now.model_copy(update={"sam_passes": 0})
     if before.sam_radius or now.sam_radius != _of_recipe(config, "training").get("sam-radius"):
         return now
     return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})

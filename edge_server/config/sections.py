@@ -326,6 +326,10 @@ class RunTrainingSettings(TrainingSettings):
     """Sharpness-aware steps (`sam-radius`) also in networks with normalisation, whose weights have no scale
     that a radius could fit.
     """
+    sam_passes: int = Field(default=0, ge=0, exclude_if=lambda passes: not passes)
+    """Sharpness-aware steps only in runs of at least this many epochs (rounds times `local-epochs`). In
+    shorter ones devices do not learn their examples by heart, and such steps only cost epochs.
+    """
     personalise_epochs: int = Field(default=0, ge=0, le=10_000)
     """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
     model as it is. The trained model is kept only if it is no worse on data that the device holds out.
@@ -333,7 +337,7 @@ class RunTrainingSettings(TrainingSettings):
 
     def of_round(self, number: int) -> TrainingSettings:
         """The settings of a device in round `number`, counted from 1."""
-        settings = self.model_dump(exclude={"learning_rate_decay", "sam_normalised", "personalise_epochs"})
+        settings = self.model_dump(include=set(TrainingSettings.model_fields))
         rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
         return TrainingSettings(**{**settings, "learning_rate": rate})
 
