@@ -59,9 +59,8 @@ class PrivacyGuard:
         if self._mechanism is None or self._settings.release_metrics:
             return record
         alone = dict.fromkeys(("train_loss", "client_accuracy"))
-        return record.model_copy(
-            update={**alone, "client_metrics": {}, "own_metrics": {}, "measured": {}, "one_answer": ()}
-        )
+        empty = {name: {} for name in ("client_metrics", "own_metrics", "measured", "dead_channels")}
+        return record.model_copy(update={**alone, **empty, "one_answer": ()})
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""

@@ -98,7 +98,7 @@ class RunContext:
 
     @property
     def config_of_devices(self) -> Config:
-        """The configuration by which devices train: with plain steps where network or length rule out others."""
+        """The configuration by which devices train: with plain steps where network or length ask for them."""
         training, rounds = self.config.training, self.config.federation.last_round
         fits = training.sam_normalised or not behind_normalisations(self.channel_map)
         if fits and rounds * training.local_epochs >= training.sam_passes:
