@@ -34,7 +34,10 @@ def test_a_run_of_plain_steps_goes_on_without_the_sharp_steps_of_its_recipe(tmp_
 
 
 def test_a_short_run_with_sharp_steps_goes_on_with_them(tmp_path: Path) -> None:
-    before, now = load_config("attending", ["rounds=1", "sam-passes=0"]), load_config("attending", ["rounds=1"])
+    before, now = (
+        load_config("attending", ["rounds=1", "sam-passes=0"]),
+        load_config("attending", ["rounds=1"]),
+    )
     path = tmp_path / "federation.toml"
     path.write_text(before.to_toml())
     assert now.training.sam_passes > 0
