@@ -20,6 +20,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.own_layers import kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
+from edge_client.training.dead_channels import DEAD_CHANNELS, MOST_DEAD, dead_share
 from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained, declined
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
@@ -85,7 +86,8 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
         own = kept_own(received["model"], trained.delta, task.own)
         keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    metrics = _metrics(task, trained)
+    dead = dead_share(trained.delta, channel_map) if trained.metrics.epochs else 0.0
+    metrics = _metrics(task, trained, dead)
     drift = _standing(context.data.alarm, metrics)
     return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
 
@@ -97,14 +99,16 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
     return None if alarm is None else alarm.finding
 
 
-def _metrics(task: TrainTask, trained: Trained) -> TrainingMetrics:
-    """What the task asks for of a training's measurements."""
+def _metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
+    """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
     if not metrics.epochs:
         # A server of an earlier version lists what is measured without training, and knows no references.
         names = [metric.name for metric in learning_task(task.model.task).metrics]
         known = {name: metrics.metrics[name] for name in names if name in metrics.metrics}
         metrics = metrics.model_copy(update={"metrics": known})
+    if dead >= MOST_DEAD:
+        metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, DEAD_CHANNELS: dead}})
     if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
         return metrics
     return metrics.model_copy(update={"by_class": counts})

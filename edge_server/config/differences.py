@@ -15,6 +15,9 @@ ADDED = {"fill-with-global": frozenset({"decay", "normalised"})}
 EARLIER: Mapping[tuple[str, str], Mapping[Any, Any]] = {("fill-with-global", "decay"): {0.1: 0.05}}
 """What recipes had for a value of today: a run that began with the former goes on with it."""
 
+EARLIER_TRAINING: Mapping[str, Any] = {"optimizer": "sgd", "learning_rate": 0.01, "local_epochs": 1}
+"""Defaults of an earlier version, with which its runs go on."""
+
 
 def differences(
     written: Path, config: Config, may_differ: Collection[str] = ()
@@ -72,8 +75,12 @@ def _without_later_options(before: Config, config: Config) -> Config:
 def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrainingSettings:
     """The training of `config`, without steps that its recipe or a default got after the run began."""
     now = config.training
-    if "warm_up_steps" not in now.model_fields_set:
-        now = now.model_copy(update={"warm_up_steps": before.warm_up_steps})
+    defaults = {**EARLIER_TRAINING, "warm_up_steps": before.warm_up_steps}
+    began = {name: value for name, value in defaults.items() if getattr(before, name) == value}
+    unstated = began.keys() - now.model_fields_set
+    now = now.model_copy(update={name: began[name] for name in unstated})
+    if not before.sam_passes and now.sam_passes == _of_recipe(config, "training").get("sam-passes"):
+        now = now.model_copy(update={"sam_passes": 0})
     if before.sam_radius or now.sam_radius != _of_recipe(config, "training").get("sam-radius"):
         return now
     return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})

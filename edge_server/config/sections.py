@@ -16,7 +16,7 @@ from edge_server.config.board_profiles import profile
 from edge_server.config.errors import UNNAMED
 from edge_server.config.scaling import ColumnName, Scaling
 from edge_server.strategy.weighting.claims import Claims
-from schemas.base import Settings
+from schemas.base import Settings, kebab
 from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
@@ -61,7 +61,7 @@ class FederationSettings(Settings):
     """Name of the federation: part of every MQTT topic."""
     seed: Seed = 0
     """Seed of everything random; the same seed repeats a simulation to the bit."""
-    rounds: int = Field(default=10, ge=0, lt=LAST_ROUND)
+    rounds: int = Field(default=20, ge=0, lt=LAST_ROUND)
     """Number of rounds of the run; 0 goes on until the run is stopped."""
     when: When = "at-once"
     """When rounds begin, after the `first-rounds`: "at-once", "every-s" (this number of seconds after
@@ -308,14 +308,27 @@ _Ratio = Annotated[
 ]
 
 
+_RATES = {"adam": 0.001, "adamw": 0.001}
+
+
+def _rate(training: Mapping[str, Any]) -> float:
+    """The default of `[training] learning-rate` with these settings."""
+    return _RATES.get(training.get("optimizer", ""), 0.01)
+
+
 def warm_up_steps(training: Mapping[str, Any]) -> int:
     """The default of `[training] warm-up-steps` with these settings."""
-    return 10 if training.get("optimizer") in ("adam", "adamw") else 0
+    return 10 if training.get("optimizer") in _RATES else 0
 
 
 class RunTrainingSettings(TrainingSettings):
     """How devices train locally."""
 
+    optimizer: str = "adam"
+    """"sgd", "adam" or "adamw". A `learning-rate` or `momentum` without an optimizer is that of SGD."""
+    learning_rate: float = Field(default_factory=_rate, gt=0)
+    """Step size of the optimizer. By default 0.001 with Adam and AdamW, and 0.01 with SGD."""
+    local_epochs: int = Field(default=3, ge=0, le=10_000)
     learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
     """Factor of the learning rate from each round to the next: round r trains at
     `learning-rate * learning-rate-decay ** (r - 1)`.
@@ -326,14 +339,25 @@ class RunTrainingSettings(TrainingSettings):
     """Sharpness-aware steps (`sam-radius`) also in networks with normalisation, whose weights have no scale
     that a radius could fit.
     """
+    sam_passes: int = Field(default=0, ge=0, exclude_if=lambda passes: not passes)
+    """Sharpness-aware steps only in runs of at least this many epochs (rounds times `local-epochs`). In
+    shorter ones devices do not learn their examples by heart, and such steps only cost epochs.
+    """
     personalise_epochs: int = Field(default=0, ge=0, le=10_000)
     """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
     model as it is. The trained model is kept only if it is no worse on data that the device holds out.
     """
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rates_alone_are_of_sgd(cls, stated: Any) -> Any:
+        names = {kebab(key) for key in stated} if isinstance(stated, Mapping) else set()
+        alone = "optimizer" not in names and names & {"learning-rate", "momentum"}
+        return {**stated, "optimizer": "sgd"} if alone else stated
+
     def of_round(self, number: int) -> TrainingSettings:
         """The settings of a device in round `number`, counted from 1."""
-        settings = self.model_dump(exclude={"learning_rate_decay", "sam_normalised", "personalise_epochs"})
+        settings = self.model_dump(include=set(TrainingSettings.model_fields))
         rate = self.learning_rate * self.learning_rate_decay ** (number - 1)
         return TrainingSettings(**{**settings, "learning_rate": rate})
 

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from edge_server.config.config import Config
 from edge_server.storage.records import RoundRecord
@@ -58,10 +59,9 @@ class PrivacyGuard:
         """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
-        alone = dict.fromkeys(("train_loss", "client_accuracy"))
-        return record.model_copy(
-            update={**alone, "client_metrics": {}, "own_metrics": {}, "measured": {}, "one_answer": ()}
-        )
+        names = ("client_metrics", "own_metrics", "measured", "dead_channels")
+        update: dict[str, Any] = {name: {} for name in names} | {"one_answer": ()}
+        return record.model_copy(update=update | dict.fromkeys(("train_loss", "client_accuracy")))
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""

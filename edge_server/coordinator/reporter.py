@@ -90,13 +90,9 @@ class RunReporter:
         self.counters.closed(record)
         self.note(round_closed(record))
         for warning in record.warnings:
-            self.note(
-                Note(
-                    "training goes wrong:",
-                    detail=f"round {record.round}: {warning.text}",
-                    kind=EventKind.ROUND,
-                )
-            )
+            # Each is given once: rows of one minute are not merged.
+            text = f"training goes wrong: round {record.round}: {warning.text}"
+            self.note(Note(text, kind=EventKind.ROUND))
 
     def show_if_due(self) -> None:
         """Show a snapshot unless the last one is too recent."""

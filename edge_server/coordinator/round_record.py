@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
+from edge_client.training.dead_channels import DEAD_CHANNELS, MOST_DEAD
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.round_warnings import gives_one_answer
 from edge_server.coordinator.validation.round_review import RoundReview
@@ -87,6 +88,11 @@ def round_record(
         one_answer=tuple(
             sorted(name for name, update in look.counted.items() if gives_one_answer(update.metrics.metrics))
         ),
+        dead_channels={
+            name: share
+            for name, update in sorted(look.counted.items())
+            if MOST_DEAD <= (share := update.metrics.metrics.get(DEAD_CHANNELS, 0.0)) <= 1
+        },
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
         epsilon=observed.get("epsilon"),

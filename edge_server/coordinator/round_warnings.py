@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from edge_client.training.dead_channels import MOST_DEAD
 from edge_server.config.units import loss_text, names_text
 from edge_server.storage.records import RoundRecord, RoundWarning
 
@@ -98,6 +99,18 @@ def _loss_rise(record: RoundRecord, earlier: Sequence[RoundRecord], over: bool) 
         yield "training loss", f"it has risen {figures}: {_DIVERGING}"
 
 
+def _dead_channels(
+    record: RoundRecord, earlier: Sequence[RoundRecord], over: bool
+) -> Iterator[tuple[str, str]]:
+    """Devices in whose model most channels of a layer are dead."""
+    for name in record.dead_channels:
+        yield name, f"at least {MOST_DEAD:.0%} of the channels of a layer answer no example: {_COLLAPSED}"
+
+
 Judge = Callable[[RoundRecord, Sequence[RoundRecord], bool], Iterator[tuple[str, str]]]
 """What is wrong, by tier, device or figure: of a round, the rounds before it, and whether it is the last."""
-JUDGES: Mapping[str, Judge] = {"one-answer": _one_answer, "loss-rise": _loss_rise}
+JUDGES: Mapping[str, Judge] = {
+    "one-answer": _one_answer,
+    "loss-rise": _loss_rise,
+    "dead-channels": _dead_channels,
+}

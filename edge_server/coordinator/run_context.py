@@ -98,9 +98,10 @@ class RunContext:
 
     @property
     def config_of_devices(self) -> Config:
-        """The configuration by which devices train: with plain steps where the network rules out others."""
-        training = self.config.training
-        if training.sam_normalised or not behind_normalisations(self.channel_map):
+        """The configuration by which devices train: with plain steps where network or length ask for them."""
+        training, rounds = self.config.training, self.config.federation.last_round
+        fits = training.sam_normalised or not behind_normalisations(self.channel_map)
+        if fits and rounds * training.local_epochs >= training.sam_passes:
             return self.config
         plain = training.model_copy(update={"sam_radius": 0.0})
         return self.config.model_copy(update={"training": plain})

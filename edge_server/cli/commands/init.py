@@ -31,6 +31,12 @@ classes = [{classes}]
 [model]
 name = "cnn-group"
 input-shape = [3, 32, 32]    # three colours, height, width: photos of other sizes are resized
+
+[training]
+optimizer = "adam"
+learning-rate = 0.001
+batch-size = 16
+local-epochs = 3             # passes of a device over its photos in each round
 """
 
 

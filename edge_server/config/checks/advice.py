@@ -19,6 +19,11 @@ def advice(config: Config) -> Iterator[str]:
     named = {component.name for component in config.strategy.objectives}
     transforms = {component.name for component in config.strategy.transforms}
     combiner, count = config.strategy.combiner, config.clients.num_clients
+    if config.training.optimizer == "sgd" and config.training.learning_rate < 0.005:
+        yield (
+            f"advice: SGD learns slowly at {config.training.learning_rate:g}. A learning-rate without an "
+            'optimizer is that of SGD: set optimizer = "adam" if you mean Adam'
+        )
     trim = combiner.options.get("trim", TRIM)
     if combiner.name == "trimmed-mean" and isinstance(trim, int | float) and trim * count < 1 - 1e-9:
         yield (

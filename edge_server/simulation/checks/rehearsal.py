@@ -107,11 +107,12 @@ def _draw(coordinator: Coordinator, on_draw: Callable[[], None]) -> None:
 def _as_rehearsed(config: Config, spec: ModelSpec) -> Config:
     """The configuration without the settings that need many devices or much time."""
     shapes = {"input_shape": spec.input_shape, "num_classes": spec.num_classes}
+    # Adam's first step has one length in every weight: two rounds of it may have the same bytes.
+    rate = min(config.training.learning_rate, LEARNING_RATE)
+    step = {"optimizer": "sgd", "warm_up_steps": 0, "local_epochs": 1, "learning_rate": rate}
     update = {
         "model": config.model.model_copy(update=shapes),
-        "training": config.training.model_copy(
-            update={"local_epochs": 1, "learning_rate": min(config.training.learning_rate, LEARNING_RATE)}
-        ),
+        "training": config.training.model_copy(update=step),
         "federation": config.federation.model_copy(update={"testers": 0}),
         "strategy": config.strategy.model_copy(update={"local_epochs": None}),
         # One machine has no other devices' data, and a few examples do not show which norms are usual.

@@ -140,12 +140,12 @@ def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterat
 
 
 def _recipe_table(recipe: str) -> dict[str, Any]:
-    """All settings of a recipe or file; codecs that it does not state follow from the cell's settings."""
+    """All settings of a recipe or file; codecs and training that it does not state follow from the cell's."""
     table = load_config(recipe).model_dump(mode="json", by_alias=True, exclude_none=True)
-    stated = read_table(recipe).get("strategy", {})
-    for name in set(CODECS) - stated.keys():
+    stated = read_table(recipe)
+    for name in set(CODECS) - stated.get("strategy", {}).keys():
         table["strategy"].pop(name)
-    return table
+    return {**table, "training": stated.get("training", {})}
 
 
 def _cell(

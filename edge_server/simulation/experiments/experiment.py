@@ -6,13 +6,16 @@ recipe with the settings of experiment, column, row and scale; later ones replac
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from edge_server.config.errors import explain
+from edge_server.config.overrides import merge_tables
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.values import Seed
@@ -89,10 +92,25 @@ class Scale(Settings):
         return {f"{row}, {label}": settings for label, settings in self.variants.items()} or {row: {}}
 
 
+def _grid_columns(stated: Mapping[str, Any]) -> tuple[Column, ...]:
+    """A column for every combination of the grid; without a grid a single one."""
+    points = list(product(*(axis.items() for axis in stated.get("grid", ()))))
+    if points == [()]:
+        return (Column(),)
+    return tuple(
+        Column(
+            label=", ".join(label for label, _ in point),
+            settings=reduce(merge_tables, (settings for _, settings in point), {}),
+        )
+        for point in points
+    )
+
+
 class Experiment(Settings):
     """An experiment file; averages are over the last `average_rounds` rounds, or that `average_share`.
 
-    A league compares every row with the row `reference`.
+    A league compares every row with the row `reference`. With a `grid`, axes of settings by label, there is a
+    column for every combination, called by its labels.
     """
 
     title: str
@@ -105,7 +123,8 @@ class Experiment(Settings):
     average_share: float | None = Field(default=None, gt=0, le=1)
     notes: tuple[str, ...] = ()
     settings: Tables = Field(default_factory=dict)
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = (Column(),)
+    grid: tuple[Mapping[str, Tables], ...] = ()
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = Field(default_factory=_grid_columns)
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     scale: Mapping[str, Scale] = {}
 

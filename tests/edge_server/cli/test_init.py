@@ -53,6 +53,10 @@ def test_yes_uses_the_defaults_and_replaces_no_file(
     assert "exists: name another file" in capsys.readouterr().err
     assert path.read_text() == before
     assert main(["init", str(path), "--yes", "--force"]) == 0
+    # The file states the rate with its optimizer: a maker lowers it.
+    training = load_config(str(path)).training
+    assert {"optimizer", "learning_rate"} <= training.model_fields_set
+    assert training.optimizer == "adam"
 
 
 def test_an_input_that_ends_early_leaves_no_file(

@@ -400,10 +400,25 @@ def test_the_resolved_file_has_the_same_meaning(write, text):
     assert load_config(write(resolved)).to_toml() == resolved
 
 
+@pytest.mark.parametrize(
+    ("words", "optimizer", "rate"),
+    [
+        ((), "adam", 0.001),
+        (("learning-rate=0.1",), "sgd", 0.1),
+        (("momentum=0.9",), "sgd", 0.01),
+        (('optimizer="sgd"',), "sgd", 0.01),
+        (('optimizer="adamw"', "learning-rate=0.1"), "adamw", 0.1),
+    ],
+)
+def test_a_rate_or_momentum_alone_is_that_of_sgd(words, optimizer, rate):
+    training = load_config("fedavg", words).training
+    assert (training.optimizer, training.learning_rate) == (optimizer, rate)
+
+
 def test_the_resolved_file_contains_defaults_under_the_users_keys():
     table = tomllib.loads(load_config("attending-lowest").to_toml())
     assert table["clients"]["deadline-s"] == 600.0
-    assert table["training"]["learning-rate"] == 0.01
+    assert table["training"]["learning-rate"] == 0.001
     assert table["strategy"]["weighting"] == "examples"
     assert table["strategy"]["pruner"] == {"name": "attention", "first-round": "train", "keep": "lowest"}
     assert "_" not in "".join(key for section in table.values() for key in section)

@@ -33,6 +33,30 @@ def test_a_run_of_plain_steps_goes_on_without_the_sharp_steps_of_its_recipe(tmp_
     assert found == ("training.sam-radius", None, 0.5)
 
 
+def test_a_short_run_with_sharp_steps_goes_on_with_them(tmp_path: Path) -> None:
+    before, now = (
+        load_config("attending", ["rounds=1", "sam-passes=0"]),
+        load_config("attending", ["rounds=1"]),
+    )
+    path = tmp_path / "federation.toml"
+    path.write_text(before.to_toml())
+    assert now.training.sam_passes > 0
+    assert list(differences(path, now)) == []
+    assert as_begun(path, now).to_toml() == before.to_toml()
+
+
+def test_a_run_goes_on_with_the_defaults_of_an_earlier_version(tmp_path: Path) -> None:
+    before = load_config("fedavg", ['optimizer="sgd"', "learning-rate=0.01", "local-epochs=1"])
+    path = tmp_path / "federation.toml"
+    path.write_text(before.to_toml())
+    now = load_config("fedavg")
+    assert (now.training.optimizer, now.training.local_epochs) == ("adam", 3)
+    assert list(differences(path, now)) == []
+    assert as_begun(path, now).training == before.training
+    stated = load_config("fedavg", ['optimizer="adam"', "local-epochs=1"])
+    assert [key for key, _, _ in differences(path, stated)] == ["training.optimizer"]
+
+
 def test_a_run_without_warm_up_goes_on_without_it(tmp_path: Path) -> None:
     words = ['training.optimizer="adam"']
     path = RunFolder.create(tmp_path / "run", load_config("attending", words)).path / "federation.toml"

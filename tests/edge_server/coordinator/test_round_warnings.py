@@ -35,6 +35,7 @@ STUCK = (
     "num-clients=2",
     "workers=1",
     "learning-rate=30",
+    "local-epochs=1",
     "simulation.hold-out=0.4",
     "firewall.norm-bound=false",
     "federation.roll-back=false",
@@ -104,6 +105,13 @@ def test_three_rounds_with_one_answer_make_one_warning_for_each_tier_and_device(
     assert given(later) == [(3, "one-answer", ("tier 1", "two")), (7, "one-answer", ("tier 2",))]
 
 
+def test_devices_whose_channels_are_dead_are_named_once() -> None:
+    history = play([{"dead_channels": {"one": 0.9}}, {"dead_channels": {"one": 0.9, "two": 0.8}}])
+    warnings = [[(w.kind, w.about) for w in each.warnings] for each in history]
+    assert warnings == [[("dead-channels", ("one",))], [("dead-channels", ("two",))]]
+    assert "at least 75% of the channels of a layer answer no example" in history[0].warnings[0].text
+
+
 def test_a_training_that_begins_with_one_answer_is_given_two_rounds_and_the_last_round_none() -> None:
     slow = {"one_answer": ("one",)}
     assert given(play([slow, slow, {}, slow, slow])) == []
@@ -154,8 +162,11 @@ def test_the_warning_is_in_history_log_events_report_page_and_closing_words(
     assert any(found.text in entry.getMessage() for entry in caplog.records)
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines if "warnings" in line] == [2, 3]
-    events = read_events(tmp_path / "run" / "events.sqlite")
-    assert any(found.text in row.event.text for row in events)
+    events = [row.event.text for row in read_events(tmp_path / "run" / "events.sqlite")]
+    given_texts = [warning.text for line in run.history for warning in line.warnings]
+    assert len(given_texts) > 2
+    assert all(any(text in event for event in events) for text in given_texts)
+    assert set().union(*(line.dead_channels for line in run.history)) == {"device-0001", "device-0002"}
     write_report(tmp_path / "run")
     assert "tier 1, device-0001, device-0002: one answer" in (tmp_path / "run" / "report.md").read_text()
     page = run_value(read_facts(tmp_path / "run"), None, now=0.0, live=False)
@@ -173,7 +184,7 @@ def test_a_resumed_run_gives_no_warning_again(tmp_path: Path) -> None:
         simulate(config, out=tmp_path / "run", watcher=Seen([]), export=False, resume=resume)
     history = read_run_files(tmp_path / "run").history
     assert len(history) == 6
-    assert len(given(history)) == len({(kind, about) for _, kind, about in given(history)}) == 2
+    assert len(given(history)) == len({(kind, about) for _, kind, about in given(history)}) == 4
 
 
 def line_of(history: Sequence[RoundRecord], warning: RoundWarning) -> int:

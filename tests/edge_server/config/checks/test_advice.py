@@ -39,3 +39,9 @@ def test_a_trimmed_mean_that_trims_nothing_gets_advice() -> None:
     (line,) = advice(load_config("trimmed-mean", ["num-clients=4"]))
     assert "trim = 0.2 trims nothing of at most 4 devices: set trim to 0.25 or more" in line
     assert list(advice(load_config("trimmed-mean", ["num-clients=5"]))) == []
+
+
+def test_a_small_rate_without_an_optimizer_is_told_to_be_that_of_sgd() -> None:
+    (line,) = advice(load_config("fedavg", ["learning-rate=0.0005"]))
+    assert 'set optimizer = "adam" if you mean Adam' in line
+    assert list(advice(load_config("fedavg", ['optimizer="adam"', "learning-rate=0.0005"]))) == []

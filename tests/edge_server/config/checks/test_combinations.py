@@ -25,8 +25,9 @@ def found(recipe: str = "fedavg", **sections: dict[str, object]) -> list[str]:
 
 
 def strategy(recipe: str = "fedavg", **keys: object) -> list[str]:
-    """Return the problems of a recipe with these keys over its [strategy]."""
-    return found(recipe, strategy={key.replace("_", "-"): value for key, value in keys.items()})
+    """Return the problems of a recipe with these keys over its [strategy], with SGD."""
+    stated = {key.replace("_", "-"): value for key, value in keys.items()}
+    return found(recipe, strategy=stated, training={"optimizer": "sgd"})
 
 
 # --- valid combinations ---
@@ -69,7 +70,10 @@ def test_every_component_listed_with_a_trait_exists():
         {"strategy": {"pruner": "magnitude", "transforms": ["fill-with-global"]}},
         {"strategy": {"objectives": [{"name": "prox", "mu": 0.1}]}},
         {"strategy": {"combiner": "median", "weighting": "equal"}},
-        {"strategy": {"transforms": ["normalise-steps", "attention-matching", "fill-with-global"]}},
+        {
+            "strategy": {"transforms": ["normalise-steps", "attention-matching", "fill-with-global"]},
+            "training": {"optimizer": "sgd"},
+        },
         {"training": {"learning-rate-decay": 0.99}},
         {"tiers": {"epochs-per-tier": [1, 2, 5]}},
         {"training": {"momentum": 0.9}},

@@ -83,13 +83,15 @@ def test_the_learning_rate_decays_from_round_to_round() -> None:
 @pytest.mark.parametrize(
     ("network", "words", "radius"),
     [
-        ("mlp", (), 0.1),
-        ("cnn-group", (), 0.0),
-        ("cnn-batch", (), 0.0),
-        ("cnn-batch", ("sam-normalised=true",), 0.1),
+        ("mlp", ("rounds=34",), 0.1),
+        ("mlp", ("rounds=33",), 0.0),
+        ("mlp", ("rounds=1", "sam-passes=0"), 0.1),
+        ("cnn-group", ("rounds=34",), 0.0),
+        ("cnn-batch", ("rounds=34",), 0.0),
+        ("cnn-batch", ("rounds=34", "sam-normalised=true"), 0.1),
     ],
 )
-def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
+def test_networks_that_normalise_and_short_runs_have_plain_steps_where_the_file_says_so(
     network: str, words: tuple[str, ...], radius: float, tmp_path: Path
 ) -> None:
     bench = Bench(tmp_path, "attending", f"model.name={network}", "tiers.ratios=[0.5, 0.0]", *words)
@@ -99,7 +101,7 @@ def test_networks_that_normalise_have_plain_steps_where_the_file_says_so(
 
 
 def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending", 'training.optimizer="adam"')
+    bench = Bench(tmp_path, "attending", 'training.optimizer="adam"', "sam-passes=0")
     weak, strong = bench.devices
     bench.devices = (replace(weak, can=ALL - {Capability.TRAINS_SHARPLY, Capability.WARMS_UP}), strong)
     plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
@@ -112,7 +114,7 @@ def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> Non
 def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
     network: str, kept: bool, tmp_path: Path
 ) -> None:
-    words = (f"model.name={network}", "tiers.ratios=[0.5, 0.0]")
+    words = (f"model.name={network}", "tiers.ratios=[0.5, 0.0]", "sam-passes=0")
     sharp, plain = (
         make_tier_assigner(
             Bench(tmp_path / name, "attending", *words, *more).coordinator.model, Resumption(0)

@@ -40,6 +40,7 @@ def test_a_run_is_reported_to_the_metrics_the_writer_and_the_log(
             "shards=1",
             "rounds=2",
             "batch-size=10",
+            "learning-rate=0.01",
             watcher=WatcherGroup(collector, writer_thread),
         )
     writer_thread.close()

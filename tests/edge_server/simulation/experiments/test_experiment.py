@@ -131,6 +131,32 @@ def test_the_reference_of_a_league_with_variants_is_one_of_them(tmp_path):
         plan_of(tmp_path, "search", text=BASE + league.replace('rate 0.2"\n[', 'rate 0.3"\n['))
 
 
+GRID = """
+[[grid]]
+mlp.model.name = "mlp"
+cnn.model.name = "cnn"
+[[grid]]
+"rate 0.1" = { training.learning-rate = 0.1 }
+"rate 0.2" = { training = { optimizer = "adam", learning-rate = 0.2 } }
+
+[[rows]]
+"""
+
+
+def test_a_grid_makes_a_column_of_every_combination(tmp_path):
+    start, _, rest = BASE.partition("[[columns]]")
+    rows, _, _ = rest.partition("[[rows]]")[2].partition("cells.uneven")
+    plan = plan_of(tmp_path, text=start + GRID + rows, only=("FedAvg",), columns=("cnn, rate 0.2",))
+    assert len(plan.experiment.columns) == 4
+    (cell,) = plan.cells
+    config = cell.config()
+    assert (config.model.name, config.training.optimizer, config.training.learning_rate) == (
+        "cnn",
+        "adam",
+        0.2,
+    )
+
+
 def test_the_command_line_overrides_everything(tmp_path):
     plan = plan_of(tmp_path, "small", seeds=(8,), only=("FedProx",), overrides=("rounds=5",))
     assert {cell.row for cell in plan.cells} == {"FedProx"}
@@ -276,6 +302,7 @@ def test_the_papers_tables_and_our_own_comparisons_are_shipped():
         "igfl-table-1-2-3-5",
         "igfl-table-4",
         "league",
+        "robust",
         "trainers",
     }
 

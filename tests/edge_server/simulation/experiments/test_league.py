@@ -164,6 +164,7 @@ settings.training.learning-rate = 0.2
 [[rows]]
 label = "theirs"
 recipe = "fedavg"
+settings.training.learning-rate = 0.01
 """
 
 
@@ -203,6 +204,7 @@ paper.result = { average = 91.13 }
 [[rows]]
 label = "theirs"
 recipe = "fedavg"
+settings.training.learning-rate = 0.01
 [scale.long]
 kind = "league"
 reference = "ours"

@@ -1,0 +1,28 @@
+"""Channels of hidden layers that no example reaches any more, read off a training's result."""
+
+from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import blocks, kind_of, rows_of
+from schemas.tensors.blobs import Arrays
+
+DEAD_CHANNELS = "dead-channels"
+"""The figure's name among a device's metrics; devices send it from `MOST_DEAD` on."""
+MOST_DEAD = 0.75
+"""Share of a layer's channels that good trainings stay below."""
+
+
+def dead_share(delta: Arrays, channel_map: ChannelMap) -> float:
+    """The share of dead channels in the hidden layer with most of them; `delta` is trained minus received.
+
+    A channel that its ReLU cuts off for every example gets no gradient, and its weights stay where they were
+    (but for weight decay, which hides it). A layer of which nothing moved is not trained, and has none.
+    """
+    names = {f"{layer}.weight" for group in channel_map.groups.values() for layer in group.layers}
+    shares = (_still(delta, name) for name in sorted(names & delta.keys()))
+    return max((share for share in shares if share < 1), default=0.0)
+
+
+def _still(delta: Arrays, name: str) -> float:
+    kind = kind_of(delta, name)
+    parts = (rows_of(delta, name, start, stop) for start, stop in blocks(kind))
+    moved = sum(int(part.reshape(len(part), -1).any(axis=1).sum()) for part in parts)
+    return 1 - moved / kind[1][0]
