@@ -35,6 +35,7 @@ STUCK = (
     "num-clients=2",
     "workers=1",
     "learning-rate=30",
+    "firewall.leave-one-out=0",
     "simulation.hold-out=0.4",
     "firewall.norm-bound=false",
     "federation.roll-back=false",
