@@ -148,8 +148,12 @@ class Aggregator:
         context, strategy = self._context, self._context.strategy
         allowed = context.config.firewall.leave_one_out
         untested = strategy.withholds or strategy.statistics or not strategy.trains
-        sample = None if untested or context.privacy.on else context.testing.sample(self._model.network)
-        return None if sample is None or allowed is None else LeaveOneOut(sample, allowed)
+        sample = (
+            None
+            if untested or context.privacy.on or not allowed
+            else context.testing.sample(self._model.network)
+        )
+        return None if sample is None else LeaveOneOut(sample, allowed)
 
     def _find_harm(
         self, command: CloseRound, updates: Sequence[ClientUpdate]

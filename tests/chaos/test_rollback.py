@@ -26,7 +26,7 @@ WORDS = [
         "learning-rate=0.05",
         "federation.evaluate-every=100",
     ),
-    *("firewall.norm-bound=false", "strategy.uplink=[]"),
+    *("firewall.norm-bound=false", "firewall.leave-one-out=0", "strategy.uplink=[]"),
 ]
 CONFIG = load_config("fedavg", WORDS)
 ADMITTED = 999_000.0

@@ -20,10 +20,10 @@ MOST_MACS = 5e10
 """Most multiply-accumulates of a round's tests: about two seconds on two cores."""
 PART = 0.25
 """Share of an update's effect that makes the model better if the update is honest."""
-USUAL = 0.02
-"""Harm of a round that is not added up."""
-CREDIT = 0.1
-"""Most harm that being useful before makes up for: a device may turn hostile."""
+USUAL = 0.1
+"""Harm of a round that is not added up, as a share of what is allowed."""
+CREDIT = 0.4
+"""Most harm that being useful before makes up for, as such a share: a device may turn hostile."""
 
 WORDS = (
     "without it the loss on test data is lower by {:.0%} of that of a model that knows nothing; "
@@ -99,7 +99,8 @@ class LeaveOneOut:
         return Harm({party: round(harm, 4) for party, harm in sorted(harms.items())}, refused)
 
     def _added(self, total: float, harm: float) -> float:
-        return min(2 * self._allowed, max(-CREDIT, total + harm - USUAL))
+        most = self._allowed
+        return min(2 * most, max(-CREDIT * most, total + harm - USUAL * most))
 
     def _harm(self, whole: Arrays, loss: float, without: Arrays) -> float:
         """The harm of the update that only `whole` has, whose loss is given; 0 if a part of it does good."""

@@ -36,6 +36,7 @@ STUCK = (
     "workers=1",
     "learning-rate=30",
     "local-epochs=1",
+    "firewall.leave-one-out=0",
     "simulation.hold-out=0.4",
     "firewall.norm-bound=false",
     "federation.roll-back=false",

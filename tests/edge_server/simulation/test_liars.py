@@ -110,7 +110,7 @@ class Runs:
 
     def folder(self, words: tuple[str, ...], lie: Lie) -> Path:
         config = load_config("fedavg", [*WORDS, *words])
-        same = {"strategy", "clients", "privacy", "model"}
+        same = {"strategy", "clients", "privacy", "model", "firewall"}
         key = config.model_dump_json(include=same), id(lie)
         if key not in self._done:
             self._done[key] = self._made(key[0], words, lie)
@@ -273,7 +273,8 @@ def test_a_group_without_trust_in_devices_resists_arrays_within_bounds(name, run
 
 
 def test_the_mean_and_the_controls_are_listed_as_trusting_because_they_do_not_resist(runs):
-    plain, controls = (), words_for("groups", "control")
+    plain = ("firewall.leave-one-out=0",)
+    controls = (*words_for("groups", "control"), *plain)
     assert runs.accuracy(plain, times(-4, "model")) < runs.without(plain) - POINTS
     assert runs.accuracy(controls, times(-9, "control")) < runs.without(controls) - POINTS
     assert {"mean", "overlap-mean"} == set(TRUSTS["combiner"])

@@ -74,6 +74,7 @@ def test_a_client_that_diverges_is_refused_by_name_and_the_run_continues(tmp_pat
         "partition=shards",
         "shards=1",
         "learning-rate=0.01",
+        "firewall.leave-one-out=0",
     )
     summary = run(out, "fedavg", *source, "num-clients=4", "rounds=2", "local-epochs=3")
     assert summary.outcome == "finished"

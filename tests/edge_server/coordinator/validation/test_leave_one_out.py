@@ -15,7 +15,7 @@ from edge_server.coordinator.validation.leave_one_out import (
     Sample,
 )
 
-ALLOWED = 0.25
+ALLOWED = 0.2
 BEST = 1.0
 """The model, one number, with the smallest loss; the loss is the square of the distance."""
 SAMPLE = Sample(lambda params: float((params["w"][0] - BEST) ** 2), ignorant=1.0, macs=1.0)
@@ -67,7 +67,7 @@ def test_great_harm_is_refused_at_once():
 def test_a_device_that_turns_hostile_has_little_credit():
     useful = {"liar": -0.9}
     compare = LeaveOneOut(SAMPLE, ALLOWED)
-    assert compare.totals([useful] * 20) == {"liar": -CREDIT}
+    assert compare.totals([useful] * 20) == {"liar": -CREDIT * ALLOWED}
     assert list(Round(a=0.4, b=0.5, c=0.6, liar=-3.0).compared(*[useful] * 20).refused) == ["liar"]
 
 

@@ -38,6 +38,7 @@ def test_a_run_is_reported_to_the_metrics_the_writer_and_the_log(
             "num-clients=4",
             "partition=shards",
             "shards=1",
+            "firewall.leave-one-out=0",
             "rounds=2",
             "batch-size=10",
             "learning-rate=0.01",

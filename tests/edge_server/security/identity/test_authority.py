@@ -242,7 +242,7 @@ def test_a_damaged_authority_is_not_replaced_by_a_new_one(enroll, tmp_path):
     assert code == 2
     assert "the authority's files are damaged" in error
     (tmp_path / "authority" / "authority.toml").write_text("hosts = 3\n")
-    with pytest.raises(ConfigError, match=r"authority.toml: \[hosts\] input should be"):
+    with pytest.raises(ConfigError, match=r"authority.toml: \[hosts\] must be a list"):
         open_authority(tmp_path / "authority")
 
 

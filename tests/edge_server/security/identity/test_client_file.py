@@ -94,8 +94,8 @@ def test_a_file_does_not_affect_the_next_parsing(tmp_path):
     [
         ('devise-id = "pi"', "unknown key 'devise-id' (did you mean 'device-id'?)"),
         ('device_id = "pi"', "unknown key 'device_id' (did you mean 'device-id'?)"),
-        ('tier = "two"', "tier: Input should be a valid integer"),
-        ("tier = 0", "tier: Input should be greater than or equal to 1, got 0"),
+        ('tier = "two"', "tier: input should be a valid integer"),
+        ("tier = 0", "tier: input should be greater than or equal to 1, got 0"),
         ("tier = ", "not valid TOML"),
     ],
 )
