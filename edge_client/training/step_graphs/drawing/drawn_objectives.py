@@ -84,7 +84,7 @@ class DrawnDistil(DrawnObjective):
         with torch.no_grad():
             answers = torch.func.functional_call(self._received, state, (given[names.INPUTS],))
         wanted = answers.softmax(1)
-        divergence = (wanted * (answers.log_softmax(1) - outputs.log_softmax(1))).sum(1).mean()
+        divergence: Tensor = (wanted * (answers.log_softmax(1) - outputs.log_softmax(1))).sum(1).mean()
         return base + self._weight * divergence
 
 

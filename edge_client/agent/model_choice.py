@@ -1,0 +1,85 @@
+"""Which of several models a device exports: one rule, on examples that the device holds out.
+
+Models are compared example by example, so that what is hard for all of them does not count as noise, and by
+their loss too, which says more of few examples than counts of right answers do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.tensors.blobs import Arrays
+
+MIN_EXAMPLES = 10
+"""Held-out examples without which models are not compared."""
+MIN_SKEW = 0.25
+"""Share of a device's examples that would have to change their class for all classes to have as many."""
+MIN_RETAINED, MIN_GAIN = 0.25, 0.05
+"""What a model retains of the shared one's answers at least, or what else it gains in accuracy."""
+SHARED, HALFWAY, PERSONAL, ALONE = "shared", "halfway", "personal", "alone"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A model's `errors` [N] and `losses` [N] on held-out examples, and its `figures` of merit.
+
+    `retained` is the share of `blends` of the device's examples that it still calls what the shared model
+    calls them, among those that are of classes which the device lacks there; None without any.
+    """
+
+    name: str
+    arrays: Arrays
+    errors: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    figures: Mapping[str, float] = field(default_factory=dict)
+    retained: float | None = None
+
+
+def skew(labels: NDArray[np.int64], classes: int) -> float:
+    """The total variation distance between the labels' shares and equal ones."""
+    shares = np.bincount(labels, minlength=classes) / max(1, len(labels))
+    return float(np.abs(shares - 1 / classes).sum() / 2)
+
+
+def beats(new: Candidate, kept: Candidate) -> bool:
+    """Whether a model is better on more examples than worse, and its mean loss lower by more than chance.
+
+    That is one standard error of the differences.
+    """
+    saved = kept.losses - new.losses
+    if len(saved) < 2:
+        return False
+    better, worse = (new.errors < kept.errors).sum(), (new.errors > kept.errors).sum()
+    return bool(better > worse and saved.mean() > saved.std(ddof=1) / math.sqrt(len(saved)))
+
+
+def forgets(new: Candidate, shared: Candidate) -> bool:
+    """Whether a classifier has lost too much of what the shared one knows for what it has gained."""
+    if new.retained is None or new.retained >= MIN_RETAINED:
+        return False
+    return bool((shared.errors - new.errors).mean() < MIN_GAIN)
+
+
+def choose(candidates: Sequence[Candidate]) -> Candidate:
+    """The model to export, of the shared one, which comes first, and others in the order of preference.
+
+    A model takes the place of the one before it if it beats that and does not forget; the one halfway is
+    tried only where the personal one is not kept.
+    """
+    shared = kept = candidates[0]
+    for new in candidates[1:]:
+        if new.name == HALFWAY and kept is not shared:
+            continue
+        if beats(new, kept) and not forgets(new, shared):
+            kept = new
+    return kept
+
+
+def blends(inputs: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """As many inputs again [N, ...], each on the line through two, up to their distance beyond them."""
+    random = np.random.default_rng(seed)
+    share = random.uniform(-1, 2, (len(inputs), *(1,) * (inputs.ndim - 1))).astype(np.float32)
+    return share * inputs + (1 - share) * inputs[random.permutation(len(inputs))]

@@ -1,0 +1,73 @@
+"""A device exports the model that is better on held-out examples by more than chance, and forgets little."""
+
+import numpy as np
+import pytest
+
+from edge_client.agent.model_choice import ALONE, HALFWAY, PERSONAL, SHARED, Candidate, blends, choose, skew
+
+
+def candidate(name: str, right: int, loss: float, retained: float | None = None, of: int = 20) -> Candidate:
+    """A model that is right on the first examples, and loses `loss` on each, and 0.2 more on every other."""
+    losses = np.full(of, loss) + 0.2 * (np.arange(of) % 2) * (name != SHARED)
+    return Candidate(name, {}, (np.arange(of) >= right).astype(float), losses, {}, retained)
+
+
+SHARED_ONE = candidate(SHARED, right=10, loss=1.0, retained=1.0)
+
+
+def chosen(*others: Candidate) -> str:
+    return choose((SHARED_ONE, *others)).name
+
+
+def test_more_right_answers_and_less_loss_win() -> None:
+    assert chosen(candidate(PERSONAL, right=14, loss=0.5)) == PERSONAL
+
+
+@pytest.mark.parametrize(("right", "loss"), [(10, 0.5), (9, 0.5), (14, 0.9), (14, 1.2)])
+def test_one_of_both_is_not_enough(right: int, loss: float) -> None:
+    """The differences from 0.9 are 0.1 and -0.1: their mean is 0."""
+    assert chosen(candidate(PERSONAL, right=right, loss=loss)) == SHARED
+
+
+def test_a_difference_within_a_standard_error_is_chance() -> None:
+    """Of 20 differences whose standard deviation is 0.103 a standard error is 0.023."""
+    assert chosen(candidate(PERSONAL, right=14, loss=0.88)) == SHARED
+    assert chosen(candidate(PERSONAL, right=14, loss=0.87)) == PERSONAL
+
+
+def test_a_model_may_forget_only_for_a_gain() -> None:
+    """20 examples: one more right answer is a gain of 5 points, and of 40 it is 2.5."""
+    assert chosen(candidate(PERSONAL, right=11, loss=0.5, retained=0.1)) == PERSONAL
+    shared = candidate(SHARED, right=20, loss=1.0, retained=1.0, of=40)
+    for retained, kept in ((0.1, SHARED), (0.25, PERSONAL)):
+        new = candidate(PERSONAL, right=21, loss=0.5, retained=retained, of=40)
+        assert choose((shared, new)).name == kept
+
+
+def test_the_model_halfway_is_tried_where_the_personal_one_is_not_kept() -> None:
+    halfway = candidate(HALFWAY, right=15, loss=0.3, retained=0.9)
+    assert chosen(candidate(PERSONAL, right=14, loss=0.5), halfway) == PERSONAL
+    assert chosen(candidate(PERSONAL, right=10, loss=0.5), halfway) == HALFWAY
+
+
+def test_a_model_trained_alone_has_to_beat_the_one_that_is_kept() -> None:
+    personal = candidate(PERSONAL, right=14, loss=0.5)
+    assert chosen(personal, candidate(ALONE, right=14, loss=0.3)) == PERSONAL
+    assert chosen(personal, candidate(ALONE, right=17, loss=0.3)) == ALONE
+
+
+def test_one_example_decides_nothing() -> None:
+    shared, new = candidate(SHARED, right=0, loss=1.0, of=1), candidate(PERSONAL, right=1, loss=0.1, of=1)
+    assert choose((shared, new)).name == SHARED
+
+
+def test_skew_is_the_share_of_examples_that_would_have_to_change_their_class() -> None:
+    assert skew(np.array([0, 1, 2, 3]), 4) == 0
+    # Shares 3/4, 1/4, 0, 0 instead of 1/4 each: half of the examples.
+    assert skew(np.array([0, 0, 0, 1]), 4) == 0.5
+
+
+def test_blends_lie_on_lines_through_two_inputs() -> None:
+    made = blends(np.array([[0.0, 0.0], [1.0, 2.0]], np.float32), seed=1)
+    np.testing.assert_allclose(made[:, 1], 2 * made[:, 0], rtol=1e-5)
+    assert ((made[:, 0] >= -1) & (made[:, 0] <= 2)).all()
