@@ -15,8 +15,8 @@ from schemas.tensors.blobs import Arrays
 
 MIN_EXAMPLES = 10
 """Held-out examples without which models are not compared."""
-MIN_SKEW = 0.25
-"""Share of a device's examples that would have to change their class for all classes to have as many."""
+UNEVEN = 2.0
+"""How many times more a device's classes differ from equally frequent ones than by chance."""
 MIN_RETAINED, MIN_GAIN = 0.25, 0.05
 """What a model retains of the shared one's answers at least, or what else it gains in accuracy."""
 SHARED, HALFWAY, PERSONAL, ALONE = "shared", "halfway", "personal", "alone"
@@ -39,9 +39,13 @@ class Candidate:
 
 
 def skew(labels: NDArray[np.int64], classes: int) -> float:
-    """The total variation distance between the labels' shares and equal ones."""
-    shares = np.bincount(labels, minlength=classes) / max(1, len(labels))
-    return float(np.abs(shares - 1 / classes).sum() / 2)
+    """How far the labels' shares are from equal ones, as a multiple of what chance makes of equal classes.
+
+    Of N labels the mean distance of a class's share p is sqrt(2 p (1 - p) / (pi N)).
+    """
+    even, count = 1 / classes, max(1, len(labels))
+    distance = np.abs(np.bincount(labels, minlength=classes) / count - even).mean()
+    return float(distance / math.sqrt(2 * even * (1 - even) / (math.pi * count))) if classes > 1 else 0.0
 
 
 def beats(new: Candidate, kept: Candidate) -> bool:

@@ -20,9 +20,9 @@ from edge_client.agent.model_choice import (
     HALFWAY,
     MIN_EXAMPLES,
     MIN_RETAINED,
-    MIN_SKEW,
     PERSONAL,
     SHARED,
+    UNEVEN,
     Candidate,
     blends,
     choose,
@@ -67,7 +67,15 @@ def personalise(
     if why := _nothing_to_go_by(training):
         return arrays, _unchanged(why)
     try:
-        shared, *others = _candidates(task, tuning, training, received)
+        judge = _Judge(tuning, training, received)
+        shared = judge.of(SHARED, arrays)
+        if task.where_classes_differ and not shared.errors.any():
+            log.info(
+                "round %d: the model is exported as received: it is right on all held-out examples",
+                task.round,
+            )
+            return arrays, None
+        others = [*_candidates(task, tuning, training, received, judge)]
     except (PeerError, ConfigError, TrainingGivenUp) as error:
         return arrays, _unchanged(str(error))
     kept = choose((shared, *others))
@@ -81,10 +89,8 @@ def _needless(task: DeliverTask, training: DeviceTraining) -> str:
     data, fewest = training.data, training.context.fewest_to_train
     if len(data.held_out) < MIN_EXAMPLES or len(data.train) < max(1, fewest):
         return "there are too few examples to train on, or to compare models with"
-    found = skew(_labels(data), task.model.num_classes)
-    return (
-        "" if found > MIN_SKEW else f"this device's classes are about as frequent as each other ({found:.0%})"
-    )
+    even = skew(_labels(data), task.model.num_classes) <= UNEVEN
+    return "this device's classes are about equally frequent" if even else ""
 
 
 def _nothing_to_go_by(training: DeviceTraining) -> str:
@@ -99,16 +105,14 @@ def _unchanged(why: str) -> Personalisation:
 
 
 def _candidates(
-    task: DeliverTask, tuning: TrainTask, training: DeviceTraining, received: Groups
+    task: DeliverTask, tuning: TrainTask, training: DeviceTraining, received: Groups, judge: "_Judge"
 ) -> Iterator[Candidate]:
-    """The models to choose from, the shared one first, in the order of preference."""
-    judge, arrays = _Judge(tuning, training, received), received["model"]
-    yield judge.of(SHARED, arrays)
+    """The models that may take the place of the shared one, in the order of preference."""
     personal = _trained(tuning, training, received)
     yield judge.of(PERSONAL, personal)
     if task.alone is None:
         return
-    yield judge.of(HALFWAY, _mean(arrays, personal))
+    yield judge.of(HALFWAY, _mean(received["model"], personal))
     alone = tuning.model_copy(update={"training": task.alone})
     try:
         yield judge.of(

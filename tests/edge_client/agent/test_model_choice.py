@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from edge_client.agent.model_choice import ALONE, HALFWAY, PERSONAL, SHARED, Candidate, blends, choose, skew
+from edge_client.agent.model_choice import (
+    ALONE,
+    HALFWAY,
+    PERSONAL,
+    SHARED,
+    UNEVEN,
+    Candidate,
+    blends,
+    choose,
+    skew,
+)
 
 
 def candidate(name: str, right: int, loss: float, retained: float | None = None, of: int = 20) -> Candidate:
@@ -61,10 +71,18 @@ def test_one_example_decides_nothing() -> None:
     assert choose((shared, new)).name == SHARED
 
 
-def test_skew_is_the_share_of_examples_that_would_have_to_change_their_class() -> None:
+def test_skew_is_a_multiple_of_what_chance_makes_of_equally_frequent_classes() -> None:
     assert skew(np.array([0, 1, 2, 3]), 4) == 0
-    # Shares 3/4, 1/4, 0, 0 instead of 1/4 each: half of the examples.
-    assert skew(np.array([0, 0, 0, 1]), 4) == 0.5
+    # Shares 3/4, 1/4, 0, 0 instead of 1/4 each: a mean distance of 1/4. By chance sqrt(2 * 3/16 / (4 pi)).
+    assert skew(np.array([0, 0, 0, 1]), 4) == pytest.approx(0.25 / 0.17275, rel=1e-4)
+
+
+def test_equally_frequent_classes_are_rarely_uneven() -> None:
+    random = np.random.default_rng(0)
+    for classes, count in ((10, 200), (3, 60), (2, 40)):
+        found = [skew(random.integers(classes, size=count), classes) for _ in range(200)]
+        assert np.mean(np.array(found) > UNEVEN) < 0.15
+        assert skew(np.arange(count) % max(1, classes // 2), classes) > UNEVEN
 
 
 def test_blends_lie_on_lines_through_two_inputs() -> None:
