@@ -56,41 +56,33 @@ def personalise(
 ) -> tuple[Arrays, Personalisation | None]:
     """The model to export, in the sub-model's coordinates, and what the choice went by (`model_choice`).
 
-    A device that cannot train keeps the received one. None where nothing is to be gained: the device's
-    classes do not differ from even ones, and the task asks to train only if they do.
+    A device that cannot train keeps the received one. None where the task asks for no training, or leaves it
+    to a device that has nothing to gain.
     """
-    tuning, arrays = task.as_training(), received["model"]
-    if tuning is None or (task.where_classes_differ and (why := _needless(task, training))):
-        if tuning is not None:
-            log.info("round %d: the model is exported as received: %s", task.round, why)
+    tuning, arrays, unasked = task.as_training(), received["model"], task.where_classes_differ
+    if tuning is None or (unasked and _is_needless(task, training)):
         return arrays, None
     if why := _nothing_to_go_by(training):
-        return arrays, _unchanged(why)
+        return arrays, _unchanged(task, why)
     try:
         judge = _Judge(tuning, training, received)
         shared = judge.of(SHARED, arrays)
-        if task.where_classes_differ and not shared.errors.any():
-            log.info(
-                "round %d: the model is exported as received: it is right on all held-out examples",
-                task.round,
-            )
+        if unasked and not shared.errors.any():
             return arrays, None
         others = [*_candidates(task, tuning, training, received, judge)]
     except (PeerError, ConfigError, TrainingGivenUp) as error:
-        return arrays, _unchanged(str(error))
+        return arrays, _unchanged(task, str(error))
     kept = choose((shared, *others))
     found = _explained(task, tuning, shared, kept, others[0])
     log.info("round %d: personalised: %s", task.round, found.why or note_of(found, len(shared.errors)))
     return kept.arrays, found
 
 
-def _needless(task: DeliverTask, training: DeviceTraining) -> str:
-    """Why training is not worth its time where the task leaves that to the device; empty if it is."""
+def _is_needless(task: DeliverTask, training: DeviceTraining) -> bool:
+    """Whether there are too few examples, or their classes are about equally frequent."""
     data, fewest = training.data, training.context.fewest_to_train
-    if len(data.held_out) < MIN_EXAMPLES or len(data.train) < max(1, fewest):
-        return "there are too few examples to train on, or to compare models with"
-    even = skew(_labels(data), task.model.num_classes) <= UNEVEN
-    return "this device's classes are about equally frequent" if even else ""
+    few = len(data.held_out) < MIN_EXAMPLES or len(data.train) < max(1, fewest)
+    return few or skew(_labels(data), task.model.num_classes) <= UNEVEN
 
 
 def _nothing_to_go_by(training: DeviceTraining) -> str:
@@ -99,8 +91,9 @@ def _nothing_to_go_by(training: DeviceTraining) -> str:
     return next((f"there are no examples {what}" for what, count in counts.items() if not count), "")
 
 
-def _unchanged(why: str) -> Personalisation:
-    log.warning("the model is exported as received, without training on this device's data: %s", why)
+def _unchanged(task: DeliverTask, why: str) -> Personalisation:
+    level = logging.INFO if task.where_classes_differ else logging.WARNING
+    log.log(level, "the model is exported as received, without training on this device's data: %s", why)
     return Personalisation(kept=False, why=why[:500])
 
 
