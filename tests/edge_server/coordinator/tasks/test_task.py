@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
+from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
@@ -15,6 +15,7 @@ from schemas.capabilities import ALL, Capability
 from schemas.messages import DeliverTask, TrainTask
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
 from tests.integration.bench import Bench
 
 CUT = Cut(SubModelSpec())
@@ -152,14 +153,21 @@ def test_a_device_chooses_its_model_unasked(tmp_path: Path) -> None:
         ("fedavg", ("personalise-epochs=0",), ALL),
         ("fedavg", (), ALL - {Capability.CHOOSES_DELIVERED}),
         ("fedper", (), ALL),
-        ("fedavg", ('model.task="regression"',), ALL),
     ],
 )
 def test_no_model_is_trained_unasked(
     recipe: str, words: tuple[str, ...], can: frozenset[Capability], tmp_path: Path
 ) -> None:
-    """Switched off, of an earlier version, with a head of its own, without classes."""
+    """Switched off, of an earlier version, with a head of its own."""
     assert asked(tmp_path, recipe, *words, can=can).plan is None
+
+
+def test_a_model_of_numbers_is_not_trained_unasked() -> None:
+    model = ModelSpec(name="mlp", input_shape=(4,), num_classes=1, task="regression")
+    plan = TaskPlan(1, CUT, 0.0, can=ALL)
+    assert personal_training(load_config("fedavg", []), model, 3, "weak", plan) == {}
+    stated = personal_training(load_config("fedavg", ["personalise-epochs=2"]), model, 3, "weak", plan)
+    assert stated["personalise"].objectives == ()
 
 
 def test_all_devices_train_for_stated_epochs(tmp_path: Path) -> None:
