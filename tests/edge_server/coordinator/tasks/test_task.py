@@ -166,7 +166,9 @@ def test_a_model_of_numbers_is_not_trained_unasked() -> None:
     model = ModelSpec(name="mlp", input_shape=(4,), num_classes=1, task="regression")
     plan = TaskPlan(1, CUT, 0.0, can=ALL)
     assert personal_training(load_config("fedavg", []), model, 3, "weak", plan) == {}
-    stated = personal_training(load_config("fedavg", ["personalise-epochs=2"]), model, 3, "weak", plan)
+    stated = personal_training(
+        load_config("fedavg", ["personalise-epochs=2", "simulation.hold-out=0.2"]), model, 3, "weak", plan
+    )
     assert stated["personalise"].objectives == ()
 
 
