@@ -22,7 +22,7 @@ def personal_sections(run: RunContents) -> tuple[Section, ...]:
             words(device.device),
             words(found.metric),
             *numbers(*before_and_after(found), str(found.epochs), percent_text(found.retained)),
-            Cell(keeps_text(found), words=True, alert=not found.kept),
+            Cell(keeps_text(found), words=True, alert=found.before is None),
             words(why_text(found)),
         )
         for device, found in trained
