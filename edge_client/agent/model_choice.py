@@ -1,7 +1,7 @@
 """Which of several models a device exports: one rule, on examples that the device holds out.
 
-Models are compared example by example, so that what is hard for all of them does not count as noise, and by
-their loss too, which says more of few examples than counts of right answers do.
+Models are compared example by example, so that what is hard for all of them does not count as noise: by
+their errors, and by their loss, which says more of few examples if no model is far too sure of itself.
 """
 
 import math
@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.agent.rollout.acceptance import chance_of
 from schemas.tensors.blobs import Arrays
 
 MIN_EXAMPLES = 10
 """Held-out examples without which models are not compared."""
 UNEVEN = 2.0
 """How many times more a device's classes differ from equally frequent ones than by chance."""
+CHANCE = 1 / 6
+"""A lead that is likelier than this by chance does not count: that of one standard error."""
 MIN_RETAINED, MIN_GAIN = 0.25, 0.05
 """What a model retains of the shared one's answers at least, or what else it gains in accuracy."""
 SHARED, HALFWAY, PERSONAL, ALONE = "shared", "halfway", "personal", "alone"
@@ -49,15 +52,17 @@ def skew(labels: NDArray[np.int64], classes: int) -> float:
 
 
 def beats(new: Candidate, kept: Candidate) -> bool:
-    """Whether a model is better on more examples than worse, and its mean loss lower by more than chance.
+    """Whether a model is better on more examples than worse, and that is more than chance.
 
-    That is one standard error of the differences.
+    Either by a sign test, or since its mean loss is lower by more than a standard error of the differences.
     """
+    better, worse = int((new.errors < kept.errors).sum()), int((new.errors > kept.errors).sum())
+    return better > worse and (chance_of(better, worse) < CHANCE or _loses_less(new, kept))
+
+
+def _loses_less(new: Candidate, kept: Candidate) -> bool:
     saved = kept.losses - new.losses
-    if len(saved) < 2:
-        return False
-    better, worse = (new.errors < kept.errors).sum(), (new.errors > kept.errors).sum()
-    return bool(better > worse and saved.mean() > saved.std(ddof=1) / math.sqrt(len(saved)))
+    return len(saved) > 1 and bool(saved.mean() > saved.std(ddof=1) / math.sqrt(len(saved)))
 
 
 def forgets(new: Candidate, shared: Candidate) -> bool:
