@@ -35,7 +35,7 @@ def test_more_right_answers_and_less_loss_win() -> None:
 
 @pytest.mark.parametrize(("right", "loss"), [(10, 0.5), (9, 0.5), (12, 0.9), (12, 1.2)])
 def test_without_more_right_answers_or_with_as_much_loss_it_may_be_chance(right: int, loss: float) -> None:
-    """Two of two are chance once in four times; the differences from 0.9 are 0.1 and -0.1: their mean is 0."""
+    """Two of two are chance once in four; the differences from 0.9 are 0.1 and -0.1, with a mean of 0."""
     assert chosen(candidate(PERSONAL, right=right, loss=loss)) == SHARED
 
 
