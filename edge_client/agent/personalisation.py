@@ -28,6 +28,7 @@ from edge_client.agent.model_choice import (
     choose,
     skew,
 )
+from edge_client.data.dataset import LabelledData
 from edge_client.data.local import LocalData
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.losses import losses_of
@@ -39,7 +40,7 @@ from edge_client.training.results import EpochReport, Evaluation, TrainingGivenU
 from schemas.counted import counted
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import DeliverTask, TrainTask
-from schemas.tensors.arrays import added
+from schemas.tensors.arrays import ComputedArrays, added, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Personalisation
 
@@ -49,6 +50,8 @@ TIME_SHARE = 0.4
 """Share of the time that the server still waits which each of the two trainings may take."""
 BLENDS = 3
 """Blends for each of the device's examples."""
+MAX_COMPARED, MAX_BLENDED = 1000, 300
+"""Examples at most that models are compared on, and that are blended, of each part: inputs take memory."""
 
 
 def personalise(
@@ -116,7 +119,13 @@ def _candidates(
 
 
 def _mean(first: Arrays, second: Arrays) -> Arrays:
-    return {name: (first[name] + array) / np.float32(2) for name, array in second.items()}
+    """Made when read, to save memory."""
+
+    def rows(name: str, start: int, stop: int) -> NDArray[np.float32]:
+        mean = (rows_of(first, name, start, stop) + rows_of(second, name, start, stop)) / 2
+        return mean.astype(np.float32)
+
+    return ComputedArrays({name: kind_of(first, name) for name in second}, rows)
 
 
 def _trained(
@@ -165,17 +174,19 @@ class _Judge:
     def __init__(self, task: TrainTask, training: DeviceTraining, received: Groups) -> None:
         self._task, self._training, self._received = task, training, received
         data, self._learning = training.data, learning_task(task.model.task)
-        self._inputs = data.held_out.inputs()
+        self._held_out = _some(data.held_out, MAX_COMPARED)
+        self._inputs = self._held_out.inputs()
         self._blends: NDArray[np.float32] | None = None
         self._called: NDArray[np.int64] | None = None
         if self._learning.exclusive:
-            inputs = np.concatenate([data.train.inputs(), self._inputs])
+            parts = (_some(part, MAX_BLENDED) for part in (data.train, data.held_out))
+            inputs = np.concatenate([part.inputs() for part in parts])
             seed = task.training.seed
             self._blends = np.concatenate([blends(inputs, seed + number) for number in range(BLENDS)])
 
     def of(self, name: str, arrays: Arrays) -> Candidate:
         """The candidate with these arrays; the shared one comes first."""
-        data = self._training.data.held_out
+        data = self._held_out
         outputs, targets = self._outputs(arrays, self._inputs), data.targets(self._inputs)
         losses = losses_of(self._learning)(outputs, targets)
         found = Evaluation.of(data, outputs, float(losses.mean()), targets)
@@ -193,6 +204,11 @@ class _Judge:
             self._called = called
         lacking = ~np.isin(self._called, _labels(self._training.data))
         return float((called == self._called)[lacking].mean()) if lacking.any() else None
+
+
+def _some(data: LabelledData, most: int) -> LabelledData:
+    """The data, or so many examples that are evenly spaced in it."""
+    return data if len(data) <= most else data.subset(np.linspace(0, len(data) - 1, most).astype(np.int64))
 
 
 def _labels(data: LocalData) -> NDArray[np.int64]:
@@ -233,4 +249,5 @@ def note_of(found: Personalisation, examples: int) -> str:
         return f"{SHARED}: {found.why}" if found.why else SHARED
     text = METRICS[found.metric].text
     figures = f"{found.metric} {text(found.after)}, {text(found.before)} as received"
-    return f"{found.model or PERSONAL}: {figures}, of {counted(examples, 'held-out example')}"
+    compared = counted(min(examples, MAX_COMPARED), "held-out example")
+    return f"{found.model or PERSONAL}: {figures}, of {compared}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_client.agent.device_training import DeviceTraining
 from edge_client.agent.task_runner import do_delivery
 from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.agent.worker import Worker
@@ -245,3 +246,19 @@ def test_a_training_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch:
     found = result_of(do_delivery(task, bench.places["weak"]))
     # 20 epochs of 10 s each.
     assert (found.kept, found.why) == (False, "training takes 200 s, and the server waits 40 s")
+
+
+def test_few_of_many_examples_are_held_in_memory_to_compare_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[int]()
+    real = DeviceTraining.outputs
+    monkeypatch.setattr("edge_client.agent.personalisation.MAX_COMPARED", 12)
+    monkeypatch.setattr("edge_client.agent.personalisation.MAX_BLENDED", 5)
+    monkeypatch.setattr(
+        DeviceTraining, "outputs", lambda *given: (seen.append(len(given[3])), real(*given))[1]
+    )
+    found = result_of(delivered(unasked(tmp_path, 3)))
+    assert found.kept
+    # Three blends of each of five examples of both parts.
+    assert set(seen) == {12, 30}
