@@ -33,7 +33,7 @@ FIRST ?= 0
 # The commit of the version before, for `make test-upgrade`.
 UPGRADE_FROM ?= eae0787b
 
-.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 attacks contents lint format clean
+.PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
 help:
 	@echo "make demo     install into .venv and run the whole system on this machine (under 2 minutes)"
 	@echo "make test     install into .venv and run the tests"
@@ -57,6 +57,7 @@ help:
 	@echo "make storm-mutants  how many seeds it takes to find each of the seeded bugs (half an hour)"
 	@echo "make trees    TREES ($(TREES)) random trees of gateways that die and return, against the flat federation (in memory)"
 	@echo "make attacks  play every attack of one device of five against five recipes, and write the table (20 minutes)"
+	@echo "make alone    compare what devices export with what their data alone would have given them (an hour)"
 	@echo "make fuzz     feed mutated bytes to every decoder, FUZZ_SECONDS ($(FUZZ_SECONDS)) each"
 	@echo "make check-deploy  run the installed linters over deploy/, and list the missing ones"
 	@echo "make arm64    install the package without torch in an arm64 Debian under qemu, infer and train there (root, 20 minutes)"
@@ -151,6 +152,9 @@ bench-bytes: $(INSTALLED)
 
 profile: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.profile --data-root $(DATA_ROOT)
+
+alone: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.alone --data-root $(DATA_ROOT)
 
 attacks: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.stealth --table runs/attacks.md

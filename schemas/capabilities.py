@@ -18,6 +18,8 @@ class Capability(StrEnum):
     """Knows tasks with the blob `fixed`."""
     WARMS_UP = "warms_up"
     """Knows training plans with `warm_up_steps`."""
+    CHOOSES_DELIVERED = "chooses_delivered"
+    """Chooses among several models that it makes of a delivered one."""
 
 
 ALL = frozenset(Capability)

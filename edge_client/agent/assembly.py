@@ -97,6 +97,7 @@ def _make_context(
         variants=settings.variants,
         board=root,
         min_examples=settings.min_examples,
+        fewest_to_train=settings.veto.min_examples,
         feed=feed,
     )
 

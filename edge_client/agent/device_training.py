@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.pruning.channel_selection import best_spec, group_scores
@@ -56,6 +59,10 @@ class DeviceTraining:
     def own(self, task: TrainTask, received: Groups) -> Trained:
         """Train a model of the device's own, with checkpoints and, where it has one, a graph of its own."""
         return self._train(task, received, {}, own=True)
+
+    def outputs(self, task: TrainTask, received: Groups, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The received model's outputs [N, L] for inputs [N, ...]."""
+        return self._trainer(task).outputs(self._job(task, received, {}, step=STEP), inputs)
 
     def _train(self, task: TrainTask, received: Groups, kept: Groups, *, own: bool = False) -> Trained:
         checkpoints = self.context.checkpoints

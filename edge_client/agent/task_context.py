@@ -29,7 +29,7 @@ class TaskContext:
     `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
     `trainer`: by default torch's where it is installed.
     `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
-    statistics of the data.
+    statistics of the data. `fewest_to_train`: with fewer, a delivered model is not trained unless asked for.
     """
 
     device: str
@@ -46,6 +46,7 @@ class TaskContext:
     trainer: "Trainer | None" = None
     feed: DataFeed | None = None
     min_examples: int = MIN_EXAMPLES
+    fewest_to_train: int = 0
 
     def check_model(self, name: str) -> None:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""

@@ -158,15 +158,15 @@ def _export(
 ) -> "tuple[ExportedModel, Personalisation | None]":
     """Export the received sub-model with the device's own layers, trained on its data if the task asks."""
     from edge_client.agent.delivery_export import ExportJob, with_threshold
-    from edge_client.agent.personalisation import personalise
+    from edge_client.agent.personalisation import note_of, personalise
 
     context, channel_map = training.context, training.channel_map
     # The last round's own layers are those of this round, which the server has counted.
     kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
-    own, tuning, personal = with_own(received, kept, task.own), task.as_training(), None
-    arrays = own["model"]
-    if tuning is not None:
-        arrays, personal = personalise(tuning, training, own)
+    arrays, personal = personalise(task, training, with_own(received, kept, task.own))
+    if personal is not None:
+        note = note_of(personal, len(training.data.held_out))
+        task = task.model_copy(update={"provenance": {**task.provenance, "personalisation": note}})
     job = ExportJob(task, context, channel_map, arrays, training.data, received.get(FIXED, {}))
     return with_threshold(export, job), personal
 

@@ -11,11 +11,12 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from edge_client.data.dataset import Inputs
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import give_back
-from edge_client.training.evaluation import evaluate
+from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.loop import train
 from edge_client.training.micro_batches import micro_batch
 from edge_client.training.objectives.registry import build_objectives
@@ -130,6 +131,9 @@ class TorchTrainer(Trainer):
         own.module.zero_grad(set_to_none=True)
         after = self._work.evaluate(own)
         return Trained.of(result, before, after, delta=trained_since(own.module, job.received["model"]))
+
+    def outputs(self, job: TrainingJob, inputs: Inputs) -> Inputs:
+        return logits(self._with_module(job).module, inputs, batch_size=EVALUATION_BATCH)
 
     def score(self, job: TrainingJob) -> Groups:
         return self._work.train(self._with_module(job)).groups

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bounded
@@ -86,6 +89,9 @@ class Trainer(Protocol):
 
     def train(self, job: TrainingJob) -> Trained:
         """Train the received sub-model on the device's data, and evaluate it before and after."""
+
+    def outputs(self, job: TrainingJob, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The received network's outputs [N, L] for preprocessed inputs [N, ...], N at least 1."""
 
     def score(self, job: TrainingJob) -> Groups:
         """The groups that objectives make in one pass over the device's data; the plan has no epochs."""

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
@@ -14,6 +15,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.strategy.planning import downlink_groups
 from schemas.errors import EdgeError
 from schemas.messages.tasks import GRAPH, SCORING_STEP
+from schemas.strategy import Component
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef
 from schemas.values import TrainerName
@@ -41,11 +43,12 @@ class DeviceGraphs:
         jobs: Mapping[str, TaskPlan],
         chunk_bytes: int,
         *,
-        without_torch: Collection[str] = (),
+        without_torch: Mapping[str, tuple[Component, ...]] = MappingProxyType({}),
     ) -> GraphBlobs:
         """The ONNX graph of each device's sub-model, drawn once per sub-model.
 
-        Devices that train it further `without_torch` get a step graph too, if it can be drawn.
+        Devices that train it further `without_torch` get a step graph with these objectives too, if it can be
+        drawn.
         """
         if self._early is not None:
             self._early.wait()
@@ -53,17 +56,18 @@ class DeviceGraphs:
         for name, job in jobs.items():
             graph = self._model.network.graph(params, job.cut.spec)
             if graph is not None:
-                further = self._steps_of(job.cut.spec) if name in without_torch else {}
+                objectives = without_torch.get(name)
+                further = {} if objectives is None else self._steps_of(job.cut.spec, objectives)
                 graphs = {GRAPH: graph, **further}
                 found[name] = {
                     n: self._store.put(data, chunk_bytes=chunk_bytes) for n, data in graphs.items()
                 }
         return found
 
-    def _steps_of(self, spec: SubModelSpec) -> dict[str, bytes]:
-        """The graphs for plain training; none if they cannot be drawn."""
+    def _steps_of(self, spec: SubModelSpec, objectives: tuple[Component, ...]) -> dict[str, bytes]:
+        """The graphs for such a training; none if they cannot be drawn."""
         try:
-            return self._steps.of(self._model.state.params, spec, (), {}, trains=True)
+            return self._steps.of(self._model.state.params, spec, objectives, {}, trains=True)
         except EdgeError as error:
             log.warning("delivered models are not trained without torch: %s", error)
             return {}

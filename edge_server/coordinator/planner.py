@@ -16,7 +16,7 @@ from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.selection_log import record_selection
-from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
+from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.consistency import cap_birth_claims
@@ -30,6 +30,7 @@ from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
 from schemas.capabilities import Capability
 from schemas.errors import ConfigError
+from schemas.strategy import Component
 from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import Feature
 
@@ -96,7 +97,7 @@ class Planner:
         self._storage.forget_blobs(command.keep | needed | self._publisher.digests)
         clients, entropy = self._placed(command), self._entropy(command)
         if command.deliver:
-            chosen = self._deliveries(command.devices, chunk_bytes)
+            chosen = self._deliveries(command, chunk_bytes)
         else:
             chosen = self._trainings(command, clients, entropy, chunk_bytes)
         if chosen.ended:
@@ -133,10 +134,10 @@ class Planner:
             for device in command.devices
         ]
 
-    def _deliveries(self, devices: Sequence[Device], chunk_bytes: int) -> Chosen:
+    def _deliveries(self, command: PlanRound, chunk_bytes: int) -> Chosen:
         """The delivery of the final model to each device."""
-        jobs = {device.name: self._delivery(device) for device in devices}
-        graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(devices))
+        jobs = {device.name: self._delivery(device) for device in command.devices}
+        graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(command, jobs))
         return Chosen(jobs, graphs)
 
     def _trainings(
@@ -242,11 +243,12 @@ class Planner:
         why = selection.explain(self._model.state.selection, clients, frozenset(ratios))
         return record_selection(command, ratios, why, self._tiering.tier)
 
-    def _tuned(self, devices: Sequence[Device]) -> frozenset[str]:
-        """The devices that train a delivered model on their own data, and do so without torch."""
-        if not self._context.config.training.personalise_epochs:
-            return frozenset()
-        return frozenset(device.name for device in devices if self._tiering.trainer(device) == "onnx")
+    def _tuned(self, command: PlanRound, jobs: Mapping[str, TaskPlan]) -> dict[str, tuple[Component, ...]]:
+        """The objectives of devices that train a delivered model on their own data without torch."""
+        config, spec = self._context.config, self._context.spec
+        names = [each.name for each in command.devices if self._tiering.trainer(each) == "onnx"]
+        trainings = {name: personal_training(config, spec, command.round, name, jobs[name]) for name in names}
+        return {name: fields["personalise"].objectives for name, fields in trainings.items() if fields}
 
     def _delivery(self, device: Device) -> TaskPlan:
         tier = self._tiering.tier(device)

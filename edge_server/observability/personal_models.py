@@ -1,5 +1,6 @@
 """What devices have gained by training a delivered model on their own data, in words and numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -25,21 +26,24 @@ def before_and_after(found: Personalisation) -> tuple[str, str]:
 
 def keeps_text(found: Personalisation) -> str:
     """Which model the device exports."""
-    return "trained" if found.kept else "as received"
+    return (found.model or "trained") if found.kept else "as received"
 
 
 def personal_line(devices: Sequence[DeviceRecord]) -> str:
     """All devices in one sentence; empty if none was asked.
 
     `3 of 4 devices keep the model that they trained on their own data: accuracy 91.2%, 80.1% as received`:
-    the mean over the devices that measured both, of what they keep.
+    the mean over the devices that measured both, of what they keep. Of devices that chose among several
+    models, `(2 personal, 1 alone)`.
     """
     asked = [found for _, found in personalised(devices)]
     if not asked:
         return ""
     kept = sum(found.kept for found in asked)
+    chosen = Counter(found.model for found in asked if found.kept and found.model)
+    which = f" ({', '.join(f'{count} {name}' for name, count in chosen.most_common())})" if chosen else ""
     of_all = f"{kept} of {counted_text(len(asked), 'device')}"
-    return f"{of_all} keep the model that they trained on their own data{_means(asked)}"
+    return f"{of_all} keep the model that they trained on their own data{which}{_means(asked)}"
 
 
 def _means(asked: Sequence[Personalisation]) -> str:

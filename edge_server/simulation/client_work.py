@@ -109,6 +109,8 @@ class ClientWork:
         about(federation=task.federation, run=task.run, round=task.round)
         context = self._context(job)
         if isinstance(task, DeliverTask):
+            # The time that is left is virtual, and the work's is not.
+            task = task.model_copy(update={"deadline_s": None})
             return encode_message(do_delivery(task, context, should_stop=should_stop)).decode()
         update = do_training(
             task,

@@ -176,7 +176,8 @@ class DeliverTask(TaskBase):
 
     With a `trial` the model is served only if, by these terms, it is no worse than the one in use.
     `provenance` is the metadata of the exported file. With `personalise` the device trains the sub-model on
-    its own data before that.
+    its own data before that, with `where_classes_differ` only if its classes are far from equally frequent.
+    With `alone` it compares the result with a model halfway, and with one that it trains from drawn weights.
     """
 
     action: Literal["deliver"] = "deliver"
@@ -186,6 +187,8 @@ class DeliverTask(TaskBase):
     uplink: Annotated[tuple[()], BeforeValidator(lambda _: ())] = ()
     training: Ignored = None
     personalise: Annotated[TrainingPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
+    alone: Annotated[TrainingPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
+    where_classes_differ: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
 
     @property
     def plan(self) -> TrainingPlan | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.capabilities import ALL, Capability, birth_fields
+from schemas.capabilities import ALL, OF_OWN_FIELDS, Capability, birth_fields
 from schemas.messages import Birth, decode_message, encode_message
 from schemas.values import DataCard
 
@@ -26,4 +26,4 @@ def test_words_of_later_versions_mean_nothing() -> None:
 
 
 def test_a_birth_without_later_ones_is_written_as_before() -> None:
-    assert "can" not in birth(**birth_fields(ALL - {Capability.WARMS_UP})).model_dump()
+    assert "can" not in birth(**birth_fields(OF_OWN_FIELDS)).model_dump()

@@ -7,6 +7,7 @@ from typing import Any
 from edge_client.system.plugins import Registry
 from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.batch_statistics import BatchStatistics
+from edge_client.training.objectives.distil import Distil
 from edge_client.training.objectives.fedmix import Mix
 from edge_client.training.objectives.fedprox import Prox
 from edge_client.training.objectives.igfl import Igfl
@@ -26,6 +27,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
     {
         "attentive": Attentive,
         "batch-statistics": BatchStatistics,
+        "distil": Distil,
         "igfl": Igfl,
         "magnitude-scores": MagnitudeScores,
         "masked-loss": MaskedLoss,

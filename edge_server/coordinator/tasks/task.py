@@ -28,6 +28,10 @@ A device that has moved up a tier gets a larger, slower network and must not kee
 """
 
 
+DISTIL = Component(name="distil", options={"weight": 0.3})
+"""How a delivered model that trains further keeps its answers."""
+MAX_EPOCHS_ALONE = 50
+"""Epochs of that at most, where the file does not state their number, and of what a device trains alone."""
 STEPS_OF = {Capability.TRAINS_SHARPLY: "sam_radius", Capability.WARMS_UP: "warm_up_steps"}
 """Settings that devices without the capability do not know; 0 means plain steps."""
 
@@ -127,8 +131,8 @@ def make_task(
     }
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
-        tuning = _personalising(template.config, command.round, device, plan)
-        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, personalise=tuning)
+        training = personal_training(template.config, template.model, command.round, device, plan)
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, **training)
     return TrainTask(
         **fields,
         personal=plan.cut.personal,
@@ -171,15 +175,40 @@ def _unknown_steps(plan: TaskPlan) -> dict[str, int]:
     return {name: 0 for capability, name in STEPS_OF.items() if capability not in plan.can}
 
 
-def _personalising(config: Config, round_number: int, device: str, plan: TaskPlan) -> TrainingPlan | None:
-    """The training of a delivered model on the device's data; None if it is exported as it is."""
-    epochs = config.training.personalise_epochs
+def personal_training(
+    config: Config, model: ModelSpec, round_number: int, device: str, plan: TaskPlan
+) -> dict[str, Any]:
+    """The fields of a delivery that train the model on the device's data; none if it is exported as it is.
+
+    What the device trains alone takes the run's epochs, and the rate of the first round.
+    """
+    stated, number = config.training.personalise_epochs, max(1, round_number)
+    run = number * _epochs(config, plan.tier)
+    epochs = stated
+    if stated is None:
+        epochs = min(2 * run, MAX_EPOCHS_ALONE) if _personalises(model, plan) else 0
     if not epochs:
-        return None
-    settings = config.training.of_round(max(1, round_number)).model_dump()
+        return {}
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
-    steps = {**_unknown_steps(plan), "sam_radius": 0.0}
-    return TrainingPlan(**{**settings, "local_epochs": epochs, **steps}, seed=seed)
+
+    def training(number: int, count: int, objectives: tuple[Component, ...] = ()) -> TrainingPlan:
+        steps = {"local_epochs": count, **_unknown_steps(plan), "sam_radius": 0.0}
+        settings = config.training.of_round(number).model_dump()
+        return TrainingPlan(**{**settings, **steps}, seed=seed, objectives=objectives)
+
+    if Capability.CHOOSES_DELIVERED not in plan.can:
+        return {"personalise": training(number, epochs)}
+    return {
+        "personalise": training(number, epochs, (DISTIL,) if learning_task(model.task).exclusive else ()),
+        "alone": training(1, min(run, MAX_EPOCHS_ALONE)),
+        "where_classes_differ": stated is None,
+    }
+
+
+def _personalises(model: ModelSpec, plan: TaskPlan) -> bool:
+    """Whether the device may train the delivered model unasked: a classifier without layers of its own."""
+    able = Capability.CHOOSES_DELIVERED in plan.can
+    return able and learning_task(model.task).exclusive and not plan.cut.own
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

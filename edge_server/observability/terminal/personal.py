@@ -24,7 +24,7 @@ def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> T
     table.add_column("exported", no_wrap=True)
     table.add_column("why", overflow="fold")
     for device, found in personalised(devices):
-        style = "" if found.kept else "yellow"
+        style = "yellow" if found.before is None else ""
         table.add_row(
             Text(clean(device.device)),
             *before_and_after(found),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_client.agent.personalisation import judged
+from edge_client.agent.device_training import DeviceTraining
 from edge_client.agent.task_runner import do_delivery
 from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.agent.worker import Worker
@@ -20,13 +20,11 @@ from edge_client.inference.installed_model import served
 from edge_client.inference.onnx_model import load_model
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.choice import make_trainer
-from edge_client.training.results import Evaluation, TrainingStopped
-from edge_client.training.trainer import Trained
+from edge_client.training.results import TrainingStopped
 from schemas.messages import DeliverTask, Delivery
 from schemas.messages.tasks import STEP
-from schemas.values import Personalisation, TrainingMetrics
+from schemas.values import Personalisation
 from tests.integration.bench import Bench
-from tests.schemas.examples import TRAIN_TASK
 
 WORDS = ("model.name=mlp", "training.personalise-epochs=4", "learning-rate=0.1", "simulation.hold-out=0.2")
 PATIENCE_S = 60
@@ -64,8 +62,10 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path, trainer: str) -> 
     bench, epochs = bench_of(tmp_path, trainer=trainer), list[int]()
     delivery = delivered(bench, on_epoch=lambda report: epochs.append(report.epoch))
     found = result_of(delivery)
-    assert epochs == [1, 2, 3, 4]
+    # Without torch no weights are drawn, with which it would train alone for the one epoch of the run.
+    assert epochs == [1, 2, 3, 4, *([1] if trainer == "torch" else [])]
     assert (found.kept, found.epochs, found.metric, found.why) == (True, 4, "accuracy", "")
+    assert found.model == "personal"
     assert found.before is not None
     assert found.after is not None
     assert found.after > found.before + 0.2
@@ -73,6 +73,10 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path, trainer: str) -> 
     outputs = load_model(served(bench.places["weak"].models)).logits(held_out.images)
     assert np.mean(outputs.argmax(1) == held_out.labels) == pytest.approx(found.after)
     assert delivery.metrics.onnx_accuracy == found.after
+    note = load_model(served(bench.places["weak"].models)).provenance["personalisation"]
+    assert note.startswith(
+        f"personal: accuracy {found.after:.1%}, {found.before:.1%} as received, of 40 held-"
+    )
 
 
 def test_a_model_that_has_become_worse_is_not_kept(tmp_path: Path) -> None:
@@ -86,7 +90,7 @@ def test_a_model_that_has_become_worse_is_not_kept(tmp_path: Path) -> None:
     found = result_of(before)
     assert found.before is not None
     assert (found.kept, found.after) == (False, 0.0)
-    assert found.why == f"accuracy 0.0%, {found.before:.1%} before"
+    assert found.why.startswith(f"accuracy 0.0%, {found.before:.1%} before")
     plain = bench_of(tmp_path / "plain", "training.personalise-epochs=0")
     plain.places["weak"] = replace(plain.places["weak"], data=LocalData(ones, held_out))
     as_received = delivered(plain)
@@ -151,7 +155,8 @@ def test_a_killed_training_goes_on_after_its_last_epoch(tmp_path: Path) -> None:
     with pytest.raises(TrainingStopped):
         do_delivery(task, place, on_epoch=lambda r: done.append(r.epoch), should_stop=lambda: len(done) == 2)
     do_delivery(task, place, on_epoch=lambda report: again.append(report.epoch))
-    assert (done, again) == ([1, 2], [3, 4])
+    # The last epoch is that of the model that it trains alone.
+    assert (done, again) == ([1, 2], [3, 4, 1])
     theirs = whole.places["weak"]
     assert served(place.models).read_bytes() == served(theirs.models).read_bytes()
 
@@ -182,20 +187,78 @@ def test_a_pause_that_ends_lets_the_training_go_on(tmp_path: Path) -> None:
     assert result_of(ended.result).epochs == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "metric", "before", "after", "kept"),
-    [
-        ("classification", "accuracy", 0.5, 0.5, True),
-        ("classification", "accuracy", 0.5, 0.49, False),
-        ("regression", "mae", 0.5, 0.4, True),
-        ("regression", "mae", 0.5, 0.6, False),
-    ],
-)
-def test_a_share_must_not_fall_and_an_error_must_not_grow(
-    name: str, metric: str, before: float, after: float, kept: bool
+def unasked(folder: Path, classes: int) -> Bench:
+    """A bench whose file says nothing of personal models, and a device that has so many of ten classes."""
+    words = ("learning-rate=0.1", "model.name=mlp", "simulation.hold-out=0.2", "local-epochs=10")
+    bench, digits = Bench(folder, "fedavg", *words), load_source("digits")
+    few = digits.subset(np.flatnonzero(digits.labels < classes)[:160])
+    data = LocalData(few.subset(range(120)), few.subset(range(120, 160)))
+    bench.places["weak"] = replace(bench.places["weak"], data=data)
+    return bench
+
+
+def test_a_device_of_few_classes_chooses_unasked(tmp_path: Path) -> None:
+    bench = unasked(tmp_path, 3)
+    task = bench.tasks(1, 1, deliver=True)["weak"]
+    assert isinstance(task, DeliverTask)
+    assert task.personalise is not None
+    assert task.alone is not None
+    assert (task.personalise.local_epochs, task.alone.local_epochs) == (20, 10)
+    found = result_of(do_delivery(task, bench.places["weak"]))
+    assert found.kept
+    assert found.after is not None
+    assert found.after > 0.9
+
+
+def test_a_device_of_even_classes_exports_the_received_model(tmp_path: Path) -> None:
+    bench = unasked(tmp_path, 10)
+    delivery = delivered(bench, on_epoch=lambda _: pytest.fail("trained"))
+    assert delivery.metrics.personalisation is None
+
+
+@pytest.mark.parametrize("fewest", [0, 500])
+def test_an_owner_who_asks_for_more_examples_has_the_received_model_exported(
+    tmp_path: Path, fewest: int
 ) -> None:
-    measured = [Evaluation(None, {metric: value}, 40) for value in (before, after)]
-    trained = Trained({}, {}, {}, TrainingMetrics(examples=60, epochs=1, steps=8), *measured)
-    model = TRAIN_TASK.model.model_copy(update={"task": name})
-    found = judged(TRAIN_TASK.model_copy(update={"model": model}), trained)
-    assert (found.kept, found.metric, found.before, found.after) == (kept, metric, before, after)
+    bench = unasked(tmp_path, 2)
+    bench.places["weak"] = replace(bench.places["weak"], fewest_to_train=fewest)
+    assert (delivered(bench).metrics.personalisation is None) == bool(fewest)
+
+
+def test_a_broken_shared_model_loses_to_what_the_device_trains_alone(tmp_path: Path) -> None:
+    """All weights are 0, so that nothing but the last bias has a gradient."""
+    bench = unasked(tmp_path, 3)
+    state = bench.coordinator.model.state
+    params = {name: np.zeros_like(array) for name, array in state.params.items()}
+    bench.coordinator.model.state = replace(state, params=params)
+    found = result_of(delivered(bench))
+    assert (found.kept, found.model) == (True, "alone")
+    assert found.after is not None
+    assert found.after > 0.8
+
+
+def test_a_training_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 10))
+    monkeypatch.setattr("edge_client.agent.personalisation.time.monotonic", lambda: float(next(now)))
+    bench = unasked(tmp_path, 3)
+    task = bench.tasks(1, 1, deliver=True)["weak"].model_copy(update={"deadline_s": 100.0})
+    assert isinstance(task, DeliverTask)
+    found = result_of(do_delivery(task, bench.places["weak"]))
+    # 20 epochs of 10 s each.
+    assert (found.kept, found.why) == (False, "training takes 200 s, and the server waits 40 s")
+
+
+def test_few_of_many_examples_are_held_in_memory_to_compare_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[int]()
+    real = DeviceTraining.outputs
+    monkeypatch.setattr("edge_client.agent.personalisation.MAX_COMPARED", 12)
+    monkeypatch.setattr("edge_client.agent.personalisation.MAX_BLENDED", 5)
+    monkeypatch.setattr(
+        DeviceTraining, "outputs", lambda *given: (seen.append(len(given[3])), real(*given))[1]
+    )
+    found = result_of(delivered(unasked(tmp_path, 3)))
+    assert found.kept
+    # Three blends of each of five examples of both parts.
+    assert set(seen) == {12, 30}

@@ -3,6 +3,7 @@
 Objectives that only correct gradients, or choose what is trained, work outside of the graph (`objectives`).
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.attention import attach
 from edge_client.training.objectives.scaler import scale_pruned_layers
 from edge_client.training.step_graphs import names
@@ -66,6 +68,26 @@ class DrawnAttention(DrawnObjective):
         }
 
 
+class DrawnDistil(DrawnObjective):
+    """The divergence from the answers of the received network, whose tensors are further inputs."""
+
+    def __init__(self, situation: Situation, *, weight: float = 1.0) -> None:
+        self._weight = weight
+        self._received = copy.deepcopy(situation.network).eval().requires_grad_(False)
+
+    def inputs(self) -> Mapping[str, Tensor]:
+        sent = distinct(sent_tensors(self._received))
+        return {names.RECEIVED + name: tensor.detach().clone() for name, tensor in sent.items()}
+
+    def loss(self, outputs: Tensor, given: Mapping[str, Tensor], base: Tensor) -> Tensor:
+        state = {name: given[names.RECEIVED + name] for name in distinct(sent_tensors(self._received))}
+        with torch.no_grad():
+            answers = torch.func.functional_call(self._received, state, (given[names.INPUTS],))
+        wanted = answers.softmax(1)
+        divergence: Tensor = (wanted * (answers.log_softmax(1) - outputs.log_softmax(1))).sum(1).mean()
+        return base + self._weight * divergence
+
+
 class DrawnMaskedLoss(DrawnObjective):
     """Cross-entropy in which the outputs of classes without local examples are 0."""
 
@@ -112,6 +134,7 @@ class DrawnStatistics(DrawnObjective):
 DRAWN: Mapping[str, Callable[..., DrawnObjective]] = {
     "attentive": DrawnAttention,
     "batch-statistics": DrawnStatistics,
+    "distil": DrawnDistil,
     "masked-loss": DrawnMaskedLoss,
     "scaler": DrawnScaler,
 }

@@ -36,7 +36,8 @@ class StepGraph:
     def arrays(self) -> tuple[str, ...]:
         """Inputs that the steps of a training change: parameters and buffers, also of attention modules."""
         others = (names.INPUTS, names.LABELS, names.KNOWN)
-        return tuple(n for n in self.inputs if n not in others and not n.startswith(names.DROPOUT))
+        given = (names.DROPOUT, names.RECEIVED)
+        return tuple(n for n in self.inputs if n not in others and not n.startswith(given))
 
     @property
     def trained(self) -> frozenset[str]:

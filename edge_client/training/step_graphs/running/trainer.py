@@ -14,7 +14,7 @@ from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import reserve, return_memory
-from edge_client.training.step_graphs.running.evaluation import evaluate
+from edge_client.training.step_graphs.running.evaluation import evaluate, outputs_of
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.loop import Examples, Network, Training
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
@@ -55,6 +55,13 @@ class OnnxTrainer(Trainer):
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
             return self._train(job)
+
+    def outputs(self, job: TrainingJob, inputs: Array) -> Array:
+        """Run the inference graph; raises as `train` does."""
+        with _refusals():
+            received = job.received["model"]
+            arrays = {name: _read(received, name) for name in received}
+            return outputs_of(arrays, job.graphs[GRAPH], inputs, threads=self._threads)
 
     def score(self, job: TrainingJob) -> Groups:
         """Run the step graph once over the data; raises as `train` does."""

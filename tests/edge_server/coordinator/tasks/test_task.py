@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.tasks.task import TaskPlan, plan_training_tasks
+from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
 from schemas.capabilities import ALL, Capability
-from schemas.messages import TrainTask
+from schemas.messages import DeliverTask, TrainTask
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
+from schemas.values import ModelSpec
 from tests.integration.bench import Bench
 
 CUT = Cut(SubModelSpec())
@@ -122,3 +123,65 @@ def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
         for name, more in {"sharp": (), "plain": ("sam-radius=0",)}.items()
     )
     assert (sharp._needs_of(1).memory != plain._needs_of(1).memory) == kept
+
+
+def asked(folder: Path, recipe: str, *words: str, can: frozenset[Capability] = ALL) -> DeliverTask:
+    """The delivery after round 3 to a device that can do so much."""
+    bench = Bench(folder, recipe, "model.name=mlp", "local-epochs=4", "simulation.hold-out=0.2", *words)
+    bench.devices = tuple(replace(device, can=can) for device in bench.devices)
+    task = bench.tasks(3, 1, deliver=True)["weak"]
+    assert isinstance(task, DeliverTask)
+    return task
+
+
+def test_a_device_chooses_its_model_unasked(tmp_path: Path) -> None:
+    """Three rounds of four epochs: twelve alone, and twice as many from the shared model."""
+    task = asked(tmp_path, "fedavg", "learning-rate-decay=0.5")
+    assert task.where_classes_differ
+    assert task.personalise is not None
+    assert task.alone is not None
+    assert [each.name for each in task.personalise.objectives] == ["distil"]
+    assert (task.personalise.local_epochs, task.alone.local_epochs) == (24, 12)
+    assert (task.personalise.learning_rate, task.alone.learning_rate) == (0.0025, 0.01)
+    more = asked(tmp_path / "more", "fedavg", "local-epochs=40")
+    assert more.personalise is not None
+    assert more.alone is not None
+    assert (more.personalise.local_epochs, more.alone.local_epochs) == (50, 50)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "can"),
+    [
+        ("fedavg", ("personalise-epochs=0",), ALL),
+        ("fedavg", (), ALL - {Capability.CHOOSES_DELIVERED}),
+        ("fedper", (), ALL),
+    ],
+)
+def test_no_model_is_trained_unasked(
+    recipe: str, words: tuple[str, ...], can: frozenset[Capability], tmp_path: Path
+) -> None:
+    """Switched off, of an earlier version, with a head of its own."""
+    assert asked(tmp_path, recipe, *words, can=can).plan is None
+
+
+def test_a_model_of_numbers_is_not_trained_unasked() -> None:
+    model = ModelSpec(name="mlp", input_shape=(4,), num_classes=1, task="regression")
+    plan = TaskPlan(1, CUT, 0.0, can=ALL)
+    assert personal_training(load_config("fedavg", []), model, 3, "weak", plan) == {}
+    stated = personal_training(
+        load_config("fedavg", ["personalise-epochs=2", "simulation.hold-out=0.2"]), model, 3, "weak", plan
+    )
+    assert stated["personalise"].objectives == ()
+
+
+def test_all_devices_train_for_stated_epochs(tmp_path: Path) -> None:
+    task = asked(tmp_path, "fedavg", "personalise-epochs=3")
+    assert not task.where_classes_differ
+    assert task.plan is not None
+    assert task.plan.local_epochs == 3
+    earlier = asked(
+        tmp_path / "b", "fedavg", "personalise-epochs=3", can=ALL - {Capability.CHOOSES_DELIVERED}
+    )
+    assert earlier.alone is None
+    assert earlier.plan is not None
+    assert earlier.plan.objectives == ()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from edge_client.training.step_graphs.running.objectives.attentive import Attentive
 from edge_client.training.step_graphs.running.objectives.batch_statistics import BatchStatistics
+from edge_client.training.step_graphs.running.objectives.distil import Distil
 from edge_client.training.step_graphs.running.objectives.igfl import Igfl
 from edge_client.training.step_graphs.running.objectives.magnitude_scores import MagnitudeScores
 from edge_client.training.step_graphs.running.objectives.masked_loss import MaskedLoss
@@ -23,6 +24,7 @@ class InGraph(GraphObjective):
 OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "attentive": Attentive,
     "batch-statistics": BatchStatistics,
+    "distil": Distil,
     "igfl": Igfl,
     "magnitude-scores": MagnitudeScores,
     "masked-loss": MaskedLoss,
@@ -33,7 +35,7 @@ OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "scaler": InGraph,
 }
 """Objectives that a device without torch can train with, by name."""
-DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "masked-loss", "scaler"})
+DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "distil", "masked-loss", "scaler"})
 """Objectives that change the graph itself (`drawn_objectives`)."""
 
 

@@ -91,7 +91,15 @@ def assert_alike(place: TaskContext, ours: Update, theirs: Update) -> None:
 
 @pytest.mark.parametrize("recipe", QUICK)
 def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
-    bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, *RECIPES[recipe]))
+
+
+def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Path) -> None:
+    words = ('strategy.objectives=["distil"]', "local-epochs=2", f"model.name={NORMALISED}")
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
+
+
+def assert_two_rounds_alike(bench: TorchFreeBench) -> None:
     for number in (1, 2):
         tasks = bench.tasks(number, number)
         assert tasks.keys() == set(bench.places)

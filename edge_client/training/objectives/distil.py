@@ -1,0 +1,47 @@
+"""Learning without Forgetting (Li and Hoiem 2016), for a shared model that a device trains further.
+
+Yu et al. 2020, Salvaging Federated Learning by Local Adaptation, section 3.2, with temperature 1.
+"""
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    from edge_client.system.lazy_torch import torch
+
+
+class Distil(LocalObjective):
+    """Add `weight` times the divergence KL(received || trained) of the answers to the device's examples.
+
+    The received network answers in evaluation mode; its weights take memory once more.
+    """
+
+    labels = frozenset({"classes"})
+
+    def __init__(self, *, weight: float = 1.0) -> None:
+        if not (isinstance(weight, int | float) and 0 <= weight < math.inf):
+            raise ConfigError(f"objective 'distil': weight must be a number of at least 0, got {weight!r}")
+        self._weight = weight
+        self._received: nn.Module | None = None
+
+    def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
+        self._received = copy.deepcopy(module).eval().requires_grad_(False)
+        return ()
+
+    def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
+        assert self._received is not None
+        with torch.no_grad():
+            wanted = self._received(batch.inputs).softmax(1)
+        trained = batch.outputs.log_softmax(1)
+        return base + self._weight * torch.nn.functional.kl_div(trained, wanted, reduction="batchmean")
+
+    def close(self) -> None:
+        self._received = None
