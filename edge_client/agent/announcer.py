@@ -3,6 +3,7 @@
 import logging
 import random
 import time
+from collections import deque
 from typing import Any
 
 from edge_client.agent import server_contact
@@ -31,6 +32,8 @@ LOOK_AT_MODEL_S = 5.0
 """Seconds between two looks at which model is in use: births state it."""
 MAX_NAME_CONFLICTS = 3
 """After this many refusals because another device has the same name, this device gives up."""
+REMEMBERED = 32
+"""Own connections whose last wills may still come."""
 MAX_FOREIGN_RETURNS = 2 * MAX_NAME_CONFLICTS
 """Returns of another device of this name after which it evidently does not end by itself. A server, if there
 is one, has decided before."""
@@ -53,12 +56,14 @@ class Announcer(Service):
         self._name_conflicts = 0
         self._began = self._first_foreign = 0
         self._foreign: int | None = None
-        self._foreign_instance, self._foreign_returns = "", 0
+        self._foreign_returns = 0
+        self._own_sessions: deque[int] = deque(maxlen=REMEMBERED)
         self._next_look = 0.0
 
     def connected(self, up: LinkUp, now: float) -> None:
         self._connected = True
         self._began = self._began or up.session
+        self._own_sessions.append(up.session)
         self._presence.state_all()
         self._contact = server_contact.connected(now)
         self._publish(self._presence.connected(up.session, self._eligibility.verdict))
@@ -134,7 +139,6 @@ class Announcer(Service):
         message = decode_message(payload, federation=self._settings.federation) if payload else None
         if not isinstance(message, Birth | Death) or self._is_own(message):
             return
-        self._foreign_instance = getattr(message, "instance", self._foreign_instance)
         last, self._foreign = self._foreign, message.session
         if last is None:
             self._first_foreign = message.session
@@ -143,20 +147,23 @@ class Announcer(Service):
             self._share_name(who)
 
     def _is_own(self, message: Birth | Death) -> bool:
-        """Whether it is of this process: by its instance, or by its session where none is stated."""
+        """Whether it is of this process: by its instance, or by its session where none is stated.
+
+        Sessions of two devices that disconnect each other lie between each other.
+        """
         if instance := getattr(message, "instance", ""):
             return bool(instance == self._presence.instance)
-        return self._began <= message.session <= self._presence.session
+        return message.session in self._own_sessions
 
     def _share_name(self, other: str) -> None:
         """The later of two devices of one name ends; the earlier one says so and goes on.
 
         If both connected at once, neither may have seen the other's first session: each takes itself for the
-        earlier one. Then the one whose instance is the larger text ends.
+        earlier one. Then chance decides, at each return of the other.
         """
         self._foreign_returns += 1
-        stays = self._foreign_returns > MAX_FOREIGN_RETURNS and self._foreign_instance
-        if self._began > self._first_foreign or (stays and self._presence.instance > self._foreign_instance):
+        stays = self._foreign_returns > MAX_FOREIGN_RETURNS
+        if self._began > self._first_foreign or (stays and random.random() < 0.5):
             self._name_conflicts = MAX_NAME_CONFLICTS
             raise device_name_conflict(self._settings.device, f"{other} came first under this name")
         if not self._name_conflicts:

@@ -71,15 +71,17 @@ def test_without_a_server_the_later_of_two_devices_with_the_same_name_ends(
 
     monkeypatch.setattr(Announcer, "connected", noted)
     config = demo_config()
-    first, later = (_agent(config, address, tmp_path / where, 0) for where in "ab")
+    agents = [first := _agent(config, address, tmp_path / "a", 0)]
     with ThreadPoolExecutor(2) as pool:
         try:
             running = pool.submit(first.run)
             assert connected.wait(DEADLINE_S)
+            # Not before: its sessions count from the millisecond in which it was made.
+            agents.append(later := _agent(config, address, tmp_path / "b", 0))
             ending = pool.submit(later.run)
             with pytest.raises(ConfigError, match=f"another device is called {device_name(0)}.*came first"):
                 ending.result(timeout=DEADLINE_S)
             assert not running.done()
         finally:
-            first.stop()
-            later.stop()
+            for agent in agents:
+                agent.stop()

@@ -89,4 +89,4 @@ def test_a_server_of_an_earlier_version_gets_no_names_that_it_would_look_up() ->
     asked = asked.model_copy(update={"model": asked.model.model_copy(update={"task": "forecasting"})})
     for epochs, names in ((0, ["mae", "rmse", "r2"]), (1, [*figures])):
         result = TrainingResult({}, TrainingMetrics(examples=10, epochs=epochs, steps=epochs))
-        assert [*_metrics(asked, Trained.of(result, found, found, delta={})).metrics] == names
+        assert [*_metrics(asked, Trained.of(result, found, found, delta={}), 0.0).metrics] == names
