@@ -343,11 +343,11 @@ class RunTrainingSettings(TrainingSettings):
     """Sharpness-aware steps only in runs of at least this many epochs (rounds times `local-epochs`). In
     shorter ones devices do not learn their examples by heart, and such steps only cost epochs.
     """
-    personalise_epochs: int | None = Field(default=None, ge=0, le=10_000)
+    personalise_epochs: Annotated[int, Field(ge=0, le=10_000)] | Literal["auto"] = 0
     """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
-    model as it is. The trained model is kept only if it is better on data that the device holds out. If
-    unset, a classifier is trained where the device's classes are far from equally frequent: for twice the
-    epochs of the run, at most 50.
+    model as it is. The trained model is kept only if it is better on data that the device holds out. With
+    "auto" a classifier is trained where the device's classes are far from equally frequent: for twice the
+    epochs of the run, at most 50. What the device then keeps may hardly know classes that it lacks.
     """
 
     @model_validator(mode="before")

@@ -17,7 +17,7 @@ def as_simulated(config: Config) -> Config:
     """
     update: dict[str, Settings] = {}
     delivers = {"deliver", "deliver_every"} & config.federation.model_fields_set
-    if not delivers and not config.training.personalise_epochs:
+    if not delivers and config.training.personalise_epochs in (0, "auto"):
         update["federation"] = config.federation.model_copy(update={"deliver": "none"})
     if config.data.source is None and config.model.input_shape is None:
         update["data"] = config.data.model_copy(update={"source": "digits"})

@@ -26,6 +26,7 @@ from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 
 SETTINGS = ("data.source=FashionMNIST", "samples-per-client=200", "simulation.hold-out=0.2", "deliver=force")
+SETTINGS += ("learning-rate=0.01", "local-epochs=1", "rounds=10", "personalise-epochs=auto")
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def _own_layers(config: Config, strategy: Strategy) -> Iterator[str]:
 def _personalised(config: Config, strategy: Strategy) -> Iterator[str]:
     """Training of delivered models where nothing is delivered, or nobody can say whether it has helped."""
     key = "[training] personalise-epochs"
-    if not config.training.personalise_epochs:
+    if config.training.personalise_epochs in (0, "auto"):
         return
     if config.federation.deliver == "none":
         yield f'{key}: nothing is delivered with deliver = "none": leave one of the two out'

@@ -184,9 +184,7 @@ def personal_training(
     """
     stated, number = config.training.personalise_epochs, max(1, round_number)
     run = number * _epochs(config, plan.tier)
-    epochs = stated
-    if stated is None:
-        epochs = min(2 * run, MAX_EPOCHS_ALONE) if _personalises(model, plan) else 0
+    epochs = stated if stated != "auto" else _personalises(model, plan) * min(2 * run, MAX_EPOCHS_ALONE)
     if not epochs:
         return {}
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
@@ -201,7 +199,7 @@ def personal_training(
     return {
         "personalise": training(number, epochs, (DISTIL,) if learning_task(model.task).exclusive else ()),
         "alone": training(1, min(run, MAX_EPOCHS_ALONE)),
-        "where_classes_differ": stated is None,
+        "where_classes_differ": stated == "auto",
     }
 
 

@@ -26,7 +26,10 @@ from schemas.messages.tasks import STEP
 from schemas.values import Personalisation
 from tests.integration.bench import Bench
 
-WORDS = ("model.name=mlp", "training.personalise-epochs=4", "learning-rate=0.1", "simulation.hold-out=0.2")
+WORDS = (
+    *("model.name=mlp", "training.personalise-epochs=4", "learning-rate=0.1", "local-epochs=1"),
+    "simulation.hold-out=0.2",
+)
 PATIENCE_S = 60
 
 
@@ -188,9 +191,9 @@ def test_a_pause_that_ends_lets_the_training_go_on(tmp_path: Path) -> None:
 
 
 def unasked(folder: Path, classes: int) -> Bench:
-    """A bench whose file says nothing of personal models, and a device that has so many of ten classes."""
+    """A bench whose devices decide whether they choose a model, and a device that has so many of ten classes."""
     words = ("learning-rate=0.1", "model.name=mlp", "simulation.hold-out=0.2", "local-epochs=10")
-    bench, digits = Bench(folder, "fedavg", *words), load_source("digits")
+    bench, digits = Bench(folder, "fedavg", "training.personalise-epochs=auto", *words), load_source("digits")
     few = digits.subset(np.flatnonzero(digits.labels < classes)[:160])
     data = LocalData(few.subset(range(120)), few.subset(range(120, 160)))
     bench.places["weak"] = replace(bench.places["weak"], data=data)

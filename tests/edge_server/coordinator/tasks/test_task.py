@@ -134,16 +134,19 @@ def asked(folder: Path, recipe: str, *words: str, can: frozenset[Capability] = A
     return task
 
 
-def test_a_device_chooses_its_model_unasked(tmp_path: Path) -> None:
+AUTO = "personalise-epochs=auto"
+
+
+def test_a_device_chooses_its_model(tmp_path: Path) -> None:
     """Three rounds of four epochs: twelve alone, and twice as many from the shared model."""
-    task = asked(tmp_path, "fedavg", "learning-rate-decay=0.5")
+    task = asked(tmp_path, "fedavg", AUTO, "learning-rate=0.01", "learning-rate-decay=0.5")
     assert task.where_classes_differ
     assert task.personalise is not None
     assert task.alone is not None
     assert [each.name for each in task.personalise.objectives] == ["distil"]
     assert (task.personalise.local_epochs, task.alone.local_epochs) == (24, 12)
     assert (task.personalise.learning_rate, task.alone.learning_rate) == (0.0025, 0.01)
-    more = asked(tmp_path / "more", "fedavg", "local-epochs=40")
+    more = asked(tmp_path / "more", "fedavg", AUTO, "local-epochs=40")
     assert more.personalise is not None
     assert more.alone is not None
     assert (more.personalise.local_epochs, more.alone.local_epochs) == (50, 50)
@@ -152,9 +155,9 @@ def test_a_device_chooses_its_model_unasked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "words", "can"),
     [
-        ("fedavg", ("personalise-epochs=0",), ALL),
-        ("fedavg", (), ALL - {Capability.CHOOSES_DELIVERED}),
-        ("fedper", (), ALL),
+        ("fedavg", (), ALL),
+        ("fedavg", (AUTO,), ALL - {Capability.CHOOSES_DELIVERED}),
+        ("fedper", (AUTO,), ALL),
     ],
 )
 def test_no_model_is_trained_unasked(
@@ -167,7 +170,7 @@ def test_no_model_is_trained_unasked(
 def test_a_model_of_numbers_is_not_trained_unasked() -> None:
     model = ModelSpec(name="mlp", input_shape=(4,), num_classes=1, task="regression")
     plan = TaskPlan(1, CUT, 0.0, can=ALL)
-    assert personal_training(load_config("fedavg", []), model, 3, "weak", plan) == {}
+    assert personal_training(load_config("fedavg", [AUTO]), model, 3, "weak", plan) == {}
     stated = personal_training(
         load_config("fedavg", ["personalise-epochs=2", "simulation.hold-out=0.2"]), model, 3, "weak", plan
     )
