@@ -191,7 +191,7 @@ def test_a_pause_that_ends_lets_the_training_go_on(tmp_path: Path) -> None:
 
 
 def unasked(folder: Path, classes: int) -> Bench:
-    """A bench whose devices decide whether they choose a model, and a device that has so many of ten classes."""
+    """A bench whose devices decide whether they choose a model, and a device that has few of ten classes."""
     words = ("learning-rate=0.1", "model.name=mlp", "simulation.hold-out=0.2", "local-epochs=10")
     bench, digits = Bench(folder, "fedavg", "training.personalise-epochs=auto", *words), load_source("digits")
     few = digits.subset(np.flatnonzero(digits.labels < classes)[:160])
