@@ -6,7 +6,7 @@
 # side the new one, until somebody publishes again. The same with 3.1.1 and 5, `cleansession` true and false, in
 # 2.0.11 and 2.1.2. With `topic x out` and `topic y in`, one line for each owner, both have the new value.
 set -euo pipefail
-command -v mosquitto > /dev/null || apt-get install -y -q mosquitto
+command -v mosquitto > /dev/null || apt-get install -y -q 'mosquitto=2.0.11*'
 cd "$(mktemp -d)"
 python3 -m venv venv
 venv/bin/pip install --quiet paho-mqtt==2.1.0

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import hashlib
 import inspect
-import pickle
+import pickle  # only between this process and workers that it starts
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
