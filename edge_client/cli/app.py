@@ -3,8 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
@@ -35,8 +35,7 @@ def verb_name(verb: Verb) -> str:
 class CommandLine:
     """A command: its name, its summary, examples for `--help`, and its verbs in the order of `--help`.
 
-    `extra` is the optional part of the package that all verbs need. `renamed` maps old names of verbs to new
-    ones.
+    `extra` is the optional part of the package that all verbs need.
     """
 
     prog: str
@@ -44,7 +43,6 @@ class CommandLine:
     description: str
     examples: str
     verbs: Sequence[Verb]
-    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
         """The parser of all verbs."""
@@ -122,8 +120,6 @@ class CommandLine:
 
     def _check_verb(self, words: Sequence[str], subparsers: Subparsers) -> None:
         first = words[0] if words else "-"
-        if first in self.renamed:
-            raise ConfigError(f"the verb '{first}' is called '{self.renamed[first]}'")
         if not first.startswith("-") and first not in subparsers.choices:
             raise ConfigError(
                 f"there is no verb '{first}'{nearest(first, subparsers.choices)}; "

@@ -98,7 +98,6 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         replay,
         schemas,
     ),
-    renamed={"blobs": "object-store"},
 )
 
 

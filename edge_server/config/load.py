@@ -11,7 +11,6 @@ from edge_server.config.config import Config
 from edge_server.config.errors import explain
 from edge_server.config.overrides import merge_tables, override_table
 from edge_server.config.recipe_files import read_recipe, recipe_names
-from edge_server.config.renamed import RENAMED, as_written, is_of_a_run
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError, nearest
 
@@ -28,16 +27,12 @@ def read_table(source: str) -> Mapping[str, Any]:
     """The settings that a federation file and its recipe, or a recipe by name, state; unchecked."""
     path = Path(source)
     if source in recipe_names() and not path.exists():
-        table = read_recipe(source)
-    else:
-        table = _with_recipe(_read_toml(path), source)
-    return as_written(table, path) if is_of_a_run(path) else table
+        return read_recipe(source)
+    return _with_recipe(_read_toml(path), source)
 
 
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; `ConfigError` names file, key, reason and remedy."""
-    for old in RENAMED.keys() & table.keys():
-        raise ConfigError(f"{source}: [{old}] is called [{RENAMED[old]}]: rename the section")
     try:
         config = Config.model_validate(table, by_alias=True, by_name=False).with_codecs()
     except ValidationError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from edge_client.data.partition import parse_partition
 from edge_client.data.pictures.scale import FULL, parsed_scale
@@ -49,11 +49,6 @@ class RecipeInfo(Settings):
     citation: str
 
 
-def _as_a_word(value: object) -> object:
-    """The current word for an earlier yes or no."""
-    return {True: "trial", False: "none"}[value] if isinstance(value, bool) else value
-
-
 class FederationSettings(Settings):
     """The run as a whole."""
 
@@ -89,7 +84,7 @@ class FederationSettings(Settings):
     """Processes that test the model while the next round runs; with 0 the server tests between two rounds. By
     default there are some, by cores, where a test takes long and a simulation leaves cores, and else none.
     The history is the same."""
-    deliver: Annotated[Literal["trial", "force", "none"], BeforeValidator(_as_a_word)] = "trial"
+    deliver: Literal["trial", "force", "none"] = "trial"
     """What devices do with the final model: "trial" serves it if it is no worse than the model in use,
     "force" serves it in any case, "none" leaves devices as they are.
     """

@@ -17,7 +17,6 @@ from edge_client.system.plain_text import say
 from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.config import Config
-from edge_server.config.differences import as_begun
 from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.coordinator.lease import lease_of
 from edge_server.coordinator.reception import Reception, received
@@ -107,7 +106,6 @@ def serve(
             print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
         return summary
 
-    config = as_begun(out / "federation.toml", config)
     scaled = with_scaling(config, out, [start.registry, RUNS / "registry"], measure)
     return _serve(replace(start, config=scaled), lease)
 

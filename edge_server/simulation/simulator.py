@@ -8,7 +8,6 @@ from pathlib import Path
 
 from edge_client.data.columns import in_columns
 from edge_server.config.config import Config
-from edge_server.config.differences import as_begun
 from edge_server.config.test_data import as_the_federation
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.scaling import with_scaling
@@ -50,7 +49,6 @@ def simulate(
     `resume` continues after the last closed round, `export` writes ONNX files, and `notify` gets what the
     user should know before the first round. Raises `ConfigError`, and `EdgeError` for a disk that is full.
     """
-    config = as_begun(out / "federation.toml", config) if resume else config
     with told_in_words(out):
         config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
         return _simulate(config, out, watcher, resume=resume, export=export, notify=notify, stopped=stopped)

@@ -45,7 +45,7 @@ class Work:
         return [
             "federation.name=bench",
             f"rounds={self.rounds}",
-            "deliver=false",
+            "deliver=none",
             f'model.name="{self.network}"',
             "model.input-shape=[1, 28, 28]",
             "model.num-classes=10",

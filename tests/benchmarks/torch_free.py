@@ -33,7 +33,7 @@ REPEATS = 3
 CONNECT_S, RUN_S = 60, 300
 SETTINGS = (
     "model.name=two-nn", "num-clients=1", "min-clients=1", "rounds=2", "local-epochs=2", "batch-size=32",
-    "data.test-samples=100", "deliver=true", "federation.name=bench",
+    "data.test-samples=100", "deliver=trial", "federation.name=bench",
 )  # fmt: skip
 
 

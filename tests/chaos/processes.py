@@ -151,7 +151,7 @@ class Processes:
             "evaluate-tiers-every=100",
             "local-epochs=3",
             "batch-size=16",
-            "deliver=false",
+            "deliver=none",
             "federation.aggregators=2",
         ]
         return ["run", "attending", *words]

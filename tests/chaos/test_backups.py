@@ -31,7 +31,7 @@ SEALER = Sealer.new("correct horse", cost=2**10)
 BACKUPS = 20
 WORDS = (
     *("federation.name=test", "rounds=12", "num-clients=2", "min-clients=2", "local-epochs=2"),
-    *("deadline-s=120", "rejoin-s=60", "deliver=false"),
+    *("deadline-s=120", "rejoin-s=60", "deliver=none"),
 )
 
 

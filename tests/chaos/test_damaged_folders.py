@@ -26,7 +26,7 @@ CONFIG = load_config(
     "fedavg",
     [
         *("federation.name=single", "data.source=digits", "test-samples=20", "num-clients=2", "quorum=1"),
-        *("batch-size=8", "local-epochs=1", "rounds=3", "deliver=false"),
+        *("batch-size=8", "local-epochs=1", "rounds=3", "deliver=none"),
     ],
 )
 Damage = Callable[[Path], None]

@@ -116,12 +116,12 @@ WORDS = [
 ]
 IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2", "deliver-every=1"])
 CHANGES = load_config(
-    "heterofl", [*WORDS, "rounds=2", "deliver=false", 'strategy.downlink=["delta", "int8", "zstd"]']
+    "heterofl", [*WORDS, "rounds=2", "deliver=none", 'strategy.downlink=["delta", "int8", "zstd"]']
 )
 """Round two sends the change since round one; it must be applied to exactly the model that devices hold."""
-TESTED = load_config("heterofl", [*WORDS, "rounds=2", "deliver=false", "testers=1"])
+TESTED = load_config("heterofl", [*WORDS, "rounds=2", "deliver=none", "testers=1"])
 """A process tests the model of a round while the next one is planned."""
-BUFFERED = load_config("fedbuff", [*WORDS, "rounds=3", "buffer-size=1", "deliver=false"])
+BUFFERED = load_config("fedbuff", [*WORDS, "rounds=3", "buffer-size=1", "deliver=none"])
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ WORDS = [
     *(
         "batch-size=8",
         "local-epochs=1",
-        "deliver=false",
+        "deliver=none",
         "learning-rate=0.05",
         "federation.evaluate-every=100",
     ),

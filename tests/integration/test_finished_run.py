@@ -63,7 +63,7 @@ def test_starting_a_finished_run_again_reports_that_it_is_finished(
 def test_a_finished_run_is_reported_without_a_broker_and_without_devices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["fedavg", *WORDS, "federation.deliver=false", "--out", str(tmp_path / "run"), "--format", "json"]
+    words = ["fedavg", *WORDS, "federation.deliver=none", "--out", str(tmp_path / "run"), "--format", "json"]
     assert main(["simulate", *words]) == 0
     assert main(["run", *words, "--broker", "mqtt://127.0.0.1:9"]) == 0
     assert "is finished" in capsys.readouterr().err

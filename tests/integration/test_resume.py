@@ -41,7 +41,7 @@ def test_the_same_command_continues_a_run_that_was_terminated(
         words = ["run", "attending", *WORDS, "num-clients=2", "rejoin-s=60", "--broker", broker.url]
         address = parse_address(broker.url)
         with devices(config, address, tmp_path / "devices"):
-            first = command("edge-server", *words, "rounds=60", "deliver=false")
+            first = command("edge-server", *words, "rounds=60", "deliver=none")
             read_until(first, "round 2 of 60 closed")
             first.send_signal(signal.SIGTERM)
             rest, _ = first.communicate(timeout=DEADLINE_S)
@@ -49,7 +49,7 @@ def test_the_same_command_continues_a_run_that_was_terminated(
             assert "goes on" in rest
             (out,) = (tmp_path / "runs").iterdir()
             assert not (out / "summary.json").exists()
-            second = command("edge-server", *words, "rounds=4", "deliver=false")
+            second = command("edge-server", *words, "rounds=4", "deliver=none")
             rest, _ = second.communicate(timeout=DEADLINE_S)
             assert second.returncode == 0, rest
     assert {path.name for path in (tmp_path / "runs").iterdir()} - {"registry"} == {out.name}

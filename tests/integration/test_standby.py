@@ -13,7 +13,7 @@ from tests.integration.device_threads import devices
 
 WORDS = (
     *("federation.name=test", "rounds=1000", "num-clients=2", "min-clients=2", "local-epochs=1", "quorum=1"),
-    *("deadline-s=60", "rejoin-s=20", "deliver=false", "test-samples=20"),
+    *("deadline-s=60", "rejoin-s=20", "deliver=none", "test-samples=20"),
 )
 
 

@@ -139,7 +139,7 @@ def test_an_upgrade_in_the_middle_of_a_run(
     before: Program, address: BrokerAddress, boards: Boards, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    server = serve(before, address, out, "rounds=40", "deliver=false")
+    server = serve(before, address, out, "rounds=40", "deliver=none")
     for index in range(4):
         boards.start(index, before)
     read_until(server, '"round":2')
@@ -149,6 +149,6 @@ def test_an_upgrade_in_the_middle_of_a_run(
     closed = len((out / "history.jsonl").read_text().splitlines())
     boards.start(0, TODAY)
     boards.start(1, TODAY)
-    completed = finished(serve(TODAY, address, out, f"rounds={closed + 3}", "deliver=false"), out, boards)
+    completed = finished(serve(TODAY, address, out, f"rounds={closed + 3}", "deliver=none"), out, boards)
     assert len(completed) == closed + 3
     assert completed[-1] == 4

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edge_server.config.config import Config
-from edge_server.config.renamed import as_written
 from edge_server.observability.dashboard.journal_file import open_journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord, Summary
@@ -123,8 +122,7 @@ def read_config(path: Path) -> Config | None:
     """The resolved federation file, without the checks (and their imports) made when the run began."""
 
     def parsed(text: str) -> Config:
-        table = as_written(tomllib.loads(text), path)
-        return Config.model_validate(table, by_alias=True, by_name=False)
+        return Config.model_validate(tomllib.loads(text), by_alias=True, by_name=False)
 
     return _read(path, parsed)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edge_server.config.renamed import as_written
 from edge_server.observability.report.provenance_file import read_provenance
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
@@ -74,7 +73,7 @@ def read_run_contents(directory: Path) -> RunContents:
         files.summary,
         files.history,
         files.federation_toml,
-        as_written(tomllib.loads(files.federation_toml), directory),
+        tomllib.loads(files.federation_toml),
         read_provenance(directory),
         version,
         _described(directory, files.history),

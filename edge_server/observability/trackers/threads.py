@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_server.config.renamed import as_written
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.trackers.interface import RunFacts, Writer
 from edge_server.storage.records import RoundRecord, Summary
@@ -71,7 +70,7 @@ class WriterThread:
 def facts_of(snapshot: Snapshot, out: Path) -> RunFacts:
     """The run's facts, with the settings of its folder."""
     try:
-        settings = as_written(tomllib.loads((out / "federation.toml").read_text()), out)
+        settings = tomllib.loads((out / "federation.toml").read_text())
     except (OSError, ValueError) as error:
         log.warning("the run's settings cannot be read: %s", error)
         settings = {}

@@ -83,7 +83,7 @@ def words(broker: RunningBroker, place: Path, devices: int, rounds: int) -> list
         f"federation.name={NAME}",
         f"num-clients={devices}",
         f"rounds={rounds}",
-        "federation.deliver=false",
+        "federation.deliver=none",
         "federation.replay-mb=0",
         "model.name=two-nn",
         "model.num-classes=10",

@@ -186,7 +186,7 @@ class Unseen:
 
 
 def test_a_server_without_a_broker_reports_ready_alive_and_stopping(under_systemd, tmp_path):
-    config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=false"))
+    config = load_config("median", ("data.source=digits", "model.name=mlp", "deliver=none"))
     coordinator = assemble(config, "run-1", RunFolder.create(tmp_path / "run", config))
     server = Server(NOWHERE, coordinator, Unseen())
     assert messages_of(under_systemd, server.run, server.stop) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]

@@ -47,7 +47,7 @@ def needed(coordinator: Coordinator, tier: int) -> int:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    words = ("model.name=cnn", "deliver=false", "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]")
+    words = ("model.name=cnn", "deliver=none", "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]")
     made = Bench(tmp_path, "fedavg", *words)
     weak = undecided("weak", free=needed(made.coordinator, 2) + 1000)
     made.devices = (weak, undecided("strong", free=10**9))
@@ -128,7 +128,7 @@ def test_a_board_with_both_trainers_gets_graphs_where_torch_does_not_fit(bench: 
 
 
 def test_a_board_with_both_trainers_uses_torch_for_objectives_that_need_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "fedmix", "deliver=false")
+    bench = Bench(tmp_path, "fedmix", "deliver=none")
     bench.devices = (board_of_512_mb("weak", "torch", "onnx"),)
     bench.coordinator.tiering.place(bench.devices, None, 1)
     assert bench.coordinator.tiering.trainer(bench.devices[0]) == "torch"
@@ -206,7 +206,7 @@ def test_a_device_whose_limit_was_lowered_refuses_until_its_task_fits(bench: Ben
 
 def test_labels_give_tiers_to_devices_that_state_none(tmp_path: Path) -> None:
     tiers = "tiers.ratios=[0.7, 0.5, 0.3, 0.1, 0.0]"
-    words = ("model.name=cnn", "deliver=false", tiers, 'tiers.by-label={"role=scale" = 1, "site=barn" = 3}')
+    words = ("model.name=cnn", "deliver=none", tiers, 'tiers.by-label={"role=scale" = 1, "site=barn" = 3}')
     bench = Bench(tmp_path, "fedavg", *words)
     scale = replace(undecided("scale", free=10**9), labels={"role": "scale", "site": "barn"})
     camera = replace(undecided("camera", free=10**9), labels={"site": "barn"})

@@ -32,7 +32,7 @@ WORDS = (
     "local-epochs=3",
     "learning-rate=0.1",
     "batch-size=32",
-    "deliver=false",
+    "deliver=none",
     # Training takes no time: the attackers, who come last, see the updates of all others.
     "simulation.clock=[]",
 )

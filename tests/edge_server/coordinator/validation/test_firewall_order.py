@@ -43,7 +43,7 @@ WORDS = (
     "model.name=mlp",
     "num-clients=1",
     "rounds=2",
-    "deliver=false",
+    "deliver=none",
     "strategy.uplink=[]",
 )
 TURNS = 400

@@ -46,7 +46,7 @@ def test_a_round_is_listed_when_it_begins_and_when_it_is_abandoned() -> None:
 
 
 def test_the_dashboard_reads_the_events_of_a_finished_run(tmp_path: Path) -> None:
-    simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=2", "deliver=true")
+    simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=2", "deliver=trial")
     answers = answers_of(
         tmp_path / "run", "", "?kind=join", "?kind=delivery,round&device=device-0001", "?after=2"
     )
