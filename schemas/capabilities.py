@@ -1,4 +1,7 @@
-"""What devices of later versions can do, as their births state it."""
+"""What devices can do, as their births state it: every client from 0.1.0 on all that is here.
+
+A later ability is one more word, of which an earlier server takes no notice.
+"""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -6,7 +9,7 @@ from typing import Any
 
 
 class Capability(StrEnum):
-    """One thing that a device of an earlier version cannot do."""
+    """One thing that a device can do."""
 
     PRUNES_FIRST = "prunes_first"
     """Prunes by its own scores before it trains."""
@@ -27,7 +30,7 @@ OF_OWN_FIELDS = (
     *(Capability.PRUNES_FIRST, Capability.TRAINS_SHARPLY),
     *(Capability.MATCHES_NUMBERS, Capability.TAKES_FIXED),
 )
-"""Those for which a birth has a field each; it names all later ones in its field `can`."""
+"""Those for which a birth has a field each; it names all others in its field `can`."""
 
 
 def birth_fields(can: Collection[Capability] = ALL) -> dict[str, Any]:

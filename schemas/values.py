@@ -24,8 +24,6 @@ Attempt = Annotated[int, Field(ge=1)]
 """Number of a planning within a run; a round may be planned more than once."""
 Epoch = Annotated[int, Field(ge=1, le=10**9)]
 """Counts the servers that have held a federation one after the other."""
-EPOCHS = "epochs"
-"""A device that reads epochs names this in its profile's `software`."""
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 """Seconds since 1970."""
@@ -112,7 +110,7 @@ class BoardState(Frozen):
 
     `memory_bytes` is the memory of the device's process, `memory_free_bytes` what it could still allocate,
     `load` the system's one-minute load average per core, `disk_free_bytes` the free space of the device's
-    state folder; readings without it are written as by earlier versions.
+    state folder.
     """
 
     celsius: float | None = Field(default=None, ge=-100, le=300)
@@ -219,9 +217,8 @@ class DataCard(Frozen):
     `named` data has its own `class_names`, sent unless they do not fit. All other labels are numbers below
     `num_classes`: classes of a list of numbers, else places in the federation's list. Of data that grows,
     `new` of the examples came since the device last trained, and `drift` is an alarm about them. `skipped`
-    are broken files that the examples do without. A device of an earlier version states no `columns`, and
-    cannot put them in another order. Of columns without names there are none, and of more than fit only the
-    first.
+    are broken files that the examples do without. Of `columns` without names there are none, and of more than
+    fit only the first.
     """
 
     source: Text
@@ -249,7 +246,7 @@ class ModelSpec(Frozen):
     """The network to build: a name in `edge_client.models`, or `package.module:factory`.
 
     `num_classes` is the number of its outputs. `task` is a name in `edge_client.data.tasks`: what it learns;
-    a classification is not written, so that tasks stored before there were others keep their digests.
+    a classification is not written.
     """
 
     name: Text

@@ -64,7 +64,6 @@ class Announcer(Service):
         self._connected = True
         self._began = self._began or up.session
         self._own_sessions.append(up.session)
-        self._presence.state_all()
         self._contact = server_contact.connected(now)
         self._publish(self._presence.connected(up.session, self._eligibility.verdict))
 
@@ -120,10 +119,6 @@ class Announcer(Service):
         if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
             self._contact = server_contact.rejected(self._contact, now, chance)
-            self._presence.state_all()
-        if refusal.reason is Reason.MALFORMED and self._presence.leave_out_later_fields(refusal.detail):
-            log.info("the server is of an earlier version: the birth is repeated as it reads it")
-            self.announce()
         if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)

@@ -8,7 +8,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
 from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict
 from edge_client.agent.settings import AgentSettings
@@ -21,14 +20,7 @@ from schemas.capabilities import birth_fields
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import EPOCHS, CapabilityProfile, DataCard
-
-LATER_FIELDS = (
-    *("labels", "model", "prunes_first", "trains_sharply", "matches_numbers"),
-    *("data.skipped", "data.columns", "takes_fixed", "can"),
-)
-"""Fields of births that servers of earlier versions do not know, and refuse; a server that does not know one
-of them knows none of those after it."""
+from schemas.values import CapabilityProfile, DataCard
 
 
 class Presence:
@@ -49,25 +41,11 @@ class Presence:
         self.instance = secrets.token_hex(8)
         self._seen_model = self._model()
         self._origin = ""
-        self._stated: tuple[str, ...] = LATER_FIELDS
         self.describe(data)
 
     def describe(self, data: LocalData) -> None:
         """Describe this data in later births."""
         self._card = card_of(data, source=self._settings.source)
-
-    def state_all(self) -> None:
-        """State everything in later births: the server may be another one."""
-        self._stated = LATER_FIELDS
-
-    def leave_out_later_fields(self, refused: str) -> bool:
-        """Leave out the field that a server of an earlier version has `refused`, and those after it.
-
-        Returns whether later births differ.
-        """
-        unknown = [n for n, name in enumerate(self._stated) if f"birth.{name}: Extra inputs" in refused]
-        self._stated = self._stated[: min(unknown)] if unknown else self._stated
-        return bool(unknown)
 
     def next_session(self) -> int:
         """A number above those of all earlier connections, even if the clock was set back."""
@@ -99,24 +77,20 @@ class Presence:
         return birth
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
-        later: dict[str, Any] = {
-            "labels": self._settings.labels,
-            "model": self._model(),
-            **birth_fields(),
-        }
-        unknown = {name: None for name in ("skipped", "columns") if f"data.{name}" not in self._stated}
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
             session=self.session,
             profile=_with_epochs(self._settings.profile),
-            data=card.model_copy(update=unknown),
+            data=card,
             eligibility=verdict.eligibility,
             ineligible_because=verdict.detail[:200],
             instance=self.instance,
             origin=self._origin,
             certificate_until=self._certificate_until(),
-            **{name: value for name, value in later.items() if name in self._stated},
+            labels=self._settings.labels,
+            model=self._model(),
+            **birth_fields(),
         )
 
     def _model(self) -> str:
@@ -149,8 +123,8 @@ class Presence:
 
 
 def _with_epochs(profile: CapabilityProfile) -> CapabilityProfile:
-    """The profile of a device that reads epochs."""
-    return profile.model_copy(update={"software": {**profile.software, EPOCHS: "1"}})
+    """The profile of a device that reads epochs, which it names in its `software`."""
+    return profile.model_copy(update={"software": {**profile.software, "epochs": "1"}})
 
 
 def origin(broker: BrokerAddress) -> str:

@@ -102,11 +102,6 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
 def _metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
     """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
-    if not metrics.epochs:
-        # A server of an earlier version lists what is measured without training, and knows no references.
-        names = [metric.name for metric in learning_task(task.model.task).metrics]
-        known = {name: metrics.metrics[name] for name in names if name in metrics.metrics}
-        metrics = metrics.model_copy(update={"metrics": known})
     if dead >= MOST_DEAD:
         metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, DEAD_CHANNELS: dead}})
     if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:

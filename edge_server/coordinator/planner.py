@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from edge_client.data.pictures.scale import scale_in_words
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.early_graphs import EarlyGraphs
@@ -91,7 +90,7 @@ class Planner:
         if self._early.refused:
             # The run would fail after its last round.
             raise ConfigError(no_export(self._context.spec.name, self._early.refused))
-        command = self._with_believed_births(self._without_earlier_versions(command))
+        command = self._with_believed_births(self._without_unable(command))
         lasting = self._assigning.store_lasting(chunk_bytes)
         needed = {ref.digest for ref in lasting.values()}
         self._storage.forget_blobs(command.keep | needed | self._publisher.digests)
@@ -163,27 +162,25 @@ class Planner:
             testing.agree(*agreed)
             self._assigning.set_preprocessing(testing.preprocessing)
 
-    def _without_earlier_versions(self, command: PlanRound) -> PlanRound:
-        """The planning without devices of earlier versions that cannot do what the tasks ask for."""
+    def _without_unable(self, command: PlanRound) -> PlanRound:
+        """The planning without devices whose births do not state what the tasks ask for."""
         known = self._too_old
         reasons = {device.name: self._too_old_for(device) for device in command.devices}
         self._too_old = {name: why for name, why in reasons.items() if why}
         for name, why in self._too_old.items():
             if name not in known:
                 log.warning("%s is left out: %s", name, why, extra={"device": name})
-        earlier = [device for device in command.devices if device.name in self._too_old]
-        excluded = (ExcludedDevice(device, f"left out: {self._too_old[device.name]}") for device in earlier)
+        unable = [device for device in command.devices if device.name in self._too_old]
+        excluded = (ExcludedDevice(device, f"left out: {self._too_old[device.name]}") for device in unable)
         able = tuple(device for device in command.devices if device.name not in self._too_old)
         return replace(command, devices=able, left_out=(*excluded, *command.left_out))
 
     def _too_old_for(self, device: Device) -> str:
         """What a device's version does not know of this run; empty if nothing."""
-        scale, what = self._context.testing.preprocessing.picture_scale, ""
-        if self._model.fixed and Capability.TAKES_FIXED not in device.can:
-            what = f"a network that draws '{next(iter(self._model.fixed))}'"
-        elif scale is not None and device.data.columns is None:
-            what = f"pictures with scale={scale_in_words(scale)}"
-        return f"its edge-federation is too old for {what}: update it" if what else ""
+        if not self._model.fixed or Capability.TAKES_FIXED in device.can:
+            return ""
+        drawn = next(iter(self._model.fixed))
+        return f"its edge-federation is too old for a network that draws '{drawn}': update it"
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims capped."""
@@ -221,7 +218,6 @@ class Planner:
             tiers,
             self._context.config,
             number=command.round,
-            can={device.name: device.can for device in command.devices},
             share=self._work.planned_share,
         )
         return jobs, needed, self._choices(command, clients, planned)
@@ -256,7 +252,7 @@ class Planner:
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
         cut = Cut(self._model.tier_spec(ratio), own=self._context.own_layers)
-        return TaskPlan(tier, cut, level, provenance=provenance, can=device.can)
+        return TaskPlan(tier, cut, level, provenance=provenance)
 
 
 def _known(clients: Sequence[Client]) -> dict[str, tuple[int, int]]:

@@ -20,7 +20,7 @@ MOST_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
 
 
-Tagged = Callable[[Message, str | None], Message]
+Tagged = Callable[[Message], Message]
 """Gives a message, for one device or for all (None), the server's epoch."""
 
 
@@ -38,7 +38,7 @@ class Publisher:
         store: BlobStore,
         counters: RunCounters,
         unreadable: Callable[[str], None] = lambda digest: None,
-        tagged: Tagged = lambda message, device: message,
+        tagged: Tagged = lambda message: message,
         gate: Callable[[Callable[[], None]], None] = lambda send: send(),
         sites: Collection[str] = (),
     ) -> None:
@@ -51,7 +51,7 @@ class Publisher:
     def announce(self, message: Message, present: Iterable[str] = ()) -> None:
         """Publish a retained message for all devices; those that are `present` receive it now."""
         self._announced = message
-        payload = encode_message(self._tagged(message, None))
+        payload = encode_message(self._tagged(message))
         self._counters.announced(present, len(payload))
         topic = str(StateTopic(self._federation))
         self._gate(lambda: self._link.publish(topic, payload, retain=True))
@@ -63,13 +63,13 @@ class Publisher:
 
     def send(self, device: str, message: Message) -> None:
         """Send a message to one device."""
-        payload = encode_message(self._tagged(message, device))
+        payload = encode_message(self._tagged(message))
         self._counters.sent(device, len(payload))
         self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
 
     def send_to_site(self, site: str, message: Message) -> None:
         """Send a message to a site's gateway, about the site itself."""
-        payload = encode_message(self._tagged(message, None))
+        payload = encode_message(self._tagged(message))
         self._counters.sent(site, len(payload))
         topic = str(SiteTopic(self._federation, site, Channel.DOWN))
         self._gate(lambda: self._link.publish(topic, payload))

@@ -45,7 +45,6 @@ from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, Rec
 from schemas.errors import PeerError
 from schemas.messages import Message
 from schemas.messages.message import ServedMessage
-from schemas.values import EPOCHS
 
 log = logging.getLogger(__name__)
 
@@ -284,13 +283,10 @@ class Server:
         elif not isinstance(event, LinkDown | Confirmed):
             self._driver.fit()
 
-    def _tagged(self, message: Message, device: str | None) -> Message:
-        """The message with this server's epoch, unless it is the run's first or the device cannot read it."""
+    def _tagged(self, message: Message) -> Message:
+        """The message with this server's epoch, unless it is the run's first."""
         epoch = self._right.epoch
         if epoch is None or not isinstance(message, ServedMessage):
-            return message
-        known = None if device is None else self._driver.federation.fleet.devices.get(device)
-        if known is not None and EPOCHS not in known.profile.software:
             return message
         return message.model_copy(update={"epoch": epoch})
 

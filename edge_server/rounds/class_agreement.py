@@ -9,7 +9,6 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Phase, Step, end
-from schemas.capabilities import Capability
 from schemas.errors import ConfigError
 from schemas.messages import Refusal
 from schemas.values import Reason
@@ -73,8 +72,7 @@ def check_data(federation: Federation, name: str, *, before: Device | None = Non
     if device.outside:
         return federation, []
     why = column_objection(device.data, federation.columns)
-    numbered = Capability.MATCHES_NUMBERS in device.can
-    why = why or class_objection(device.data, federation.classes, matches_numbers=numbered)
+    why = why or class_objection(device.data, federation.classes)
     if not why:
         return federation, []
     commands: list[Command] = []

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from edge_client.data.classes import (
-    are_numbers,
     completed,
     in_order,
     misfit,
@@ -49,29 +48,16 @@ class ClassList:
         return bool(self.count) and not self.names
 
 
-def class_objection(card: DataCard, classes: ClassList, *, matches_numbers: bool) -> str:
-    """Why a device with this data card cannot take part; empty if it can, or if only the device knows.
-
-    One that does not match numbers by name takes them for places in every list.
-    """
+def class_objection(card: DataCard, classes: ClassList) -> str:
+    """Why a device with this data card cannot take part; empty if it can, or if only the device knows."""
     if not classes.names:
         return ""
     if card.class_names:
         if classes.measured:
             return misfit_of_numbers(card.class_names, classes.names)
         return misfit(card.class_names, classes.names, named=True)
-    if not card.named and not matches_numbers and _have_other_places(classes.names):
-        return (
-            "labels without names are places in a list for this version of edge-client, and the federation "
-            f"knows {shortened(classes.names)}: update it, or save the classes' names with the labels"
-        )
     # Only the device knows which smaller numbers occur.
     return "" if card.named else misfit((str(card.num_classes - 1),), classes.names, named=False)
-
-
-def _have_other_places(names: tuple[str, ...]) -> bool:
-    """Whether numbers have other places in the list than they say."""
-    return are_numbers(names) and names != numbers(len(names))
 
 
 def common_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:

@@ -29,8 +29,7 @@ class Birth(Message):
     its machine, so that two devices with the same name can be distinguished. `certificate_until` is when the
     device's certificate expires. `labels` are those that the device's owner has set there, and `model` is the
     version of the model in use. The four flags and the words of `can` state `capabilities`; words that a
-    server does not know mean nothing to it. A birth without these seven is written as by earlier versions,
-    which know none of them.
+    server does not know mean nothing to it.
     """
 
     kind: Literal["birth"] = "birth"

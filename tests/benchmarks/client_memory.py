@@ -100,7 +100,7 @@ def _device(options: Options, *, deliver: bool) -> dict[str, int]:
         words = [
             "data.source=MNIST", f'data.data-root="{options.data_root.resolve()}"', "data.test-samples=100",
             "model.name=two-nn", "num-clients=1", "min-clients=1", "rounds=2", "local-epochs=1",
-            "batch-size=32", f"deliver={str(deliver).lower()}", "federation.name=bench",
+            "batch-size=32", f"deliver={'trial' if deliver else 'none'}", "federation.name=bench",
         ]  # fmt: skip
         server = [
             *_program("edge_server.cli.main"), "run", "fedavg", *words,

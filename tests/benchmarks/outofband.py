@@ -88,7 +88,7 @@ def _config(store: str | None, secret: Path) -> Config:
         "federation.name": FEDERATION,
         "rounds": 1,
         "num-clients": DEVICES,
-        "deliver": "false",
+        "deliver": "none",
         "threshold-mb": 1,
     }
     store_settings = {"object-store.store": store, "object-store.secret": secret} if store else {}

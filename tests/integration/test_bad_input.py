@@ -126,7 +126,7 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
     serve: Serve, rogue: Rogue, address: BrokerAddress, tmp_path: Path
 ) -> None:
     """Mallory is selected like the other devices and sends a single parameter of NaNs."""
-    words = {"clients.num-clients": 2, "start-clients": 3, "deliver": "false", "strategy.uplink": []}
+    words = {"clients.num-clients": 2, "start-clients": 3, "deliver": "none", "strategy.uplink": []}
     words["strategy.pruner"] = "index"
     config = demo_config(rounds=1, **words)
     rogue.send(

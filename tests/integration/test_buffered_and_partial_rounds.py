@@ -128,7 +128,7 @@ def finished(run: Run, ends: list[Future[str | None]]) -> list[RoundRecord]:
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "fedbuff": {},
-    "attending-fedbuff": {"model.name": "two-nn", "deliver": "false"},
+    "attending-fedbuff": {"model.name": "two-nn", "deliver": "none"},
 }
 
 
@@ -162,7 +162,7 @@ def test_a_device_drops_an_outdated_task_and_participates_again(
 ) -> None:
     delay = TaskDelay({("weak", 1): NEVER, ("middle", 2): NEVER, ("strong", 3): NEVER})
     monkeypatch.setattr(task_runner, "do_training", delay.do_training)
-    settings = config("fedbuff", **{"buffer-size": 2, "max-staleness": 0, "deliver": "false"})
+    settings = config("fedbuff", **{"buffer-size": 2, "max-staleness": 0, "deliver": "none"})
     ends = start(settings)
     history = finished(serve(settings), ends)
     assert [record.completed for record in history] == [
@@ -181,7 +181,7 @@ def test_over_selection_cancels_slow_devices_and_selects_them_again(
     delay = TaskDelay({("weak", 1): NEVER, ("weak", 2): NEVER, ("strong", 3): NEVER})
     monkeypatch.setattr(task_runner, "do_training", delay.do_training)
     # Two of three are needed; 1.5 times as many are selected.
-    settings = config("fedavg", **{"fraction": 0.6, "over-select": 1.5, "deliver": "false"})
+    settings = config("fedavg", **{"fraction": 0.6, "over-select": 1.5, "deliver": "none"})
     ends = start(settings)
     history = finished(serve(settings), ends)
     assert [record.selected for record in history] == [("middle", "strong", "weak")] * 3
@@ -196,7 +196,7 @@ def test_over_selection_cancels_slow_devices_and_selects_them_again(
 def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
     serve: Serve, address: BrokerAddress, tmp_path: Path
 ) -> None:
-    settings = config("scaffold", fraction=1.0, deliver="false")
+    settings = config("scaffold", fraction=1.0, deliver="none")
     with device_threads.devices(settings, address, tmp_path / "devices") as ends:
         run = serve(settings)
         summary = run.finished()

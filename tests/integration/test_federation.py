@@ -35,7 +35,7 @@ Serve = Callable[[Config], Run]
 
 def small_config(**overrides: Any) -> Config:
     """Three devices, and no delivery at the end."""
-    return demo_config(**{"clients.num-clients": 3, "deliver": "false", **overrides})
+    return demo_config(**{"clients.num-clients": 3, "deliver": "none", **overrides})
 
 
 @ONE_BROKER

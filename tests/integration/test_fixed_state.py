@@ -113,7 +113,7 @@ def test_a_run_starts_from_a_model_with_its_state_and_from_none_without(tmp_path
 
 
 @pytest.mark.parametrize("deliver", [False, True])
-def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
+def test_a_device_that_does_not_know_them_is_left_out_with_the_reason(
     deliver: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = bench_of(tmp_path, "Ordered")
@@ -134,7 +134,7 @@ def test_a_device_of_an_earlier_version_is_left_out_with_the_reason(
     )
 
 
-def test_other_networks_have_no_such_blob_and_their_devices_any_version(tmp_path: Path) -> None:
+def test_other_networks_have_no_such_blob_and_take_any_device(tmp_path: Path) -> None:
     run = bench_of(tmp_path, "Positions")
     run.devices = tuple(replace(device, can=ALL - {Capability.TAKES_FIXED}) for device in run.devices)
     assert all("fixed" not in task.blobs for task in run.tasks(1, 1).values())

@@ -50,7 +50,7 @@ def flood(address: BrokerAddress) -> None:
 def test_a_run_starts_and_ends_with_its_real_devices(
     serve, address: BrokerAddress, tmp_path: Path, written: io.StringIO
 ) -> None:
-    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2, "deliver": "false"})
+    config = demo_config(rounds=1, **{"clients.num-clients": 2, "start-clients": 2, "deliver": "none"})
     run = serve(config)
     run.watched.until(lambda now: not now.no_link)
     flood(address)

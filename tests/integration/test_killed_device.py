@@ -50,7 +50,7 @@ def config(**overrides: Any) -> Config:
         "deadline-s": 80.0,
         "rejoin-s": 80.0,
         "test-samples": 60,
-        "deliver": "false",
+        "deliver": "none",
         "strategy.uplink": "[]",
         **overrides,
     }

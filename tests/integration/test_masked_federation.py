@@ -13,7 +13,7 @@ from tests.integration.conftest import DEADLINE_S, Run, demo_config
 
 WORDS = {
     "clients.num-clients": 4,
-    "deliver": "false",
+    "deliver": "none",
     "rounds": 1,
     "local-epochs": 10,
     "model.name": "mlp",

@@ -37,7 +37,7 @@ def config(store: str, **more: str) -> Config:
         "clients.num-clients": len(NAMES),
         "rounds": 1,
         "local-epochs": 1,
-        "deliver": "false",
+        "deliver": "none",
         "threshold-mb": 0,
         "object-store.store": store,
         # Uncompressed; compressed updates of this size would fit a message.

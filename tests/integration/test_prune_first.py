@@ -1,7 +1,6 @@
 """In ATTENDING's first round a device prunes the network by its own scores, and trains what is left."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from edge_client.agent.task_runner import do_training
 from edge_client.pruning.channel_selection import best_spec, group_scores
-from schemas.capabilities import ALL, Capability
 from schemas.messages import TrainTask, Update
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Groups
@@ -77,22 +75,6 @@ def test_the_weakest_device_sends_no_more_than_its_tier_holds(tmp_path: Path) ->
     sizes = {name: answered(bench, name, task)[0].blob.size for name, task in first_tasks(bench).items()}
     assert sizes["weak"] < sizes["strong"]
     assert all(sizes[name] <= bench.limits[name] for name in sizes)
-
-
-def test_devices_of_an_earlier_version_only_score_and_the_others_train(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending", *WORDS)
-    weak, strong = bench.devices
-    bench.devices = (replace(weak, can=ALL - {Capability.PRUNES_FIRST}), strong)
-    tasks = first_tasks(bench)
-    assert tasks["weak"].personal is not None
-    assert tasks["weak"].personal.scored_by is None
-    assert tasks["weak"].training.local_epochs == 0
-    assert "scored_by" not in tasks["weak"].model_dump_json()
-    record, updates = bench.round(1)
-    assert set(record.completed) == {"weak", "strong"}
-    assert updates["weak"].metrics.epochs == 0
-    assert updates["strong"].metrics.epochs == 2
-    assert bench.coordinator.model.state.pruning
 
 
 def test_virtual_devices_train_in_round_one(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_second_server_refuses_and_names_the_first(
     address: BrokerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "stopped_by_signals", lambda *_: __import__("contextlib").nullcontext())
-    config = demo_config(rounds=1, **{"num-clients": 2, "deliver": "false"})
+    config = demo_config(rounds=1, **{"num-clients": 2, "deliver": "none"})
     watched, thread, results = start(config, address, tmp_path / "first")
     watched.until(lambda seen: not seen.no_link)
     with pytest.raises(ConfigError, match=rf"is served already: .* process {os.getpid()}, .*/first, since"):

@@ -25,5 +25,5 @@ def test_words_of_later_versions_mean_nothing() -> None:
     assert birth(can=("flies", "warms_up")).capabilities == {Capability.WARMS_UP}
 
 
-def test_a_birth_without_later_ones_is_written_as_before() -> None:
+def test_a_capability_with_a_field_of_its_own_is_no_word() -> None:
     assert "can" not in birth(**birth_fields(OF_OWN_FIELDS)).model_dump()

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
@@ -12,7 +12,6 @@ from edge_server.rounds.events import PlanRound
 from edge_server.strategy.groups.equal_work import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
-from schemas.capabilities import Capability
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.messages.object_store import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
@@ -32,23 +31,17 @@ DISTIL = Component(name="distil", options={"weight": 0.3})
 """How a delivered model that trains further keeps its answers."""
 MAX_EPOCHS_ALONE = 50
 """Epochs of that at most, where the file does not state their number, and of what a device trains alone."""
-STEPS_OF = {Capability.TRAINS_SHARPLY: "sam_radius", Capability.WARMS_UP: "warm_up_steps"}
-"""Settings that devices without the capability do not know; 0 means plain steps."""
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export.
-
-    One that is not `sharp` takes plain steps.
-    """
+    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export."""
 
     tier: int
     cut: Cut
     ratio: float
     local_epochs: int = 0
     provenance: Mapping[str, str] = field(default_factory=dict)
-    can: frozenset[Capability] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -61,11 +54,6 @@ class TaskTemplate:
     preprocessing: Preprocessing
     uplink: tuple[Component, ...] = ()
 
-    @property
-    def without_columns(self) -> "TaskTemplate":
-        """The same for a device of an earlier version, which knows none."""
-        return replace(self, preprocessing=self.preprocessing.model_copy(update={"columns": ()}))
-
 
 def plan_training_tasks(
     planned: Plan,
@@ -73,24 +61,21 @@ def plan_training_tasks(
     config: Config,
     *,
     number: int,
-    can: Mapping[str, frozenset[Capability]],
     share: Callable[[SubModelSpec], float],
 ) -> dict[str, TaskPlan]:
     """The plan of every selected device for round `number`.
 
     The file's epochs apply unless a schedule sets the epochs; where a sub-model's mean step has a `share` of
-    the work of a whole one, the device trains further epochs. `can` says what each device can do: those
-    that prune first are asked to where the cut says so, the others only score.
+    the work of a whole one, the device trains further epochs.
     """
     plans: dict[str, TaskPlan] = {}
     for name, chosen in planned.assignments.items():
         epochs = _epochs(config, tiers[name]) if chosen.local_epochs is None else chosen.local_epochs
         plans[name] = TaskPlan(
             tiers[name],
-            chosen.cut if Capability.PRUNES_FIRST in can[name] else chosen.cut.only_scored(),
+            chosen.cut,
             chosen.ratio,
             equal_work_epochs(number, epochs, share(chosen.cut.spec)),
-            can=can[name],
         )
     return plans
 
@@ -163,16 +148,11 @@ def _training(
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
     settings = config.training.of_round(round_number).model_dump()
     return TrainingPlan(
-        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0, **_unknown_steps(plan)},
+        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0},
         seed=_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,
     )
-
-
-def _unknown_steps(plan: TaskPlan) -> dict[str, int]:
-    """The settings of steps that the device's version does not know, as plain steps."""
-    return {name: 0 for capability, name in STEPS_OF.items() if capability not in plan.can}
 
 
 def personal_training(
@@ -190,12 +170,10 @@ def personal_training(
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
 
     def training(number: int, count: int, objectives: tuple[Component, ...] = ()) -> TrainingPlan:
-        steps = {"local_epochs": count, **_unknown_steps(plan), "sam_radius": 0.0}
+        steps = {"local_epochs": count, "sam_radius": 0.0}
         settings = config.training.of_round(number).model_dump()
         return TrainingPlan(**{**settings, **steps}, seed=seed, objectives=objectives)
 
-    if Capability.CHOOSES_DELIVERED not in plan.can:
-        return {"personalise": training(number, epochs)}
     return {
         "personalise": training(number, epochs, (DISTIL,) if learning_task(model.task).exclusive else ()),
         "alone": training(1, min(run, MAX_EPOCHS_ALONE)),
@@ -205,8 +183,7 @@ def personal_training(
 
 def _personalises(model: ModelSpec, plan: TaskPlan) -> bool:
     """Whether the device may train the delivered model unasked: a classifier without layers of its own."""
-    able = Capability.CHOOSES_DELIVERED in plan.can
-    return able and learning_task(model.task).exclusive and not plan.cut.own
+    return learning_task(model.task).exclusive and not plan.cut.own
 
 
 def _seed(seed: int, round_number: int, device: str) -> int:

@@ -99,10 +99,9 @@ class TaskAssigner:
         masking = self._masking(command, plans)
         store = self._upload(ref for named in blobs.values() for ref in named.blobs.values())
         made, limits = {}, dict[str, int]()
-        earlier = {device.name for device in command.devices if device.data.columns is None}
         for name, plan in plans.items():
             unsigned = make_task(
-                self._template.without_columns if name in earlier else self._template,
+                self._template,
                 command,
                 name,
                 plan,

@@ -5,7 +5,7 @@ chooses channels (ATTENDING's first round), what it needs for that.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -46,13 +46,6 @@ class Cut:
     def scored_by(self) -> Component | None:
         """The objective by whose scores the device prunes before it trains, if it does."""
         return None if self.personal is None else self.personal.scored_by
-
-    def only_scored(self) -> "Cut":
-        """The cut for a device of an earlier version, which cannot prune first: it trains nothing instead."""
-        if self.personal is None or self.personal.scored_by is None:
-            return self
-        scores = PersonalPruning(ratios=self.personal.ratios)
-        return replace(self, personal=scores, objectives=(self.personal.scored_by,), train=False, returned=())
 
 
 Ratios = Mapping[str, float]

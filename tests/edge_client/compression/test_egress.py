@@ -38,7 +38,7 @@ def config(recipe: str = "heterofl", **overrides: object) -> Config:
     settings = {
         "federation.name": "test",
         "rounds": 2,
-        "deliver": "false",
+        "deliver": "none",
         "local-epochs": 0,
         "num-clients": len(TIERS),
         "fraction": 1.0,

@@ -92,7 +92,7 @@ def test_a_forecast_model_names_the_options_of_what_it_has_learnt(
     with pytest.raises(PeerError) as refused:
         LocalData(data, data).check(task(model=spec, preprocessing=Preprocessing(class_names=names)))
     card = DataCard(source="", examples=8, input_shape=(1, 1), num_classes=1, class_names=data.class_names)
-    said = class_objection(card, ClassList(1, names, measured=True), matches_numbers=True)
+    said = class_objection(card, ClassList(1, names, measured=True))
     assert all(wanted in text for text in (str(refused.value), said))
 
 

@@ -22,7 +22,6 @@ def born(
     session: int = 1,
     classes: int | None = None,
     named: bool | None = None,
-    matches: bool = True,
 ) -> Birth:
     """The birth of a device whose data has these names, or `classes` numbers."""
     card = DataCard(
@@ -33,7 +32,7 @@ def born(
         named=bool(names) if named is None else named,
         class_names=names,
     )
-    return Birth(federation=NAME, device=device, session=session, data=card, matches_numbers=matches)
+    return Birth(federation=NAME, device=device, session=session, data=card)
 
 
 def waiting(count: int, *names: str, from_zero: bool = False, **rules) -> Run:
@@ -233,22 +232,6 @@ def test_labels_beyond_a_list_of_numbers_name_the_remedy() -> None:
     assert why.startswith("labels up to 9, but the federation knows '0', '1',")
     assert why.endswith("add it to [data] classes, or state in [model] num-classes how many there are")
     assert [why in note[2] for note in notes(commands) if note[0] == "round abandoned"] == [True]
-
-
-@pytest.mark.parametrize(
-    ("names", "fits"),
-    [(("1", "2", "3"), False), (("0", "1", "2"), True), (("ant", "bee", "cow"), True), (("2", "1"), False)],
-)
-def test_a_device_of_an_earlier_version_takes_numbers_for_places(names: tuple[str, ...], fits: bool) -> None:
-    run = waiting(len(names), *names)
-    commands = run.hear(born("a", classes=2, matches=False))
-    why = [
-        "labels without names are places in a list for this version of edge-client" in note[2]
-        for note in notes(commands)
-    ]
-    assert why == ([] if fits else [True])
-    # Names say what they mean in every version.
-    assert notes(run.hear(born("b", *names, matches=False))) == []
 
 
 def test_a_device_that_joins_with_a_new_class_after_the_agreement_is_excluded() -> None:

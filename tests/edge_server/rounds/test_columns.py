@@ -139,9 +139,7 @@ def test_what_was_agreed_stays_when_other_devices_come() -> None:
 
 def test_a_run_that_began_without_columns_goes_on_without() -> None:
     run = waiting(1)
-    earlier = born("a", "t", "co2")
-    card = earlier.data.model_copy(update={"columns": None})
-    assert planned(hear(run, earlier.model_copy(update={"data": card})))[1] == []
+    assert planned(hear(run, born("a", "t", "co2", cut=True)))[1] == []
     hear(run, born("b", "co2", "t"))
     assert run.federation.columns.columns == ()
 

@@ -1,6 +1,5 @@
 """The settings of a device's training in one round."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,19 +10,12 @@ from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
-from schemas.capabilities import ALL, Capability
 from schemas.messages import DeliverTask, TrainTask
-from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 from tests.integration.bench import Bench
 
 CUT = Cut(SubModelSpec())
-
-
-def whole(spec: SubModelSpec) -> float:
-    """The share of a device's work that a mean step has, where it trains one width."""
-    return 1.0
 
 
 def epochs(
@@ -33,9 +25,7 @@ def epochs(
     planned = Plan({name: Assignment(CUT, 0.0, scheduled) for name in "abc"}, needed=3)
     config = load_config("attending", ["local-epochs=4", *overrides])
     tiers = {"a": 1, "b": 2, "c": 5}
-    tasks = plan_training_tasks(
-        planned, tiers, config, number=number, can=dict.fromkeys("abc", ALL), share=lambda spec: share
-    )
+    tasks = plan_training_tasks(planned, tiers, config, number=number, share=lambda spec: share)
     assert all(isinstance(task, TaskPlan) for task in tasks.values())
     return {name: task.local_epochs for name, task in tasks.items()}
 
@@ -57,21 +47,6 @@ def test_a_device_whose_steps_are_smaller_trains_further_epochs() -> None:
     # 4 epochs at three quarters of the work are 5 1/3.
     assert rounds == [5, 5, 6, 5, 5, 6]
     assert epochs(scheduled=0, share=0.75) == {"a": 0, "b": 0, "c": 0}
-
-
-def test_a_device_that_cannot_prune_before_it_trains_only_scores() -> None:
-    attentive = Component(name="attentive", options={"layers": ("hidden",), "lowest": False})
-    personal = PersonalPruning(ratios={"hidden": 0.5}, scored_by=attentive)
-    cut = Cut(SubModelSpec(), personal, (Component(name="prox"),))
-    planned = Plan({"new": Assignment(cut, 0.5), "old": Assignment(cut, 0.5)}, needed=2)
-    config = load_config("attending", [])
-    tasks = plan_training_tasks(
-        planned, {"new": 1, "old": 1}, config, number=1, can={"new": ALL, "old": frozenset()}, share=whole
-    )
-    assert tasks["new"].cut == cut
-    assert tasks["old"].cut == Cut(
-        SubModelSpec(), PersonalPruning(ratios={"hidden": 0.5}), (attentive,), train=False, returned=()
-    )
 
 
 def test_the_learning_rate_decays_from_round_to_round() -> None:
@@ -101,16 +76,6 @@ def test_networks_that_normalise_and_short_runs_have_plain_steps_where_the_file_
         assert task.training.sam_radius == radius
 
 
-def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "attending", 'training.optimizer="adam"', "sam-passes=0")
-    weak, strong = bench.devices
-    bench.devices = (replace(weak, can=ALL - {Capability.TRAINS_SHARPLY, Capability.WARMS_UP}), strong)
-    plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
-    assert {name: plan.sam_radius for name, plan in plans.items()} == {"weak": 0.0, "strong": 0.1}
-    assert {name: plan.warm_up_steps for name, plan in plans.items()} == {"weak": 0, "strong": 10}
-    assert not {"sam_radius", "warm_up_steps"} & plans["weak"].model_dump().keys()
-
-
 @pytest.mark.parametrize(("network", "kept"), [("cnn", True), ("cnn-group", False)])
 def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
     network: str, kept: bool, tmp_path: Path
@@ -125,10 +90,9 @@ def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
     assert (sharp._needs_of(1).memory != plain._needs_of(1).memory) == kept
 
 
-def asked(folder: Path, recipe: str, *words: str, can: frozenset[Capability] = ALL) -> DeliverTask:
-    """The delivery after round 3 to a device that can do so much."""
+def asked(folder: Path, recipe: str, *words: str) -> DeliverTask:
+    """The delivery after round 3."""
     bench = Bench(folder, recipe, "model.name=mlp", "local-epochs=4", "simulation.hold-out=0.2", *words)
-    bench.devices = tuple(replace(device, can=can) for device in bench.devices)
     task = bench.tasks(3, 1, deliver=True)["weak"]
     assert isinstance(task, DeliverTask)
     return task
@@ -152,24 +116,15 @@ def test_a_device_chooses_its_model(tmp_path: Path) -> None:
     assert (more.personalise.local_epochs, more.alone.local_epochs) == (50, 50)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "words", "can"),
-    [
-        ("fedavg", (), ALL),
-        ("fedavg", (AUTO,), ALL - {Capability.CHOOSES_DELIVERED}),
-        ("fedper", (AUTO,), ALL),
-    ],
-)
-def test_no_model_is_trained_unasked(
-    recipe: str, words: tuple[str, ...], can: frozenset[Capability], tmp_path: Path
-) -> None:
-    """Switched off, of an earlier version, with a head of its own."""
-    assert asked(tmp_path, recipe, *words, can=can).plan is None
+@pytest.mark.parametrize(("recipe", "words"), [("fedavg", ()), ("fedper", (AUTO,))])
+def test_no_model_is_trained_unasked(recipe: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """Switched off, with a head of its own."""
+    assert asked(tmp_path, recipe, *words).plan is None
 
 
 def test_a_model_of_numbers_is_not_trained_unasked() -> None:
     model = ModelSpec(name="mlp", input_shape=(4,), num_classes=1, task="regression")
-    plan = TaskPlan(1, CUT, 0.0, can=ALL)
+    plan = TaskPlan(1, CUT, 0.0)
     assert personal_training(load_config("fedavg", [AUTO]), model, 3, "weak", plan) == {}
     stated = personal_training(
         load_config("fedavg", ["personalise-epochs=2", "simulation.hold-out=0.2"]), model, 3, "weak", plan
@@ -182,9 +137,3 @@ def test_all_devices_train_for_stated_epochs(tmp_path: Path) -> None:
     assert not task.where_classes_differ
     assert task.plan is not None
     assert task.plan.local_epochs == 3
-    earlier = asked(
-        tmp_path / "b", "fedavg", "personalise-epochs=3", can=ALL - {Capability.CHOOSES_DELIVERED}
-    )
-    assert earlier.alone is None
-    assert earlier.plan is not None
-    assert earlier.plan.objectives == ()

@@ -130,7 +130,7 @@ def test_a_device_renews_its_certificate_during_a_task_without_losing_the_round(
     aged = replace(authority, clock=lambda: before)
     old = unpack(write_bundle(aged, "pi-old", tmp_path / "out", data="digits"), tmp_path)
     first = serial(old)
-    words = {"federation.name": FEDERATION, "num-clients": 2, "rounds": 1, "deliver": "false"}
+    words = {"federation.name": FEDERATION, "num-clients": 2, "rounds": 1, "deliver": "none"}
     with ExitStack() as stack:
         for folder in (old, new):
             stack.enter_context(device(folder))
