@@ -30,8 +30,8 @@ TAKEOVERS ?= 200
 SEEDS ?= 1000
 FIRST ?= 0
 
-# The commit of the version before, for `make test-upgrade`.
-UPGRADE_FROM ?= eae0787b
+# The commit of the earlier version of `make test-upgrade`: what was before it was never released.
+UPGRADE_FROM ?= e75f9bd0
 
 .PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
 help:
@@ -45,7 +45,7 @@ help:
 	@echo "make test-flower  install Flower into a second environment and run its apps on our devices (2 minutes)"
 	@echo "make test-slow  the variants of tests that make test leaves out (3 minutes)"
 	@echo "make test-fleet  three sites of boards, one operator: enrolment, jobs, a replaced board, an update that goes back, alerts, roles, backup (3 minutes, Linux)"
-	@echo "make test-upgrade  build the version before (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
+	@echo "make test-upgrade  build an earlier version (UPGRADE_FROM, $(UPGRADE_FROM)) from the history, and run fleets of both versions (3 minutes)"
 	@echo "make test-graphs  training without torch against torch: every network, tier, objective and optimizer; rounds of every network (three hours and the drawing)"
 	@echo "make test-memory  predicted against measured memory of training, every network and tier (a quarter of an hour)"
 	@echo "make matrix   files of other programs, read by training, infer and serve, as a table (2 minutes)"

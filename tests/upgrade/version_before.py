@@ -15,6 +15,14 @@ BEFORE = os.environ.get(VARIABLE, "")
 TODAY = (sys.executable, "-m")
 
 
+def why_not() -> str:
+    """Why the version before cannot be built; empty if it can."""
+    if not BEFORE:
+        return f"{VARIABLE} names no commit: make test-upgrade"
+    found = subprocess.run(["git", "cat-file", "-e", f"{BEFORE}^{{commit}}"], cwd=ROOT, capture_output=True)
+    return f"the history lacks the commit {BEFORE}: git fetch --unshallow" if found.returncode else ""
+
+
 def install_before(folder: Path) -> tuple[str, ...]:
     """Build the wheel of that commit and install it; returns how its modules are run."""
     source = folder / "source"
