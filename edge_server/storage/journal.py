@@ -68,6 +68,14 @@ CREATE TABLE IF NOT EXISTS restored (attempt INTEGER NOT NULL, epoch INTEGER NOT
 """
 
 
+def unknown_format(path: Path, found: int) -> ConfigError:
+    """The error for a journal that another version has written."""
+    return ConfigError(
+        f"{path}: a journal of format {found}; this program reads format {FORMAT}: go on with the version "
+        "of edge-server that began the run"
+    )
+
+
 @dataclass(frozen=True)
 class AggregatedUpdate:
     """An update that was aggregated: its device, its attempt, and by how many rounds it was late."""
@@ -106,21 +114,18 @@ class Journal:
         self._committed: Committed | None = None
         self._path = path
         self._connection = sqlite3.connect(path, check_same_thread=False)
-        self._refuse_newer(path)
+        self._check_format(path)
         with naming(path):
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             # One transaction, since each waits for the disk.
             self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
 
-    def _refuse_newer(self, path: Path) -> None:
+    def _check_format(self, path: Path) -> None:
         (found,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if found > FORMAT:
+        if found not in (0, FORMAT):
             self._connection.close()
-            raise ConfigError(
-                f"{path}: a journal of format {found}; this version of edge-server knows {FORMAT}: install "
-                "the newer version"
-            )
+            raise unknown_format(path, found)
 
     @contextmanager
     def _written(self) -> Iterator[RecordedConnection]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from edge_server.rounds.events import EndRun
 from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK
-from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound
+from edge_server.storage.journal import FORMAT, AggregatedUpdate, UndoneRound, unknown_format
 from edge_server.strategy.explanations import DeviceChoice, Observation, RoundChoices
 from schemas.errors import ConfigError
 from schemas.messages import Delivery, Update, decode_task
@@ -124,12 +124,7 @@ class JournalReader:
                 f"{path}: cut off, without its {path.name}-wal, or no journal of a run: {REMEDY}"
             )
         if found != FORMAT:
-            remedy = (
-                "install the newer version" if found > FORMAT else "finish the run with the older version"
-            )
-            raise ConfigError(
-                f"{path}: a journal of format {found}; this program reads format {FORMAT}: {remedy}"
-            )
+            raise unknown_format(path, found)
 
     def _asked(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query; none for a lost table that a run can do without."""
@@ -171,15 +166,11 @@ class JournalReader:
 
     def epochs(self) -> tuple[int, ...]:
         """The epochs of the lease in which the run was served, in order."""
-        if not self._has("epochs"):
-            return ()
         rows = self._asked("SELECT epoch FROM epochs ORDER BY epoch")
         return tuple(self._made("epochs", rows, int))
 
     def restored(self) -> int:
         """The number that plannings exceed since the run was restored from a backup; 0 if it never was."""
-        if not self._has("restored"):
-            return 0
         return max(self._made("restored", self._asked("SELECT attempt FROM restored"), int), default=0)
 
     def began_at(self) -> float | None:
@@ -190,15 +181,11 @@ class JournalReader:
 
     def classes(self) -> tuple[str, ...]:
         """The federation's list of classes; empty before it is known."""
-        if not self._has("classes"):
-            return ()
         rows = self._asked("SELECT 'names', names FROM classes")
         return next(iter(self._made("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
 
     def columns(self) -> tuple[Feature, ...]:
         """The federation's list of columns; empty before it is known, and without names."""
-        if not self._has("columns"):
-            return ()
 
         def listed(_: str, said: str) -> tuple[Feature, ...]:
             return tuple(map(Feature.model_validate, json.loads(said)))
@@ -253,8 +240,6 @@ class JournalReader:
 
     def choices_of(self, device: str) -> list[tuple[int, DeviceChoice]]:
         """Why each planning chose one device or not, as (round, choice), in order."""
-        if not self._has("choices"):
-            return []
         rows = self._asked(
             "SELECT round, value FROM choices, json_each(said, '$.devices')"
             " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
@@ -336,7 +321,7 @@ class JournalReader:
 
     def _untested(self) -> frozenset[int]:
         """The closed rounds whose test has not ended."""
-        rows = self._asked("SELECT round FROM untested") if self._has("untested") else []
+        rows = self._asked("SELECT round FROM untested")
         return frozenset(number for (number,) in rows)
 
     def _aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
@@ -354,15 +339,11 @@ class JournalReader:
 
     def undone(self) -> list[UndoneRound]:
         """Every closed round that was given up, in order."""
-        if not self._has("undone"):
-            return []
         rows = self._asked("SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round")
         return self._made("undone", rows, _given_up)
 
     def ended(self) -> EndRun | None:
         """The end of a run that is over; None for any other."""
-        if not self._has("ends"):
-            return None
         ends = self._made("ends", self._asked("SELECT outcome, detail FROM ends LIMIT 1"), EndRun)
         return ends[0] if ends else None
 
@@ -392,14 +373,7 @@ class JournalReader:
         return self._made("observations", rows, lambda _, said: Observation.model_validate_json(said))
 
     def _said(self, table: str, key: str, since: int) -> list[tuple[int, str]]:
-        if not self._has(table):
-            return []
         return self._asked(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
-
-    def _has(self, table: str) -> bool:
-        # Runs of older versions have no such table.
-        asked = "SELECT 1 FROM sqlite_master WHERE name = ?"
-        return bool(self._asked(asked, (table,)))
 
 
 def read_examined(path: Path) -> list[ExaminedUpdate]:

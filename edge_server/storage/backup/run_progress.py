@@ -44,7 +44,7 @@ def _count(connection: sqlite3.Connection, query: str) -> int:
     try:
         return int(connection.execute(query).fetchone()[0])
     except sqlite3.OperationalError as error:
-        # A journal of an older version lacks some tables; one that is being made has none.
+        # A journal that is being made has no tables.
         if "no such table" in str(error):
             return 0
         raise

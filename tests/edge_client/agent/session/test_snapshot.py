@@ -20,7 +20,6 @@ from tests.edge_client.agent.session.by_hand import (
     task,
     update,
 )
-from tests.schemas.examples import DELIVER_TASK, TRAIN_TASK
 
 NOTHING = SessionSnapshot(federation=FEDERATION, device=DEVICE)
 FULL = NOTHING.model_copy(
@@ -37,15 +36,6 @@ def test_a_saved_snapshot_is_loaded_by_another_process(tmp_path, result):
     memory = FULL.model_copy(update={"result": result})
     assert SnapshotFile(tmp_path / "task.json").save(memory)
     assert load(tmp_path) == memory
-
-
-@pytest.mark.parametrize(("name", "task"), [("train", TRAIN_TASK), ("deliver", DELIVER_TASK)])
-def test_a_snapshot_of_the_previous_version_is_loaded(tmp_path, name, task):
-    data = (Path(__file__).parent / "before" / f"session-{name}.json").read_bytes()
-    (tmp_path / "task.json").write_bytes(data)
-    memory = SnapshotFile(tmp_path / "task.json").load("home", "pi-3")
-    assert memory.task == task
-    assert memory.model_dump_json().encode() == data
 
 
 def test_a_missing_file_gives_an_empty_snapshot(tmp_path, caplog):
