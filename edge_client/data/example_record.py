@@ -1,9 +1,7 @@
 """What a device remembers of its examples when it is started again: which are held out, which are new."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,12 +83,10 @@ def read_record(path: Path, *, about: str) -> ExampleRecord | None:
     """The saved record; None if there is none, or if it is of other data."""
     try:
         found = read_plain(path)
-        return ExampleRecord(**found["marks"], alarm=_alarm(found)) if found["about"] == about else None
+        if found["about"] != about:
+            return None
+        alarm = found["alarm"]
+        alarm = alarm and DriftAlarm(**{**alarm, "finding": DriftFinding(**alarm["finding"])})
+        return ExampleRecord(**found["marks"], alarm=alarm)
     except (NotPlainFile, OSError, LookupError, TypeError, ValueError):
         return None
-
-
-def _alarm(saved: Mapping[str, Any]) -> DriftAlarm | None:
-    """The saved alarm; None if there is none, as in the file of an earlier version."""
-    alarm = saved.get("alarm")
-    return alarm and DriftAlarm(**{**alarm, "finding": DriftFinding(**alarm["finding"])})

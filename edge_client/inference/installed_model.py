@@ -89,7 +89,6 @@ def take_signature(models: Path, signed: SignedManifest) -> bool:
 def repair(models: Path) -> None:
     """At a start: finish interrupted work, and link `models/` to the model in use."""
     _put_signed_in_use(models)
-    _move_in(models)
     slots(models).show()
 
 
@@ -121,19 +120,6 @@ def _check_compared(model: ServedModel, home: Slots) -> None:
     raise Superseded(f"{model.version} was compared with {model.instead_of}, in use is {now.model.version}")
 
 
-def _move_in(models: Path) -> None:
-    """Move a model that an earlier version left in `models/` into a slot, which allows a rollback."""
-    path, home = served(models), slots(models)
-    if path.is_symlink() or not path.is_file() or home.current() is not None:
-        return
-    try:
-        data, signed = path.read_bytes(), _read_manifest(path)
-        home.fill(data, _plain_note(data, signed), signed=signed)
-        home.switch(digest_of(data))
-    except OSError as error:
-        log.warning("%s cannot be moved to %s: %s", path, home.folder, error)
-
-
 def _note_path(models: Path) -> Path:
     return waiting(models).with_name("model.json")
 
@@ -151,13 +137,6 @@ def _plain_note(data: bytes, signed: SignedManifest | None) -> ServedModel:
     """A note on a file without measurements."""
     version = served(Path()).name if signed is None else signed.manifest.run
     return ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
-
-
-def _read_manifest(path: Path) -> SignedManifest | None:
-    try:
-        return decode_manifest(manifest_path(path).read_bytes())
-    except (OSError, PeerError):
-        return None
 
 
 def _fits(model: Path, signed: SignedManifest) -> bool:

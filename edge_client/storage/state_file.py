@@ -56,14 +56,10 @@ def _plain(value: Any, where: str, places: Places) -> Any:
     """The value with its arrays moved to names that start with `where`; lazy arrays stay lazy."""
     if isinstance(value, LazyArrays):
         places |= {f"{where}/{name}": (value, name) for name in value}
-        described = [
-            [name, {_ARRAY: f"{where}/{name}", "shape": list(value.kind(name)[1])}] for name in value
-        ]
-        return {"map": described}
+        return {"map": [[name, {_ARRAY: f"{where}/{name}"}] for name in value]}
     if isinstance(value, np.ndarray):
         places[where] = ({where: value}, where)
-        # Stored because earlier versions wrote the tensor of an array without axes with shape [1].
-        return {_ARRAY: where, "shape": list(value.shape)}
+        return {_ARRAY: where}
     if isinstance(value, Mapping):
         return {"map": [[key, _plain(item, f"{where}/{key}", places)] for key, item in value.items()]}
     if isinstance(value, tuple):
@@ -83,7 +79,7 @@ def _restored(value: Any, file: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if _ARRAY in value:
-        return file.get_tensor(value[_ARRAY]).reshape(value["shape"])
+        return file.get_tensor(value[_ARRAY])
     if _TUPLE in value:
         return tuple(_restored(item, file) for item in value[_TUPLE])
     return {key: _restored(item, file) for key, item in value["map"]}

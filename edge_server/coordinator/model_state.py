@@ -135,8 +135,7 @@ def open_model(
     params: Arrays = arrays_of(module)
     notices, started_from, fixed = context.notices, None, context.drawn
     if resume is not None and fixed:
-        # A run that an earlier version began has no file, and devices with what the seed gives.
-        fixed = folder.read_fixed() or fixed
+        fixed = folder.read_fixed()
     if resume is None and first is not None:
         params, started_from = _started(context, folder, params, first)
         fixed = first.read_fixed(fixed)

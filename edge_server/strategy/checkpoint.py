@@ -12,7 +12,7 @@ from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
-from schemas.tensors.blobs import Arrays, FileGroups, FlatGroups, Groups
+from schemas.tensors.blobs import FileGroups, FlatGroups, Groups
 from schemas.tensors.files import digest_of_tensors
 
 _MODEL = "params"
@@ -31,7 +31,7 @@ def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryAr
     """
     try:
         values = read_plain(path)
-        state = State(**{**values, _MODEL: _params(values[_MODEL], model)})
+        state = State(**{**values, _MODEL: {name: model["model"][name] for name in values[_MODEL]}})
         return replace(
             state,
             groups=_kept(state.groups, keep),
@@ -54,11 +54,6 @@ def load_state(
     if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
         raise ConfigError(f"{model} is not the model that round {state.round} ended with: put that back")
     return state
-
-
-def _params(named: Arrays | list[str], model: Groups) -> Arrays:
-    """The model's arrays; earlier versions kept them in the checkpoint itself."""
-    return named if isinstance(named, dict) else {name: model["model"][name] for name in named}
 
 
 def _kept(groups: Groups, keep: NewArrayStore) -> Groups:

@@ -89,8 +89,7 @@ class State:
     {name: (tier, examples)}. `paces` are the training speeds of devices that state no tier
     (`selection.tier_evidence`). `observed` is what the last round adds to the run's history.
     `selection`, `ratio`, `weighting`, `server_optimizer` and `privacy` are the states of those components;
-    that of `privacy` includes the secret of the noise. `exact`: sums of updates are; runs that were begun by
-    earlier versions go on in doubles.
+    that of `privacy` includes the secret of the noise. `exact`: sums of updates are.
     """
 
     params: Arrays

@@ -10,7 +10,7 @@ from schemas.values import Preprocessing
 IR_VERSION = 8
 """The file format of opset 18, which onnxruntime 1.17 can read."""
 APART = ("class_names", "columns")
-"""Parts of the preprocessing with keys of their own: earlier versions ignore other keys, not other parts."""
+"""Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts."""
 
 
 def describe(

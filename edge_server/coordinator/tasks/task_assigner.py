@@ -69,7 +69,7 @@ class TaskAssigner:
     def restore_blobs(
         self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]
     ) -> None:
-        """Make the blobs of open tasks again, except those of other states and frames of earlier versions."""
+        """Make the blobs of open tasks again, except those of other states."""
         by_attempt: dict[int, list[Task]] = {}
         for task in tasks:
             by_attempt.setdefault(task.attempt, []).append(task)

@@ -173,7 +173,6 @@ def renew_service_certificates(authority: Authority) -> None:
     folder, settings = authority.folder, authority.settings
     write_private(folder / FILE, settings.to_toml().encode())
     for place in ("broker", *mosquitto.SERVICE_IDENTITIES):
-        # An authority made by an earlier version lacks the folders of newer services.
         write_private(private_folder(folder / place) / "ca.pem", authority.ca_pem)
     write_private(
         authority.broker / mosquitto.ENROLMENT_CA,

@@ -191,19 +191,7 @@ def test_copies_become_links_where_links_are_possible_again(models: Path, monkey
     assert serves(models) == OLD
 
 
-def test_a_file_of_an_earlier_version_is_moved_into_a_slot(models: Path):
-    models.mkdir()
-    installed_model.served(models).write_bytes(OLD)
-    manifest_path(installed_model.served(models)).write_bytes(encode_manifest(signed_manifest(OLD)))
-    installed_model.repair(models)
-    assert serves(models) == in_slot(models) == OLD
-    assert installed_model.served(models).is_symlink()
-    export(models, NEW)
-    installed_model.put_in_use(models)
-    assert installed_model.slots(models).back().read() == OLD
-
-
-def test_a_file_of_an_earlier_version_is_replaced_by_the_slot_in_use(models: Path):
+def test_a_file_in_place_of_the_link_is_replaced_by_the_slot_in_use(models: Path):
     deliver(models, NEW)
     for name in ("model.onnx", "model.json", "model.onnx.manifest.json"):
         (models / name).unlink()

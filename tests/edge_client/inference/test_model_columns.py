@@ -53,7 +53,7 @@ def write_csv(path: Path, order: tuple[str, ...]) -> Path:
     return path
 
 
-def test_columns_have_a_key_of_their_own_which_earlier_versions_ignore(model: LoadedModel) -> None:
+def test_columns_have_a_key_of_their_own(model: LoadedModel) -> None:
     assert json.loads(model.metadata["columns"]) == [{"name": "a", "unit": "V"}, {"name": "b"}, {"name": "c"}]
     assert "columns" not in json.loads(model.metadata["preprocessing"])
     assert model.preprocessing.columns == features_of(("a [V]", "b", "c"))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from edge_client.storage.state_file import write_plain
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, InvariantError
@@ -42,13 +41,6 @@ def test_the_model_is_not_stored_twice_and_keeps_the_order_of_its_parameters(tmp
     save_checkpoint(tmp_path / "state", state)
     assert state.params["hidden.weight"].tobytes() not in (tmp_path / "state").read_bytes()
     assert list(load_checkpoint(tmp_path / "state", {"model": arrays(1)}).params) == named
-
-
-def test_a_state_of_an_earlier_version_contains_its_model(tmp_path):
-    write_plain(tmp_path / "state", {"params": arrays(1), "round": 7})
-    back = load_checkpoint(tmp_path / "state", {})
-    assert back.round == 7
-    assert all((back.params[name] == array).all() for name, array in arrays(1).items())
 
 
 @pytest.mark.parametrize("model", [{}, {"model": {}}, {"control": arrays(1)}], ids=list)

@@ -137,7 +137,7 @@ def test_updates_that_count_nothing_change_nothing():
     assert all(np.array_equal(mean[name], one.delta[name]) for name in MAP.parameters)
 
 
-def test_new_runs_add_exactly_and_earlier_ones_go_on_in_doubles():
+def test_exact_sums_are_those_of_doubles_but_for_a_rounding_error():
     # 1 of 3 examples: 1/3 and 2/3 are no doubles, so that the two means may differ, by a rounding error.
     strategy = make_strategy(StrategySpec(), RATIOS)
     state = start(strategy, arrays(0))
