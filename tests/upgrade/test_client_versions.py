@@ -16,7 +16,7 @@ from schemas.values import Reason, SkippedFiles
 from tests.deploy.pages import DOCS, ROOT
 from tests.edge_client.agent.test_earlier_server import Births
 
-GUIDE = (DOCS / "guides" / "upgrading.md").read_text(encoding="utf-8")
+GUIDE = (DOCS / "guides" / "fleet" / "upgrading.md").read_text(encoding="utf-8")
 VERSIONS = range(len(LATER_FIELDS) + 1)
 """How many of the later fields a version knows; the last one is that of today."""
 
