@@ -90,7 +90,7 @@ def test_every_guide_is_in_the_navigation_and_in_the_table_of_its_group() -> Non
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^:caption: (\w+)\n\n((?:guides/.+\n)+)", index, re.MULTILINE)
     groups = {group: re.findall(rf"\(guides/{group.lower()}/([\w-]+)\.md\)", index) for group, _ in listed}
-    for group, pages in listed:
-        assert pages.split() == [f"guides/{group.lower()}/{name}" for name in groups[group]]
+    for group, entries in listed:
+        assert entries.split() == [f"guides/{group.lower()}/{name}" for name in groups[group]]
     guides = sorted(page.relative_to(DOCS / "guides") for page in (DOCS / "guides").rglob("*.md"))
     assert guides == sorted(Path(group.lower(), f"{name}.md") for group in groups for name in groups[group])
