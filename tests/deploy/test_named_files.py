@@ -48,7 +48,7 @@ def files(folder: Path) -> tuple[str, ...]:
 def bases(page: Path) -> list[Path]:
     """The folders from which a page may name a path: its own, those above it, the packages."""
     own = page.parent.relative_to(ROOT)
-    return [ROOT / folder for folder in (own, *own.parents, *PACKAGES)]
+    return [ROOT / str(folder) for folder in (own, *own.parents, *PACKAGES)]
 
 
 def is_there(name: str, page: Path) -> bool:
