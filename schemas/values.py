@@ -158,7 +158,6 @@ class CapabilityProfile(Frozen):
 
     @property
     def speeds(self) -> tuple[MeasuredSpeed, ...]:
-        """All measured speeds."""
         return (*([self.speed] if self.speed else ()), *self.further_speeds)
 
 

@@ -47,7 +47,6 @@ class CommandLine:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
-        """The parser of all verbs."""
         return self._built()[0]
 
     def _built(self, named: str = "") -> tuple[Parser, Subparsers]:
