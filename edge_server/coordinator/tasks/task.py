@@ -30,8 +30,8 @@ A device that has moved up a tier gets a larger, slower network and must not kee
 
 DISTIL = Component(name="distil", options={"weight": 0.3})
 """How a delivered model that trains further keeps its answers."""
-MAX_EPOCHS_ALONE = 50
-"""Epochs of that at most, where the file does not state their number, and of what a device trains alone."""
+MAX_PERSONAL_EPOCHS = 20
+"""Epochs of that at most, where the file does not state their number: 10 to 30 end at the same accuracy."""
 STEPS_OF = {Capability.TRAINS_SHARPLY: "sam_radius", Capability.WARMS_UP: "warm_up_steps"}
 """Settings that devices without the capability do not know; 0 means plain steps."""
 
@@ -132,7 +132,8 @@ def make_task(
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
         training = personal_training(template.config, template.model, command.round, device, plan)
-        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, **training)
+        odds = template.config.training.class_odds if _personalises(template.model, plan) else 1.0
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, class_odds=odds, **training)
     return TrainTask(
         **fields,
         personal=plan.cut.personal,
@@ -178,33 +179,24 @@ def _unknown_steps(plan: TaskPlan) -> dict[str, int]:
 def personal_training(
     config: Config, model: ModelSpec, round_number: int, device: str, plan: TaskPlan
 ) -> dict[str, Any]:
-    """The fields of a delivery that train the model on the device's data; none if it is exported as it is.
-
-    What the device trains alone takes the run's epochs, and the rate of the first round.
-    """
+    """The fields of a delivery that train the model on the device's data; none if it is exported as it is."""
     stated, number = config.training.personalise_epochs, max(1, round_number)
-    run = number * _epochs(config, plan.tier)
-    epochs = stated if stated != "auto" else _personalises(model, plan) * min(2 * run, MAX_EPOCHS_ALONE)
+    unstated = min(2 * number * _epochs(config, plan.tier), MAX_PERSONAL_EPOCHS)
+    epochs = stated if stated != "auto" else _personalises(model, plan) * unstated
     if not epochs:
         return {}
-    seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
-
-    def training(number: int, count: int, objectives: tuple[Component, ...] = ()) -> TrainingPlan:
-        steps = {"local_epochs": count, **_unknown_steps(plan), "sam_radius": 0.0}
-        settings = config.training.of_round(number).model_dump()
-        return TrainingPlan(**{**settings, **steps}, seed=seed, objectives=objectives)
-
-    if Capability.CHOOSES_DELIVERED not in plan.can:
-        return {"personalise": training(number, epochs)}
-    return {
-        "personalise": training(number, epochs, (DISTIL,) if learning_task(model.task).exclusive else ()),
-        "alone": training(1, min(run, MAX_EPOCHS_ALONE)),
-        "where_classes_differ": stated == "auto",
-    }
+    steps = {"local_epochs": epochs, **_unknown_steps(plan), "sam_radius": 0.0}
+    able = Capability.CHOOSES_DELIVERED in plan.can
+    training = TrainingPlan(
+        **{**config.training.of_round(number).model_dump(), **steps},
+        seed=_seed(config.federation.seed, round_number, f"{device}/delivery"),
+        objectives=(DISTIL,) if able and learning_task(model.task).exclusive else (),
+    )
+    return {"personalise": training, "where_classes_differ": stated == "auto"}
 
 
 def _personalises(model: ModelSpec, plan: TaskPlan) -> bool:
-    """Whether the device may train the delivered model unasked: a classifier without layers of its own."""
+    """Whether the device may fit the delivered model unasked: a classifier without layers of its own."""
     able = Capability.CHOOSES_DELIVERED in plan.can
     return able and learning_task(model.task).exclusive and not plan.cut.own
 
