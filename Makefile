@@ -31,7 +31,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 
 # The commit of the earlier version of `make test-upgrade`: what was before it was never released.
-UPGRADE_FROM ?= e75f9bd0
+UPGRADE_FROM ?= 83757931
 
 .PHONY: help demo docs reference try-docs dist try-python test test-flower test-slow test-fleet test-upgrade test-graphs test-memory matrix bench bench-bytes profile chaos storm storm-mutants trees fuzz check-deploy arm64 alone attacks contents lint format clean
 help:

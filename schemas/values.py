@@ -156,7 +156,6 @@ class CapabilityProfile(Frozen):
 
     @property
     def speeds(self) -> tuple[MeasuredSpeed, ...]:
-        """All measured speeds."""
         return (*([self.speed] if self.speed else ()), *self.further_speeds)
 
 
@@ -344,10 +343,8 @@ class Personalisation(Frozen):
     """What the training of a delivered model on the device's own data has changed.
 
     `before` and `after` are the leading `metric` on held-out examples, of the received model and of the one
-    that is `kept`: the `model` "personal", "halfway" between the two, or what the device trained "alone".
-    Unless one is kept, the device exports the model as received, `why` is the reason, and `after` is the
-    personal one's. `retained` is the share of the received model's answers about classes which the device
-    lacks that the other model still gives.
+    that is `kept`: the `model` "personal", or "halfway" between the two. Unless one is kept, the device
+    exports the model as received, `why` is the reason, and `after` is the personal one's.
     """
 
     kept: bool
@@ -357,7 +354,6 @@ class Personalisation(Frozen):
     after: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
     why: Text = ""
     model: Annotated[str, Field(max_length=40, exclude_if=lambda name: not name)] = ""
-    retained: Annotated[Fraction | None, Field(exclude_if=lambda share: share is None)] = None
 
 
 class DeliveryMetrics(Frozen):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from edge_server.simulation.experiments.league_scores import ABOVE, BELOW, LEVEL, MEASURES, Score, difference
+from edge_server.simulation.experiments.packed_text import read_text
 
 RESULTS = Path(__file__).parent / "edge_server/simulation/experiments/results"
 TABLES = (
@@ -41,7 +42,7 @@ def settings() -> dict[str, Rows]:
     """The scores by setting, row and seed."""
     found: dict[str, Rows] = {}
     for table in TABLES:
-        lines = json.loads((RESULTS / table / "results.json").read_text())["scores"]
+        lines = json.loads(read_text(RESULTS / table / "results.json"))["scores"]
         for line in lines:
             rows = found.setdefault(line["column"] + LENGTHS.get(table, ""), {})
             score = Score(line["whole"], tuple(line["tiers"]), 0, 0)

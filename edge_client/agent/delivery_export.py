@@ -1,8 +1,11 @@
 """Exports a delivered sub-model: with torch where that trains, else by filling the task's graph."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
@@ -12,8 +15,11 @@ from schemas.errors import PeerError
 from schemas.messages import DeliverTask
 from schemas.messages.tasks import GRAPH
 from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,33 @@ def with_threshold(export: Exporter, job: ExportJob) -> ExportedModel:
         return exported
     about = job.task.preprocessing.model_copy(update={"threshold": threshold})
     return export(replace(job, task=job.task.model_copy(update={"preprocessing": about})))
+
+
+def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
+    """Export, and again with scores that know how frequent each class is on the device, where that is better.
+
+    They know it by the array that is added to them, which is found by exporting with each that fits.
+    """
+    from edge_client.agent.model_choice import useful_offsets
+    from edge_client.inference.onnx_model import load_model
+
+    exported = export(job)
+    offsets = useful_offsets(job.task, job.data, load_model(exported.path, threads=1).run)
+    if not offsets.any():
+        return exported
+    inputs = job.data.held_out.inputs()[:20]
+    before = load_model(exported.path, threads=1).run(inputs)
+    note = f"classes that this device lacks count 1/{job.task.class_odds:g} of those that it has most of"
+    about = {**job.task.provenance, "class_frequencies": note}
+    noted = replace(job, task=job.task.model_copy(update={"provenance": about}))
+    for name in reversed([*job.arrays]):
+        if kind_of(job.arrays, name)[1] != offsets.shape:
+            continue
+        exported = export(replace(noted, arrays={**job.arrays, name: job.arrays[name] + offsets}))
+        if np.allclose(load_model(exported.path, threads=1).run(inputs), before + offsets, atol=1e-3):
+            log.info("%s", note)
+            return exported
+    return export(job)
 
 
 def _given_graph(job: ExportJob) -> bytes | None:

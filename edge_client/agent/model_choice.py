@@ -1,44 +1,38 @@
-"""Which of several models a device exports: one rule, on examples that the device holds out.
-
-Models are compared example by example, so that what is hard for all of them does not count as noise: by
-their errors, and by their loss, which says more of few examples if no model is far too sure of itself.
-"""
+"""Which of several models a device exports: one rule, on examples that the device holds out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.agent.rollout.acceptance import chance_of
+from edge_client.data.dataset import LabelledData
+from edge_client.data.local import LocalData
+from edge_client.data.tasks.losses import losses_of
+from edge_client.data.tasks.registry import learning_task
+from edge_client.training.results import Evaluation
+from schemas.messages import DeliverTask
 from schemas.tensors.blobs import Arrays
 
 MIN_EXAMPLES = 10
 """Held-out examples without which models are not compared."""
 UNEVEN = 2.0
 """How many times more a device's classes differ from equally frequent ones than by chance."""
-CHANCE = 1 / 6
-"""A lead that is likelier than this by chance does not count: that of one standard error."""
-MIN_RETAINED, MIN_GAIN = 0.25, 0.05
-"""What a model retains of the shared one's answers at least, or what else it gains in accuracy."""
-SHARED, HALFWAY, PERSONAL, ALONE = "shared", "halfway", "personal", "alone"
+MAX_COMPARED = 1000
+"""Held-out examples at most that models are compared on: inputs take memory."""
+SHARED, HALFWAY, PERSONAL = "shared", "halfway", "personal"
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model's `errors` [N] and `losses` [N] on held-out examples, and its `figures` of merit.
-
-    `retained` is the share of `blends` of the device's examples that it still calls what the shared model
-    calls them, among those that are of classes which the device lacks there; None without any.
-    """
+    """A model's mean error and mean loss on held-out examples, and its `figures` of merit."""
 
     name: str
     arrays: Arrays
-    errors: NDArray[np.float64]
-    losses: NDArray[np.float64]
+    error: float
+    loss: float
     figures: Mapping[str, float] = field(default_factory=dict)
-    retained: float | None = None
 
 
 def skew(labels: NDArray[np.int64], classes: int) -> float:
@@ -51,44 +45,69 @@ def skew(labels: NDArray[np.int64], classes: int) -> float:
     return float(distance / math.sqrt(2 * even * (1 - even) / (math.pi * count))) if classes > 1 else 0.0
 
 
-def beats(new: Candidate, kept: Candidate) -> bool:
-    """Whether a model is better on more examples than worse, and that is more than chance.
+def class_offsets(labels: NDArray[np.int64], classes: int, odds: float) -> NDArray[np.float32]:
+    """What is added to a classifier's scores [classes] where classes are as frequent as these labels.
 
-    Either by a sign test, or since its mean loss is lower by more than a standard error of the differences.
+    Scores are logarithms of probabilities up to a constant, and those change with the frequency of a class as
+    that does (Saerens et al. 2002, equation 2.4; the shared model's classes count as equally frequent). Each
+    class counts one example more than there are, and at least an `odds`-th of the most frequent one.
     """
-    better, worse = int((new.errors < kept.errors).sum()), int((new.errors > kept.errors).sum())
-    return better > worse and (chance_of(better, worse) < CHANCE or _loses_less(new, kept))
+    counts = np.bincount(labels, minlength=classes) + 1.0
+    return np.asarray(np.log(np.maximum(counts / counts.max(), 1 / odds)), np.float32)
 
 
-def _loses_less(new: Candidate, kept: Candidate) -> bool:
-    saved = kept.losses - new.losses
-    return len(saved) > 1 and bool(saved.mean() > saved.std(ddof=1) / math.sqrt(len(saved)))
+def is_uneven(data: LocalData, classes: int) -> bool:
+    """Whether a device's classes are far from equally frequent, and enough are held out to compare models."""
+    return len(data.held_out) >= MIN_EXAMPLES and skew(_labels(data), classes) > UNEVEN
 
 
-def forgets(new: Candidate, shared: Candidate) -> bool:
-    """Whether a classifier has lost too much of what the shared one knows for what it has gained."""
-    if new.retained is None or new.retained >= MIN_RETAINED:
-        return False
-    return bool((shared.errors - new.errors).mean() < MIN_GAIN)
+def offsets_of(task: DeliverTask, data: LocalData) -> NDArray[np.float32]:
+    """The task's `class_offsets` of the device's examples; zeros where it has no use for them."""
+    classes, asked = task.model.num_classes, task.class_odds > 1 and learning_task(task.model.task).exclusive
+    if not asked or not is_uneven(data, classes):
+        return np.zeros(classes, np.float32)
+    return class_offsets(_labels(data), classes, task.class_odds)
 
 
-def choose(candidates: Sequence[Candidate]) -> Candidate:
-    """The model to export, of the shared one, which comes first, and others in the order of preference.
+def useful_offsets(
+    task: DeliverTask, data: LocalData, outputs: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """The offsets of the outputs, if they are better with them on held-out examples; else zeros."""
+    offsets = offsets_of(task, data)
+    if not offsets.any():
+        return offsets
+    compared = some(data.held_out)
+    inputs = compared.inputs()
+    found = outputs(inputs)
+    shared, fitted = (
+        measured(SHARED, {}, compared, found + shift, inputs) for shift in (0 * offsets, offsets)
+    )
+    return 0 * offsets if choose(shared, [fitted]) is shared else offsets
 
-    A model takes the place of the one before it if it beats that and does not forget; the one halfway is
-    tried only where the personal one is not kept.
-    """
-    shared = kept = candidates[0]
-    for new in candidates[1:]:
-        if new.name == HALFWAY and kept is not shared:
-            continue
-        if beats(new, kept) and not forgets(new, shared):
-            kept = new
-    return kept
+
+def _labels(data: LocalData) -> NDArray[np.int64]:
+    return np.concatenate([data.train.labels, data.held_out.labels])
 
 
-def blends(inputs: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """As many inputs again [N, ...], each on the line through two, up to their distance beyond them."""
-    random = np.random.default_rng(seed)
-    share = random.uniform(-1, 2, (len(inputs), *(1,) * (inputs.ndim - 1))).astype(np.float32)
-    return share * inputs + (1 - share) * inputs[random.permutation(len(inputs))]
+def some(data: LabelledData) -> LabelledData:
+    """The data, or `MAX_COMPARED` examples that are evenly spaced in it."""
+    if len(data) <= MAX_COMPARED:
+        return data
+    return data.subset(np.linspace(0, len(data) - 1, MAX_COMPARED).astype(np.int64))
+
+
+def measured(
+    name: str, arrays: Arrays, data: LabelledData, outputs: NDArray[np.float32], inputs: NDArray[np.float32]
+) -> Candidate:
+    """The candidate with these outputs [N, L] of the data's inputs [N, ...]."""
+    learning, targets = data.learning_task, data.targets(inputs)
+    loss = float(losses_of(learning)(outputs, targets).mean())
+    errors = np.asarray(learning.errors(data.answers(outputs, targets)), np.float64)
+    return Candidate(
+        name, arrays, float(errors.mean()), loss, Evaluation.of(data, outputs, loss, targets).metrics
+    )
+
+
+def choose(shared: Candidate, others: Sequence[Candidate]) -> Candidate:
+    """The model of the lowest loss, of the shared one and those others that make no more errors."""
+    return min((shared, *(new for new in others if new.error <= shared.error)), key=lambda each: each.loss)

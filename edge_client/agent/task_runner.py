@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +152,7 @@ def _export(
     task: DeliverTask, training: DeviceTraining, received: Groups, export: "Exporter"
 ) -> "tuple[ExportedModel, Personalisation | None]":
     """Export the received sub-model with the device's own layers, trained on its data if the task asks."""
-    from edge_client.agent.delivery_export import ExportJob, with_threshold
+    from edge_client.agent.delivery_export import ExportJob, with_frequencies, with_threshold
     from edge_client.agent.personalisation import note_of, personalise
 
     context, channel_map = training.context, training.channel_map
@@ -163,7 +163,7 @@ def _export(
         note = note_of(personal, len(training.data.held_out))
         task = task.model_copy(update={"provenance": {**task.provenance, "personalisation": note}})
     job = ExportJob(task, context, channel_map, arrays, training.data, received.get(FIXED, {}))
-    return with_threshold(export, job), personal
+    return with_frequencies(partial(with_threshold, export), job), personal
 
 
 def _delivery_metrics(

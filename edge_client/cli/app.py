@@ -45,7 +45,6 @@ class CommandLine:
     verbs: Sequence[Verb]
 
     def parser(self) -> Parser:
-        """The parser of all verbs."""
         return self._built()[0]
 
     def _built(self, named: str = "") -> tuple[Parser, Subparsers]:

@@ -113,7 +113,6 @@ def add_verb(
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--trust`."""
     parser.add_argument(
         "--trust",
         type=Path,
@@ -172,7 +171,6 @@ def time_in(unit_s: float) -> Callable[[str], float]:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document."""
     say(json.dumps(document, indent=2))
 
 

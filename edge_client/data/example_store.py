@@ -63,7 +63,6 @@ class ExampleStore:
         self._series = 1 + int(self._one(f"SELECT coalesce(max(series), 0) FROM {TABLE}"))
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
         self._lock.close()
 

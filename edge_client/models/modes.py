@@ -26,5 +26,4 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def normalises_batches(module: nn.Module) -> bool:
-    """Whether the module has batch normalisation."""
     return any(isinstance(part, _BatchNorm) for part in module.modules())

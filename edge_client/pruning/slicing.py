@@ -70,7 +70,6 @@ def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tu
 
 
 def submodel_map(channel_map: ChannelMap, spec: SubModelSpec) -> ChannelMap:
-    """The channel map of a sub-model."""
     if not spec.kept:
         return channel_map
     counts = {name: spec.count(name, group.channels) for name, group in channel_map.groups.items()}

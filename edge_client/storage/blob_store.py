@@ -53,7 +53,6 @@ class BlobStore:
 
     @property
     def directory(self) -> Path:
-        """The folder of the blobs."""
         return self._directory
 
     def path(self, digest: str) -> Path:

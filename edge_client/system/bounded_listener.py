@@ -61,7 +61,6 @@ class BoundedListener(socket.socket):
         raise ConnectionAbortedError
 
     def close(self) -> None:
-        """Close the socket."""
         super().close()
         if self._reserve is not None:
             os.close(self._reserve)
@@ -109,7 +108,6 @@ class AcceptedConnection(socket.socket):
         self.read_by: float | None = None
 
     def close(self) -> None:
-        """Close the connection."""
         super().close()
         if self._when_closed is not None:
             closed, self._when_closed = self._when_closed, None

@@ -66,7 +66,6 @@ class EpochCheckpoint:
         self._pause_s = self._interval_s * max(1.0, (self._last - begun) / QUICK_S)
 
     def drop(self) -> None:
-        """Delete the checkpoint."""
         self._path.unlink(missing_ok=True)
 
 

@@ -38,5 +38,4 @@ def identifier(name: str) -> str:
 
 
 def name_of(identifier: str) -> str:
-    """The name of an identifier."""
     return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)

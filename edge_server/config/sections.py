@@ -342,7 +342,12 @@ class RunTrainingSettings(TrainingSettings):
     """Epochs for which a device trains a delivered model on its own data before it exports it; 0 exports the
     model as it is. The trained model is kept only if it is better on data that the device holds out. With
     "auto" a classifier is trained where the device's classes are far from equally frequent: for twice the
-    epochs of the run, at most 50. What the device then keeps may hardly know classes that it lacks.
+    epochs of the run, at most 20. What the device then keeps may hardly know classes that it lacks.
+    """
+    class_odds: float = Field(default=3.0, ge=1, le=1000)
+    """By how much a delivered classifier prefers classes that a device has most of to those that it lacks,
+    where they are far from equally frequent, and where that is better on data that the device holds out. 1
+    exports the scores as they are; a device that only ever sees its own classes gains by 10.
     """
 
     @model_validator(mode="before")

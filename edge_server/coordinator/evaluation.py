@@ -116,7 +116,6 @@ class Testing:
 
     @property
     def data(self) -> LabelledData | None:
-        """The test data."""
         return self._data
 
     def due(self, number: int, tier_spec: Callable[[Ratio], SubModelSpec]) -> dict[int, SubModelSpec]:

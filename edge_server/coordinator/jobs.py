@@ -98,7 +98,6 @@ class Jobs:
         self._follow(self._collectors.submit(_collect, self._coordinator, command))
 
     def check(self, command: CheckUpdate, task: TrainTask) -> None:
-        """Check an update."""
         self._unchecked.put((command, task))
         self._begin(partial(_check, self._coordinator, self._unchecked))
 

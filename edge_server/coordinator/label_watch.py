@@ -35,7 +35,6 @@ class LabelWatch:
             return None
 
     def close(self) -> None:
-        """Close the inventory."""
         if self._inventory is not None:
             self._inventory.close()
 

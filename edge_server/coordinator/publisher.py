@@ -62,7 +62,6 @@ class Publisher:
             self.announce(self._announced)
 
     def send(self, device: str, message: Message) -> None:
-        """Send a message to one device."""
         payload = encode_message(self._tagged(message))
         self._counters.sent(device, len(payload))
         self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))

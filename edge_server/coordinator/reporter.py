@@ -86,7 +86,6 @@ class RunReporter:
         log.warning("%signored (%s): %s", sender, error.reason, error, extra=extra)
 
     def closed(self, record: RoundRecord) -> None:
-        """Report a closed round."""
         self.counters.closed(record)
         self.note(round_closed(record))
         for warning in record.warnings:
@@ -169,5 +168,4 @@ def round_closed(record: RoundRecord) -> Note:
 
 
 def run_ended(end: EndRun) -> Note:
-    """The run is over."""
     return Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)

@@ -162,7 +162,6 @@ class RoundDriver:
             self._coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
 
     def _begin(self, command: Work) -> None:
-        """Begin a job."""
         match command:
             case PlanRound():
                 self._plan(command)

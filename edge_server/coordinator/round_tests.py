@@ -99,7 +99,6 @@ class RoundTests:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The testing processes."""
         return tuple(tester.pid for tester in self._testers or () if tester.pid is not None)
 
     def close(self) -> None:

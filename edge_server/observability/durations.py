@@ -17,7 +17,6 @@ class DurationHistogram:
     seconds: float = 0.0
 
     def with_sample(self, seconds: float) -> "DurationHistogram":
-        """The histogram with one more duration."""
         place = next((i for i, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))
         counts = tuple(count + (i == place) for i, count in enumerate(self.counts))
         return replace(self, counts=counts, seconds=self.seconds + seconds)
@@ -31,7 +30,6 @@ class Durations:
         self._histograms: dict[str, DurationHistogram] = {}
 
     def record(self, name: str, seconds: float) -> None:
-        """Add a duration."""
         with self._lock:
             self._histograms[name] = self._histograms.get(name, DurationHistogram()).with_sample(seconds)
 
@@ -45,7 +43,6 @@ class Durations:
             self.record(name, self._clock() - began)
 
     def histograms(self) -> Mapping[str, DurationHistogram]:
-        """All histograms by name."""
         with self._lock:
             return dict(self._histograms)
 

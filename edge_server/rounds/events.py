@@ -418,7 +418,6 @@ class Note:
 
     @property
     def words(self) -> str:
-        """The note as a line."""
         words = [self.device, self.what, f"({self.reason})" if self.reason else None, self.detail]
         return " ".join(word for word in words if word)
 

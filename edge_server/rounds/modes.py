@@ -43,7 +43,6 @@ def mode_of(federation: Federation) -> RoundMode:
 
 
 def mark_missed(participant: Participant) -> Participant:
-    """The participant with the status MISSED."""
     return replace(participant, status=Status.MISSED, receiving=None)
 
 

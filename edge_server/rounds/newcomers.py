@@ -64,7 +64,6 @@ def add_newcomer(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcom
 
 
 def remove_newcomer(newcomers: Newcomers, device: str) -> Newcomers:
-    """Remove a newcomer."""
     if device not in newcomers.waiting:
         return newcomers
     left = dict(newcomers.waiting)

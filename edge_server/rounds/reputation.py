@@ -53,7 +53,6 @@ class Reputation:
     reasons: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     def quarantined(self, round_number: int) -> bool:
-        """Whether the device is in quarantine in this round."""
         return round_number <= self.until
 
     @property

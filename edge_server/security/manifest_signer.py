@@ -38,7 +38,6 @@ class ManifestSigner:
     signer: "Signer | None" = None
 
     def task(self, task: AnyTask, device: str, *, parent_sha256: str) -> AnyTask:
-        """The task with a signed manifest for `device`."""
         if self.signer is None:
             return task
         # Sign the task as the device decodes it: a value may change form on the way through JSON.

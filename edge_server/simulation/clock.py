@@ -40,7 +40,7 @@ class Pace:
         `scored_macs` are those of a network that the device scores before it trains a part of it.
         """
         if isinstance(task, DeliverTask):
-            epochs = sum(plan.local_epochs for plan in (task.personalise, task.alone) if plan)
+            epochs = task.personalise.local_epochs if task.personalise else 0
             total = macs * (DELIVERY_PASSES + self.examples * TRAINING_PASSES * epochs)
         else:
             models = 1 if task.own_model is None else 2

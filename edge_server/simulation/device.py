@@ -131,7 +131,6 @@ class DeviceEdge:
     # --- between rounds ---
     @property
     def online(self) -> bool:
-        """Whether the device is connected."""
         return self._session.connected
 
     @property

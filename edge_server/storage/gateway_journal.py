@@ -117,6 +117,5 @@ class GatewayJournal:
         return {device: Update.model_validate_json(message) for device, message in rows}
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._connection.close()

@@ -156,7 +156,6 @@ class JournalReader:
         return made
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def run(self) -> str | None:
@@ -194,7 +193,6 @@ class JournalReader:
         return next(iter(self._made("columns", rows, listed)), ())
 
     def last_planning(self) -> RecordedPlanning | None:
-        """The newest planning."""
         return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
 
     def plannings(self) -> list[RecordedPlanning]:

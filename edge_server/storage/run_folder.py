@@ -149,7 +149,6 @@ class RunFolder:
         self._history_bytes = len(lines.encode())
 
     def write_summary(self, summary: Summary) -> None:
-        """Write `summary.json`."""
         write_synced(self.path / "summary.json", (summary.model_dump_json(indent=2) + "\n").encode())
 
     def save_model(

@@ -68,7 +68,6 @@ class SqliteFile:
             return self.changed_elsewhere(), self._connection.total_changes
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._connection.close()
 

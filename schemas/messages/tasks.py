@@ -177,7 +177,7 @@ class DeliverTask(TaskBase):
     With a `trial` the model is served only if, by these terms, it is no worse than the one in use.
     `provenance` is the metadata of the exported file. With `personalise` the device trains the sub-model on
     its own data before that, with `where_classes_differ` only if its classes are far from equally frequent.
-    With `alone` it compares the result with a model halfway, and with one that it trains from drawn weights.
+    Then scores of a classifier may know how frequent each class is on the device, with these `class_odds`.
     """
 
     action: Literal["deliver"] = "deliver"
@@ -187,8 +187,8 @@ class DeliverTask(TaskBase):
     uplink: Annotated[tuple[()], BeforeValidator(lambda _: ())] = ()
     training: Ignored = None
     personalise: Annotated[TrainingPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
-    alone: Annotated[TrainingPlan | None, Field(exclude_if=lambda plan: plan is None)] = None
     where_classes_differ: Annotated[bool, Field(exclude_if=lambda asked: not asked)] = False
+    class_odds: Annotated[float, Field(ge=1, le=1000, exclude_if=lambda odds: odds == 1)] = 1.0
 
     @property
     def plan(self) -> TrainingPlan | None:

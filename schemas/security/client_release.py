@@ -123,7 +123,6 @@ def _machines(wheels: Iterable[WheelTags]) -> Iterator[str]:
 
 
 def board_fit() -> str:
-    """The fit of this machine."""
     machine = platform.machine().lower()
     if struct.calcsize("P") == 4:
         # A 32-bit system on a 64-bit kernel.

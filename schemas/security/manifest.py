@@ -67,7 +67,6 @@ class SignedManifest(Frozen):
 
 
 def signed_bytes(manifest: Manifest) -> bytes:
-    """The bytes that are signed."""
     return PREFIX + canonical(manifest)
 
 
@@ -96,7 +95,6 @@ def manifest_path(path: Path) -> Path:
 
 
 def encode_manifest(signed: SignedManifest) -> bytes:
-    """A signed manifest as a file."""
     return canonical(signed) + b"\n"
 
 

@@ -55,7 +55,6 @@ class ChunkSet:
         return ChunkSet((*self.runs[:before], (first, stop), *self.runs[behind:]))
 
     def without(self, number: int) -> "ChunkSet":
-        """The set without this number."""
         if number not in self:
             return self
         place = bisect_right(self.runs, (number + 1,)) - 1

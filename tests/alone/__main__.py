@@ -5,12 +5,11 @@ the model which it trained from the run's first weights for the run's epochs, on
 """
 
 import argparse
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from tests.alone.fleets import Ended, play
+from tests.alone.fleets import MODELS, Accuracies, play
 
 SIZES = (2, 3, 5)
 PARTITIONS = ("dirichlet(0.3)", "shards(2)")
@@ -19,27 +18,37 @@ NETWORKS = {
     "defaults (`two-nn`)": (),
     "`mlp`": ("model.name=mlp",),
     "`cnn`": ("model.name=cnn",),
-    "`mlp`, 5 epochs, 0.05": ("model.name=mlp", "local-epochs=5", "learning-rate=0.05"),
+    "`mlp`, SGD 0.05, 5 epochs, 10 rounds": (
+        "model.name=mlp",
+        "local-epochs=5",
+        "learning-rate=0.05",
+        "rounds=10",
+    ),
+    "`mlp`, SGD 0.01, 1 epoch, 10 rounds": (
+        "model.name=mlp",
+        "local-epochs=1",
+        "learning-rate=0.01",
+        "rounds=10",
+    ),
 }
 HEAD = (
-    "| network | partition | devices | at or above alone | own classes: shared / kept / alone | "
-    "all classes: shared / kept / alone | kept |"
+    "| network | partition | devices | at or above alone: shared / default / asked | within a point | "
+    "own classes: shared / default / asked / alone | all classes: shared / default / asked / alone |"
 )
 
 
-def row(network: str, partition: str, found: Sequence[Ended]) -> str:
+def row(network: str, partition: str, found: Sequence[Mapping[str, Accuracies]]) -> str:
     """One row of the table, in percent."""
-    above = sum(each.kept[0] >= each.alone[0] for each in found)
+
+    def at_least(margin: float) -> str:
+        leads = [[each[name][0] - each["alone"][0] + margin >= 0 for each in found] for name in MODELS[:-1]]
+        return " / ".join(str(sum(lead)) for lead in leads)
+
     own, every = (
-        " / ".join(f"{100 * mean(getattr(each, name)[place] for each in found):.1f}" for name in NAMES)
+        " / ".join(f"{100 * mean(each[name][place] for each in found):.1f}" for name in MODELS)
         for place in (0, 1)
     )
-    kinds = ", ".join(f"{count} {name}" for name, count in Counter(e.model for e in found).most_common())
-    share = f"{above} ({above / len(found):.0%})"
-    return f"| {network} | {partition} | {len(found)} | {share} | {own} | {every} | {kinds} |"
-
-
-NAMES = ("shared", "kept", "alone")
+    return f"| {network} | {partition} | {len(found)} | {at_least(0)} | {at_least(0.01)} | {own} | {every} |"
 
 
 def main() -> None:
@@ -49,7 +58,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--networks", nargs="+", type=int, default=range(len(NETWORKS)), metavar="NUMBER")
     args = parser.parse_args()
-    print(HEAD, "| --- | --- " + "| ---: " * 4 + "| --- |", sep="\n", flush=True)
+    print(HEAD, "| --- | --- " + "| ---: " * 5 + "|", sep="\n", flush=True)
     for number in args.networks:
         network, words = list(NETWORKS.items())[number]
         for partition in PARTITIONS:

@@ -2,15 +2,17 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.agent import personalisation
 from edge_client.agent.device_training import DeviceTraining
+from edge_client.agent.model_choice import useful_offsets
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
@@ -25,36 +27,49 @@ from schemas.values import Personalisation
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
 
-SETTINGS = ("data.source=FashionMNIST", "samples-per-client=200", "simulation.hold-out=0.2", "deliver=force")
-SETTINGS += ("learning-rate=0.01", "local-epochs=1", "rounds=10", "personalise-epochs=auto")
+SETTINGS = (
+    "personalise-epochs=auto",
+    "data.source=FashionMNIST",
+    "samples-per-client=200",
+    "simulation.hold-out=0.2",
+    "deliver=force",
+)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """Accuracies of one device's models on test data: weighted as its own classes are, and on all classes."""
-
-    model: str
-    shared: tuple[float, float]
-    kept: tuple[float, float]
-    alone: tuple[float, float]
+ASKED_ODDS = 10.0
+MODELS = ("shared", "default", "asked", "alone")
+Accuracies = tuple[float, float]
+"""On test data: weighted as the device's own classes are, and on all classes alike."""
 
 
-def play(data_root: Path, seed: int, devices: int, partition: str, words: Sequence[str]) -> list[Ended]:
-    """The devices of a simulated run of `attending`, with the file's defaults but for `words`."""
-    test, ended = load_source("FashionMNIST", data_root=data_root, split="test"), list[Ended]()
+def play(
+    data_root: Path, seed: int, devices: int, partition: str, words: Sequence[str]
+) -> list[dict[str, Accuracies]]:
+    """The accuracies of each device's `MODELS` after a simulated run of `attending`.
+
+    By default a device exports the shared model with scores that know its classes' frequencies; if it is
+    asked to, it trains that further and chooses, with odds of `ASKED_ODDS`.
+    """
+    test, ended = (
+        load_source("FashionMNIST", data_root=data_root, split="test"),
+        list[dict[str, Accuracies]](),
+    )
     choose = personalisation.personalise
 
     def observed(
         task: DeliverTask, training: DeviceTraining, received: Groups
     ) -> tuple[Arrays, Personalisation | None]:
-        kept, found = choose(task, training, received)
-        models = {"shared": received["model"], "kept": kept, "alone": _alone(task, training, received, seed)}
-        figures = {name: _measured(task, training, received, arrays, test) for name, arrays in models.items()}
-        ended.append(Ended("shared" if found is None else found.model or "shared", **figures))
+        asked = task.model_copy(update={"class_odds": ASKED_ODDS})
+        kept, found = choose(asked, training, received)
+        shared, alone = received["model"], _alone(task, training, received, seed=seed, epochs=epochs)
+        made = ((shared, None), (shared, task), (kept, asked), (alone, None))
+        measured = [_measured(task, training, received, arrays, test, fitted=by) for arrays, by in made]
+        ended.append(dict(zip(MODELS, measured, strict=True)))
         return kept, found
 
     fleet = (f"num-clients={devices}", f'data.partition="{partition}"', f"federation.seed={seed}")
     config = load_config("attending", [*SETTINGS, f"data-root={data_root}", *fleet, *words])
+    epochs = (config.federation.last_round or 0) * config.training.local_epochs
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(personalisation, "personalise", observed),
@@ -64,26 +79,38 @@ def play(data_root: Path, seed: int, devices: int, partition: str, words: Sequen
     return ended
 
 
-def _alone(task: DeliverTask, training: DeviceTraining, received: Groups, seed: int) -> Arrays:
+def _alone(
+    task: DeliverTask, training: DeviceTraining, received: Groups, *, seed: int, epochs: int
+) -> Arrays:
     """What the device's data give, from the run's first model, with the run's epochs."""
     tuning = task.as_training()
     assert tuning is not None
-    assert task.alone is not None
     whole = arrays_of(build_model(task.model, seed=seed))
     known = {name: array for name, array in whole.items() if name in training.channel_map.parameters}
     first = in_sub_model({"model": known}, task.spec, training.channel_map)["model"]
-    plan = task.alone.model_copy(update={"seed": seed})
+    plan = tuning.training.model_copy(update={"seed": seed, "objectives": (), "local_epochs": epochs})
     trained = training.own(tuning.model_copy(update={"training": plan}), {**received, "model": first})
     return {name: np.asarray(array) for name, array in added(first, trained.delta).items()}
 
 
 def _measured(
-    task: DeliverTask, training: DeviceTraining, received: Groups, arrays: Any, test: LabelledData
-) -> tuple[float, float]:
+    task: DeliverTask,
+    training: DeviceTraining,
+    received: Groups,
+    arrays: Any,
+    test: LabelledData,
+    *,
+    fitted: DeliverTask | None,
+) -> Accuracies:
+    """The accuracies of these arrays, exported as the task `fitted` asks for."""
     tuning, data = task.as_training(), training.data
     assert tuning is not None
-    inputs = replace(test, preprocessing=data.train.preprocessing).inputs()
-    called = training.outputs(tuning, {**received, "model": arrays}, inputs).argmax(1)
+
+    def outputs(inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        return training.outputs(tuning, {**received, "model": arrays}, inputs)
+
+    offsets = 0.0 if fitted is None else useful_offsets(fitted, data, outputs)
+    called = (outputs(replace(test, preprocessing=data.train.preprocessing).inputs()) + offsets).argmax(1)
     classes = range(task.model.num_classes)
     recalls = np.array([(called[test.labels == number] == number).mean() for number in classes])
     own = np.bincount(np.concatenate([data.train.labels, data.held_out.labels]), minlength=len(classes))

@@ -41,7 +41,7 @@ from tests.benchmarks.slow_link import SlowLink, slow_link
 AREA = "sites"
 CODED = (
     "an exact sum takes up to 6 bytes per coordinate whatever the codecs, an update with the default codecs "
-    "half a byte (deploy/docs/guides/sites.md)"
+    "half a byte (tests/benchmarks/README.md)"
 )
 DEVICES, QUICK_DEVICES = 20, 3
 IMAGES = 40

@@ -2,6 +2,9 @@
 
 import re
 import runpy
+import tomllib
+
+import yaml
 
 from edge_client.cli.main import EDGE_CLIENT
 from edge_server.cli.main import EDGE_SERVER
@@ -35,3 +38,9 @@ def test_the_package_readmes_name_every_command() -> None:
         verbs = [verb.__name__.rpartition(".")[2].replace("_", "-") for verb in program.verbs]
         missing = [verb for verb in verbs if f"{program.prog} {verb}" not in text]
         assert missing == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = yaml.safe_load((DEPLOY / "CITATION.cff").read_text())
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])

@@ -53,7 +53,7 @@ def test_printed_and_shown_output_are_compared(shown: str, printed: str, same: b
 
 
 def test_a_backup_in_a_guide_names_its_passphrase() -> None:
-    guides = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("guides/*.md"))
+    guides = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "guides").rglob("*.md"))
     for words in re.findall(r"edge-server (?:backup|restore) [^`\n]+", guides):
         arguments = words.split()[2:]
         if arguments[0].isupper() or arguments[0].startswith("/"):
@@ -84,3 +84,13 @@ def test_the_reference_pages_match_the_code() -> None:
     assert found == set(wanted), "run `make reference` to update the pages"
     for path, text in wanted.items():
         assert path.read_text(encoding="utf-8") == text, f"run `make reference` to update {path.name}"
+
+
+def test_every_guide_is_in_the_navigation_and_in_the_table_of_its_group() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^:caption: (\w+)\n\n((?:guides/.+\n)+)", index, re.MULTILINE)
+    groups = {group: re.findall(rf"\(guides/{group.lower()}/([\w-]+)\.md\)", index) for group, _ in listed}
+    for group, entries in listed:
+        assert entries.split() == [f"guides/{group.lower()}/{name}" for name in groups[group]]
+    guides = sorted(page.relative_to(DOCS / "guides") for page in (DOCS / "guides").rglob("*.md"))
+    assert guides == sorted(Path(group.lower(), f"{name}.md") for group in groups for name in groups[group])

@@ -35,7 +35,7 @@ from tests.deploy.pages import DOCS, write_files
 from tests.deploy.test_tutorial import Unwatched
 from tests.edge_server.simulation.in_process import in_process
 
-PAGE = DOCS / "guides" / "plugins.md"
+PAGE = DOCS / "guides" / "compare" / "plugins.md"
 MODULES = ("faults", "faults_torch")
 
 

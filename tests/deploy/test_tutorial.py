@@ -17,7 +17,7 @@ from edge_server.transport.broker.launch import find_mosquitto
 from tests.deploy.pages import DOCS, ROOT, SETUP, blocks, end_group, files_of, write_files
 from tests.edge_server.simulation.in_process import in_process
 
-PAGE = DOCS / "guides" / "own-model-and-data.md"
+PAGE = DOCS / "guides" / "start" / "own-model-and-data.md"
 DEADLINE_S = 900
 
 

@@ -17,7 +17,7 @@ from tests.deploy.pages import DOCS, write_files
 from tests.deploy.test_tutorial import Unwatched
 from tests.edge_server.simulation.in_process import in_process
 
-PAGE = DOCS / "guides" / "two-inputs.md"
+PAGE = DOCS / "guides" / "data" / "two-inputs.md"
 
 
 @pytest.fixture

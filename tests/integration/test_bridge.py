@@ -8,7 +8,7 @@ from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.device_threads import devices
 
-GUIDE = Path("deploy/docs/guides/brokers.md")
+GUIDE = Path("deploy/docs/guides/fleet/brokers.md")
 
 
 def lines(federation: str, centre: BrokerAddress) -> list[str]:

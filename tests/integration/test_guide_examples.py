@@ -18,7 +18,7 @@ from tests.slow import mark_slow
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-PAGE = ROOT / "deploy" / "docs" / "guides" / "tasks.md"
+PAGE = ROOT / "deploy" / "docs" / "guides" / "data" / "tasks.md"
 
 
 def printed(heading: str, folder: Path, *overrides: str) -> Config:

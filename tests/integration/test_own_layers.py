@@ -126,7 +126,7 @@ def headless(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def test_devices_with_few_classes_have_better_models_with_heads_of_their_own(tmp_path: Path) -> None:
     words = ("num-clients=4", "data.partition=shards", "data.shards=2", "rounds=5", "learning-rate=0.1")
-    more = ("simulation.hold-out=0.3", "deliver=trial", "batch-size=16", "personalise-epochs=0")
+    more = ("simulation.hold-out=0.3", "deliver=trial", "batch-size=16", "class-odds=1")
     accuracies = {}
     for recipe in ("fedavg", "fedper"):
         summary = run(tmp_path / recipe, recipe, *words, *more)

@@ -25,7 +25,7 @@ def metrics_page() -> str:
         "`edge-server run | simulate | demo | rollout --metrics [HOST:PORT]` serves these at `/metrics`; "
         "the page of a run serves them as well. Those with a label `device` are served with "
         "`--metrics-devices` alone. `edge-server serve` has those of the inventory and of alerts "
-        "(`[metrics]` of `service.toml`). [Observability](../guides/observability.md) shows their use."
+        "(`[metrics]` of `service.toml`). [Observability](../guides/fleet/observability.md) shows their use."
     )
     folder = Path(str(prometheus.__file__)).parent
     rows = [row for name in FILES for row in _metrics(folder / name)]

@@ -14,8 +14,8 @@ def python_page() -> str:
     """Every public name of `edge_server`, with its signature and its docstring."""
     _, _, example = (edge_server.__doc__ or "").partition("\n\n")
     intro = (
-        "The server's package is a library, too. [Simulation](../guides/simulation.md#from-python) and "
-        "[the notebook](../../examples/library.ipynb) use it; scripts need no guard for `__main__`."
+        "The server's package is a library, too. [Simulation](../guides/compare/simulation.md#from-python) "
+        "and [the notebook](../../examples/library.ipynb) use it; scripts need no guard for `__main__`."
     )
     code = f"```python\n{inspect.cleandoc(example)}\n```"
     return page("Python", intro, code, *(_section(name) for name in edge_server.__all__))

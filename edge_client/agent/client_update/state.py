@@ -40,7 +40,6 @@ class UpdateState(OfferState):
     since: float = 0.0
 
     def with_update(self, update: Update, **more: Any) -> "UpdateState":
-        """The state with this update."""
         return replace(self, update=update, **more)
 
     @property

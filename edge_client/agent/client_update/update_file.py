@@ -9,7 +9,6 @@ from schemas.messages import ClientOffer
 
 
 def update_file(path: Path) -> ProgressFile[Update]:
-    """The file of an update."""
     return ProgressFile(path, _update_in)
 
 

@@ -38,19 +38,16 @@ class LazyOfferService(Service, Generic[Runtime]):
         self._connected = False
 
     def connected(self, up: LinkUp, now: float) -> None:
-        """Pass the connection on."""
         self._connected = True
         if self._runtime is not None:
             self._runtime.connected()
 
     def disconnected(self, down: LinkDown) -> None:
-        """Pass the loss on."""
         self._connected = False
         if self._runtime is not None:
             self._runtime.disconnected()
 
     def tick(self, now: float, session: Session) -> None:
-        """Pass the time on."""
         if self._runtime is not None:
             self._runtime.tick(training=session.phase is SessionPhase.WORKING)
 

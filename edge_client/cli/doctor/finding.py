@@ -17,7 +17,6 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """A passed check."""
     return Finding(check, "ok", detail)
 
 
@@ -27,5 +26,4 @@ def warning(check: str, detail: str, remedy: str) -> Finding:
 
 
 def failure(check: str, detail: str, remedy: str) -> Finding:
-    """A failed check."""
     return Finding(check, "failure", detail, remedy)

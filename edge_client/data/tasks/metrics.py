@@ -123,7 +123,6 @@ def reconstruction_errors(answers: Answers) -> Array:
 
 
 def mean_reconstruction_error(answers: Answers) -> float | None:
-    """The mean reconstruction error."""
     return float(reconstruction_errors(answers).mean()) if len(answers.targets) else None
 
 

@@ -37,7 +37,6 @@ class Traced:
 
 
 def trace_channels(module: nn.Module, input_shape: tuple[int, ...]) -> ChannelMap:
-    """The channel map of `trace`."""
     return trace(module, input_shape).channel_map
 
 

@@ -47,7 +47,6 @@ def mean_shapes(answer: Mapping[str, Shapes]) -> dict[str, tuple[int, ...]]:
 
 
 def shapes_of(numbers: Mapping[str, Numbers]) -> Shapes:
-    """The shape of each array."""
     return {name: array.shape for name, array in numbers.items()}
 
 

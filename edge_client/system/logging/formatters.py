@@ -16,7 +16,6 @@ LONGEST_MESSAGE = 8000
 
 class _Format(logging.Formatter):
     def formatException(self, ei: Any) -> str:
-        """The traceback."""
         return stack_of(ei[1])
 
 
@@ -27,7 +26,6 @@ class HumanFormat(_Format):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         facts = " ".join(f"{name}={plain(str(value))}" for name, value in facts_of(record).items())
         line = f"{time} {record.levelname} {_message(record)}" + (f" [{facts}]" if facts else "")
@@ -39,7 +37,6 @@ class JsonFormat(_Format):
     """One JSON object: `time` (UTC, ISO 8601), `level`, `logger`, `message`, the facts, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         said: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

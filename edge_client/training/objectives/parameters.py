@@ -15,7 +15,6 @@ else:
 
 
 def trained_parameters(module: "nn.Module") -> dict[str, "nn.Parameter"]:
-    """The trained parameters by name."""
     return {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
 
 

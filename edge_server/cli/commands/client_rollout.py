@@ -40,7 +40,6 @@ usage, 130 interrupted
 
 
 def register(verbs: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         verbs, "rollout", help="bring a release to the boards, group by group", examples=EXAMPLES
     )

@@ -125,7 +125,6 @@ def _add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_authority_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--authority`."""
     parser.add_argument(
         "--authority",
         type=Path,

@@ -13,7 +13,6 @@ from schemas.errors import ConfigError
 
 # --- import ---
 def add_import(verbs: Subparsers) -> None:
-    """Add `import`."""
     about = "take labels and notes from a fleet file, CSV or JSON"
     parser = add_inventory_verb(verbs, "import", help=about, example="import fleet.csv")
     parser.add_argument("file", type=Path, metavar="FILE", help="as for `edge-server enroll --from`")
@@ -42,7 +41,6 @@ def import_file(args: argparse.Namespace) -> int:
 
 # --- export ---
 def add_export(verbs: Subparsers) -> None:
-    """Add `export`."""
     about = "write the inventory as CSV or JSON, by the file's name"
     parser = add_inventory_verb(verbs, "export", help=about, example="export fleet.csv --where site=barn")
     parser.add_argument(

@@ -30,7 +30,6 @@ def add_inventory_verb(verbs: Subparsers, name: str, *, help: str, example: str)
 
 
 def add_where_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add `--where`."""
     parser.add_argument(
         "--where",
         metavar="SELECTOR",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # --- remove ---
 def add_remove(verbs: Subparsers) -> None:
-    """Add `remove`."""
     about = "take devices out of the inventory, and revoke their certificates"
     parser = add_inventory_verb(verbs, "remove", help=about, example="remove pi-3")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="one device (or --where)")
@@ -158,7 +157,6 @@ def _print(args: argparse.Namespace, lines: Sequence[str], documents: Any) -> No
 
 # --- replace ---
 def add_replace(verbs: Subparsers) -> None:
-    """Add `replace`."""
     about = "let a new board take the place of a dead one"
     parser = add_inventory_verb(verbs, "replace", help=about, example="replace pi-1 pi-9")
     parser.add_argument("old", metavar="OLD", help="the dead board")

@@ -41,7 +41,6 @@ JOB_COMMANDS = CommandLine(
 
 
 def register(verbs: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(verbs, "add", help="add a job", examples=EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="the job's name, new in this folder")
     parser.add_argument(

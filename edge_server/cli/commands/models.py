@@ -51,7 +51,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def add_registry_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--registry`."""
     parser.add_argument(
         "--registry",
         type=Path,

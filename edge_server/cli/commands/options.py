@@ -45,7 +45,6 @@ def add_server_broker(parser: argparse.ArgumentParser) -> None:
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the broker."""
     parser.add_argument(
         "--broker",
         default="auto",

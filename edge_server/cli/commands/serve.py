@@ -47,7 +47,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def add_service_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--service`."""
     parser.add_argument(
         "--service",
         type=Path,

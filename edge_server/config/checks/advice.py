@@ -1,6 +1,6 @@
 """Advice for valid files: where another recipe suits the fleet better, and which devices cannot take part.
 
-Guides: deploy/docs/guides/recipes.md, deploy/docs/guides/trainers.md.
+Guides: deploy/docs/guides/compare/recipes.md, deploy/docs/guides/boards/trainers.md.
 """
 
 from collections.abc import Iterator

@@ -60,7 +60,6 @@ class TaggedInbox:
         self._inbox, self._tag = inbox, tag
 
     def put(self, event: LinkEvent) -> None:
-        """Pass an event on."""
         self._inbox.put(self._tag(event))
 
     def qsize(self) -> int:

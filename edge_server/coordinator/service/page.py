@@ -38,7 +38,6 @@ class PageActions:
         ]
 
     def perform(self, name: str, given: Mapping[str, Any], actor: Actor, now: float) -> Json:
-        """Do an action."""
         change = perform(self._desk, name, given, actor, now)
         action = action_named(name)
         shown = {"user": actor.who.partition(":")[2], **action.checked(given)}

@@ -29,8 +29,8 @@ A device that has moved up a tier gets a larger, slower network and must not kee
 
 DISTIL = Component(name="distil", options={"weight": 0.3})
 """How a delivered model that trains further keeps its answers."""
-MAX_EPOCHS_ALONE = 50
-"""Epochs of that at most, where the file does not state their number, and of what a device trains alone."""
+MAX_PERSONAL_EPOCHS = 20
+"""Epochs of that at most, where the file does not state their number: 10 to 30 end at the same accuracy."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ def make_task(
     if command.deliver:
         trial = DELIVERY_TERMS if template.config.federation.deliver == "trial" else None
         training = personal_training(template.config, template.model, command.round, device, plan)
-        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, **training)
+        odds = template.config.training.class_odds if _personalises(template.model, plan) else 1.0
+        return DeliverTask(**fields, trial=trial, provenance=plan.provenance, class_odds=odds, **training)
     return TrainTask(
         **fields,
         personal=plan.cut.personal,
@@ -158,31 +159,23 @@ def _training(
 def personal_training(
     config: Config, model: ModelSpec, round_number: int, device: str, plan: TaskPlan
 ) -> dict[str, Any]:
-    """The fields of a delivery that train the model on the device's data; none if it is exported as it is.
-
-    What the device trains alone takes the run's epochs, and the rate of the first round.
-    """
+    """The fields of a delivery that train the model on the device's data; none if it is exported as it is."""
     stated, number = config.training.personalise_epochs, max(1, round_number)
-    run = number * _epochs(config, plan.tier)
-    epochs = stated if stated != "auto" else _personalises(model, plan) * min(2 * run, MAX_EPOCHS_ALONE)
+    unstated = min(2 * number * _epochs(config, plan.tier), MAX_PERSONAL_EPOCHS)
+    epochs = stated if stated != "auto" else _personalises(model, plan) * unstated
     if not epochs:
         return {}
-    seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
-
-    def training(number: int, count: int, objectives: tuple[Component, ...] = ()) -> TrainingPlan:
-        steps = {"local_epochs": count, "sam_radius": 0.0}
-        settings = config.training.of_round(number).model_dump()
-        return TrainingPlan(**{**settings, **steps}, seed=seed, objectives=objectives)
-
-    return {
-        "personalise": training(number, epochs, (DISTIL,) if learning_task(model.task).exclusive else ()),
-        "alone": training(1, min(run, MAX_EPOCHS_ALONE)),
-        "where_classes_differ": stated == "auto",
-    }
+    steps = {"local_epochs": epochs, "sam_radius": 0.0}
+    training = TrainingPlan(
+        **{**config.training.of_round(number).model_dump(), **steps},
+        seed=_seed(config.federation.seed, round_number, f"{device}/delivery"),
+        objectives=(DISTIL,) if learning_task(model.task).exclusive else (),
+    )
+    return {"personalise": training, "where_classes_differ": stated == "auto"}
 
 
 def _personalises(model: ModelSpec, plan: TaskPlan) -> bool:
-    """Whether the device may train the delivered model unasked: a classifier without layers of its own."""
+    """Whether the device may fit the delivered model unasked: a classifier without layers of its own."""
     return learning_task(model.task).exclusive and not plan.cut.own
 
 

@@ -39,7 +39,6 @@ def is_moved(sizes: Magnitudes) -> bool:
 
 
 def magnitude_of(arrays: Arrays, name: str) -> Magnitude:
-    """The magnitude of one array."""
     if isinstance(arrays, Decoded) and arrays.is_scaled(name):
         return _scaled_size(arrays, name)
     largest, squares, count = 0.0, 0.0, 0

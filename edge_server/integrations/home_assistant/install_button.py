@@ -49,7 +49,6 @@ def rules_for(device: str, watch_s: float) -> RolloutRules:
 
 
 def progress_of(device: str, rollout: Rollout) -> Installation:
-    """The progress of a rollout on its device."""
     target = rollout.targets.get(device)
     if target is None:
         return Installation(device, 0, f"{rollout.version}: waiting for {device}.")

@@ -124,5 +124,4 @@ class Notification(Frozen):
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """All alerts."""
         return (*self.firing, *self.resolved)

@@ -50,7 +50,6 @@ class DeliveryThread:
         self._thread = threading.Thread(target=self._run, name=f"alerts-{receiver}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -119,7 +118,6 @@ class Deliveries:
         self._threads = [DeliveryThread(name, deliver, store) for name, deliver in receivers.items()]
 
     def start(self) -> None:
-        """Start all threads."""
         for thread in self._threads:
             thread.start()
 

@@ -62,7 +62,6 @@ class AlertStore:
         self._file = SqliteFile(path, MIGRATIONS)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def alerts(self) -> dict[Key, Alert]:

@@ -142,7 +142,6 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Whether this is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

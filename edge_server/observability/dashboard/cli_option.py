@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--dashboard` and `--dashboard-token`."""
     parser.add_argument(
         "--dashboard",
         action=OptionalAddress,
@@ -34,7 +33,6 @@ def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_token_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--dashboard-token`."""
     parser.add_argument(
         "--dashboard-token",
         metavar="TOKEN",

@@ -114,7 +114,6 @@ class Feed:
             await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
     async def shown(self) -> PageState:
-        """The current page state."""
         async with self._lock:
             now = time.monotonic()
             if self._shown is None or now >= self._next_look or self._is_last():

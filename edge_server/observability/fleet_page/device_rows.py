@@ -69,7 +69,6 @@ def device_page(devices: Sequence[InventoryDevice], query: DeviceQuery) -> Json:
 
 
 def device_row(device: InventoryDevice) -> Json:
-    """The row of a device."""
     return {
         "federation": device.federation,
         "device": device.device,

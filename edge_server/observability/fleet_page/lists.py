@@ -59,7 +59,6 @@ class FolderLists:
         }
 
     def close(self) -> None:
-        """Close the inventory."""
         self._inventory.close()
 
     def devices(self, asked: Mapping[str, str], actor: Actor, now: float) -> Json:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_metrics_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--metrics`."""
     parser.add_argument(
         "--metrics",
         action=OptionalAddress,
@@ -31,7 +30,6 @@ def add_metrics_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_metrics_devices_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--metrics-devices`."""
     parser.add_argument(
         "--metrics-devices",
         action="store_true",

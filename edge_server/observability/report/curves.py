@@ -50,13 +50,11 @@ def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
 
 
 def time_chart(history: Sequence[RoundRecord]) -> Chart:
-    """The duration of each round."""
     series = (curve("duration", history, lambda record: record.duration_s),)
     return Chart("time", "Time per round", "time (s)", series, lambda y: f"{y:.3g}", from_zero=True)
 
 
 def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundRecord], float | None]) -> Series:
-    """One value of each round as a series."""
     return Series(label, tuple((record.round, value(record)) for record in history))
 
 

@@ -125,5 +125,4 @@ def numbers(*texts: str) -> tuple[Cell, ...]:
 def table(
     caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, rest: str = "summary.json"
 ) -> Table:
-    """A table from sequences."""
     return Table(caption, tuple(columns), tuple(tuple(row) for row in rows), rest)

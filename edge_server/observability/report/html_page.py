@@ -30,7 +30,6 @@ MORE_AT_LEAST = 10
 
 
 def html_page(document: Document) -> str:
-    """The whole page."""
     style = (
         resources.files("edge_server.observability.report").joinpath("report.css").read_text(encoding="utf-8")
     )
@@ -71,7 +70,6 @@ def _section(section: Section) -> str:
 
 
 def html_block(block: Block) -> str:
-    """One block as HTML."""
     match block:
         case Paragraph(text):
             return f"<p>{escape(text)}</p>"

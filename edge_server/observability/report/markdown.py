@@ -59,7 +59,6 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def markdown_block(block: Block) -> str:
-    """One block as Markdown."""
     match block:
         case Paragraph(text):
             return plain(text)

@@ -1,6 +1,5 @@
 """The section on models that devices have trained on their own data before they exported them."""
 
-from edge_server.config.units import percent_text
 from edge_server.observability.personal_models import (
     before_and_after,
     keeps_text,
@@ -11,7 +10,7 @@ from edge_server.observability.personal_models import (
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Cell, Section, numbers, table, words
 
-COLUMNS = ("device", "figure", "as received", "trained", "epochs", "retained", "exported", "why")
+COLUMNS = ("device", "figure", "as received", "trained", "epochs", "exported", "why")
 
 
 def personal_sections(run: RunContents) -> tuple[Section, ...]:
@@ -21,14 +20,11 @@ def personal_sections(run: RunContents) -> tuple[Section, ...]:
         (
             words(device.device),
             words(found.metric),
-            *numbers(*before_and_after(found), str(found.epochs), percent_text(found.retained)),
+            *numbers(*before_and_after(found), str(found.epochs)),
             Cell(keeps_text(found), words=True, alert=found.before is None),
             words(why_text(found)),
         )
         for device, found in trained
     ]
-    caption = (
-        f"{personal_line(run.summary.devices)}. Figures are of each device's own held-out data. Retained are "
-        "answers of the received model about classes that the device lacks, on blends of its examples"
-    )
+    caption = f"{personal_line(run.summary.devices)}. Figures are of each device's own held-out data"
     return (Section("Personal models", (table(caption, COLUMNS, rows),)),) if rows else ()

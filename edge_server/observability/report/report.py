@@ -40,7 +40,6 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def run_document(run: RunContents) -> Document:
-    """The report on one run."""
     summary = run.summary
     return Document(
         title=f"{summary.federation}, run {run_title(run.folder, summary.run)}",

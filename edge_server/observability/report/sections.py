@@ -38,7 +38,6 @@ from edge_server.storage.records import RoundRecord, UndoneRecord
 
 
 def run_sections(run: RunContents) -> tuple[Section, ...]:
-    """All sections."""
     return (
         *warning_sections(run.history),
         Section("Curves", (Curves(run_charts(run.history)),)),

@@ -13,7 +13,6 @@ from edge_server.storage.data_statistics import DataStatistics
 
 
 def print_statistics(found: DataStatistics, output_format: str) -> None:
-    """Print all figures."""
     if output_format == "json":
         print(json.dumps(as_json(found)))
         return

@@ -95,7 +95,6 @@ def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]
 
 
 def round_line(record: RoundRecord, *, rounds: int) -> str:
-    """A closed round in one line."""
     metric = leading_metric([record])
     text, tested = figure_text(metric), sorted(record.tested_tiers.items())
     tiers = " ".join(f"{tier}: {text(figures.get(metric.name))}" for tier, figures in tested)

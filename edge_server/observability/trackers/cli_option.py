@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def add_write_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--write`."""
     parser.add_argument(
         "--write",
         action="append",

@@ -61,7 +61,6 @@ class ClientOffering:
         )
 
     def withdrawal(self, rollout: Rollout, target: Target) -> Message:
-        """The withdrawal of the release."""
         return ClientWithdrawal(
             federation=rollout.federation,
             device=target.device,
@@ -72,7 +71,6 @@ class ClientOffering:
 
 
 def new_rollout(stored: StoredRelease, rules: RolloutRules) -> Rollout:
-    """A new rollout of a release."""
     return Rollout(
         new_id(stored.name),
         stored.name,

@@ -32,7 +32,6 @@ class GroupStanding:
 
 
 def count_group(targets: Iterable[Target]) -> GroupStanding:
-    """Count a group."""
     statuses = [target.status for target in targets]
     return GroupStanding(
         devices=len(statuses),

@@ -31,7 +31,6 @@ class RolloutEntry:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
         return self.phase in OVER
 
 

@@ -50,7 +50,6 @@ class ModelOffering:
         )
 
     def withdrawal(self, rollout: Rollout, target: Target) -> Message:
-        """The withdrawal of the version."""
         return ModelWithdrawal(
             federation=rollout.federation,
             device=target.device,

@@ -69,7 +69,6 @@ class Rollout:
 
     @property
     def over(self) -> bool:
-        """Whether the rollout has ended."""
         return self.phase in OVER
 
     def tier(self, device: str, profile: CapabilityProfile) -> int:

@@ -61,7 +61,6 @@ class JobRun(Frozen):
 
     @property
     def over(self) -> bool:
-        """Whether the run has ended."""
         return not self.on and not self.queued
 
 

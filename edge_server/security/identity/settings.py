@@ -48,7 +48,6 @@ class AuthoritySettings(Settings):
         return self.device_days * DAY_S
 
     def to_toml(self) -> str:
-        """The settings as TOML."""
         return tomli_w.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 

@@ -15,6 +15,7 @@ from edge_server.config.load import check_config
 from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.simulation.experiments.client_accuracy import FILE as CLIENT_ACCURACIES
 from edge_server.simulation.experiments.one_run import has_settings, kept_run, run_path, settings_path
+from edge_server.simulation.experiments.packed_text import pack_text, read_text
 from edge_server.storage.run_files import first_validation_error
 from schemas.errors import ConfigError
 
@@ -39,7 +40,7 @@ def pack_runs(plan: Plan, out: Path) -> bytes | None:
     if plan.experiment.kind not in KINDS:
         return None
     lines = [_packed(run, out).model_dump_json() for run in plan.runs if kept_run(run, out) is not None]
-    return lzma.compress("".join(f"{line}\n" for line in lines).encode()) if lines else None
+    return pack_text("".join(f"{line}\n" for line in lines)) if lines else None
 
 
 def _packed(run: CellRun, out: Path) -> PackedRun:
@@ -73,15 +74,15 @@ def take_runs(source: Path, plan: Plan, out: Path) -> int:
 
 def _read(source: Path) -> Iterator[PackedRun]:
     try:
-        with lzma.open(source, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    yield PackedRun.model_validate_json(line)
-                except ValidationError as error:
-                    reason = first_validation_error(error)
-                    raise ConfigError(f"{source}: line {number} is not an ended run: {reason}") from error
+        text = read_text(source)
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}: cannot be read: {error}; expected {NAME} of a comparison") from error
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        try:
+            yield PackedRun.model_validate_json(line)
+        except ValidationError as error:
+            reason = first_validation_error(error)
+            raise ConfigError(f"{source}: line {number} is not an ended run: {reason}") from error
 
 
 def _check(run: CellRun, packed: PackedRun, source: Path) -> None:

@@ -45,17 +45,14 @@ class Score:
 
     @property
     def mean_tier(self) -> float | None:
-        """The mean over the tiers."""
         return statistics.fmean(self.tiers) if self.tiers else None
 
     @property
     def worst_tier(self) -> float | None:
-        """The figure of the worst tier."""
         return self._worst(self.tiers)
 
     @property
     def mean_client(self) -> float | None:
-        """The mean over the clients."""
         return statistics.fmean(self.clients) if self.clients else None
 
     @property

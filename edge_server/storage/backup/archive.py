@@ -124,7 +124,6 @@ class ArchiveReader:
             shutil.copyfileobj(_Checked(member, file, self.path), target, COPY_BYTES)
 
     def close(self) -> None:
-        """Close the file."""
         self._zip.close()
 
     def _manifest(self, data: bytes) -> BackupManifest:

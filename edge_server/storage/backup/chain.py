@@ -72,6 +72,5 @@ class Chain:
         return self.manifest.bytes
 
     def close(self) -> None:
-        """Close all archives."""
         for archive in self._archives:
             archive.close()

@@ -92,7 +92,6 @@ def _archive(file: BinaryIO, known: frozenset[str]) -> Iterator[ArchiveWriter]:
 
 
 def program_version() -> str:
-    """The version of this program."""
     try:
         return version("edge-federation")
     except PackageNotFoundError:

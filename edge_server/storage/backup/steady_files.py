@@ -32,7 +32,6 @@ class Stamp(NamedTuple):
 
 
 def stamp(file: BinaryIO) -> Stamp:
-    """The stamp of an open file."""
     about = os.fstat(file.fileno())
     return Stamp(about.st_size, about.st_mtime_ns, about.st_ino)
 

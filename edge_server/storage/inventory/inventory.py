@@ -42,7 +42,6 @@ class Inventory:
         self._sampled_at: dict[tuple[str, str], float] = {}
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def changed_elsewhere(self) -> int:

@@ -79,7 +79,6 @@ def selectable_of(row: Sequence[Any]) -> dict[str, str]:
 
 
 def device_of(row: Iterable[Any]) -> InventoryDevice:
-    """A row as a value."""
     values = dict(zip(_FIELDS, row, strict=True))
     for name in _JSON:
         if values[name] is not None:

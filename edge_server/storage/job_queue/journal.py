@@ -46,7 +46,6 @@ class JobJournal:
         self._version = -1
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def changed(self) -> bool:

@@ -31,7 +31,6 @@ class JobOverview:
     runs: tuple[JobRun, ...]
 
     def document(self) -> dict[str, object]:
-        """The overview as JSON."""
         return {
             "job": self.job.model_dump(mode="json"),
             "state": self.state,

@@ -50,7 +50,6 @@ class People:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     # --- users ---
@@ -59,7 +58,6 @@ class People:
         return [_user(row) for row in self._rows(f"SELECT {_USER} FROM users ORDER BY name")]
 
     def user(self, name: str) -> User | None:
-        """The user of that name."""
         rows = self._rows(f"SELECT {_USER} FROM users WHERE name = ?", name)
         return _user(rows[0]) if rows else None
 
@@ -113,7 +111,6 @@ class People:
             )
 
     def session(self, digest: bytes) -> tuple[Session, User] | None:
-        """A session and its user."""
         rows = self._rows(
             "SELECT user, sessions.made_at, seen_at, name, role, users.made_at, password_hash, subject "
             "FROM sessions JOIN users ON user = name WHERE digest = ?",
@@ -126,7 +123,6 @@ class People:
         self._changed("UPDATE sessions SET seen_at = ? WHERE digest = ?", now, digest)
 
     def end_session(self, digest: bytes) -> bool:
-        """End one session."""
         return self._changed("DELETE FROM sessions WHERE digest = ?", digest)
 
     # --- tokens ---
@@ -135,7 +131,6 @@ class People:
         return [_token(row) for row in self._rows(f"SELECT {_TOKEN} FROM tokens ORDER BY name")]
 
     def token(self, digest: bytes) -> ApiToken | None:
-        """The token of that digest."""
         rows = self._rows(f"SELECT {_TOKEN} FROM tokens WHERE digest = ?", digest)
         return _token(rows[0]) if rows else None
 

@@ -120,7 +120,6 @@ class OwnModel(OwnPart):
         return Component(name="prox", options={"mu": self.mu})
 
     def layers(self, channel_map: ChannelMap) -> Layers:
-        """All layers."""
         return tuple(layer for unit in units(channel_map) for layer in unit)
 
 

@@ -40,7 +40,6 @@ def runs_here(holder: LeaseHolder) -> bool | None:
 
 
 def in_words(holder: LeaseHolder) -> str:
-    """The holder, for the user."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
     return f"host {holder.host}, process {holder.pid}, run folder {holder.folder}, since {since}"
 

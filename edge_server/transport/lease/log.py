@@ -30,7 +30,6 @@ class LeaseLog:
         return replace(self, beat=0, live=False)
 
     def counts(self, lease: Lease, *, retained: bool) -> bool:
-        """Whether this message counts."""
         if retained:
             return True
         if lease.state == "lost":

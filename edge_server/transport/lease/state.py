@@ -111,7 +111,6 @@ class LeaseState:
         *,
         served: int | None = None,
     ) -> Lease:
-        """A message of this server."""
         return Lease(
             federation=self.federation,
             state=state,

@@ -44,7 +44,6 @@ class ObjectFiles:
             path.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str) -> Path:
-        """The path of an object."""
         return self._objects / name
 
     def part(self, place: str, digest: str) -> Path:

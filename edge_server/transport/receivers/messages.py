@@ -63,10 +63,8 @@ _ADAPTER: TypeAdapter[ReceiverMessage] = TypeAdapter(Annotated[ReceiverMessage, 
 
 
 def encode_line(message: ReceiverMessage) -> bytes:
-    """The message as a line of JSON."""
     return message.model_dump_json().encode() + b"\n"
 
 
 def decode_line(line: bytes) -> ReceiverMessage:
-    """The message in a line of JSON."""
     return _ADAPTER.validate_json(line)

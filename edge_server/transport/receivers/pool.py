@@ -70,7 +70,6 @@ class ReceiverPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes."""
         return tuple(process.pid for process in self._running.values())
 
     def open(self) -> None:
@@ -133,7 +132,6 @@ class _Process:
             thread.start()
 
     def send(self, message: ReceiverMessage) -> None:
-        """Queue a message to the process."""
         self._outgoing.put(encode_line(message))
 
     def end(self) -> None:

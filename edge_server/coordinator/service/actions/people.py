@@ -93,7 +93,6 @@ def make_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def revoke_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Revoke an API token."""
     tokens = {token.name: token for token in desk.people.tokens()}
     token = tokens.get(args["token"])
     if token is None or not desk.people.remove_token(token.name):

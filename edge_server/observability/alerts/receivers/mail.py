@@ -28,7 +28,6 @@ def mail(settings: MailReceiver, folder: Path) -> Deliver:
 
 
 def message(settings: MailReceiver, notification: Notification) -> EmailMessage:
-    """The mail of a notification."""
     mail = EmailMessage()
     mail["From"], mail["To"] = settings.sender, ", ".join(settings.recipients)
     mail["Subject"] = f"[edge] {title(notification)}"

@@ -10,7 +10,7 @@ FULL_MODEL = "fedavg"
 
 
 def test_every_committed_table_of_the_league_is_counted() -> None:
-    assert {path.parent.name for path in RESULTS.glob("league*/results.json")} == set(TABLES)
+    assert {path.parent.name for path in RESULTS.glob("league*/results.json.xz")} == set(TABLES)
 
 
 @pytest.mark.parametrize("measure", ["whole model", "mean tier"])
