@@ -162,7 +162,10 @@ class RunReporter:
 def round_closed(record: RoundRecord) -> Note:
     """A round was aggregated."""
     counted = f"{len(record.completed)} of {len(record.selected)} updates"
-    found, where = leading(record.tested or record.on_devices), "" if record.tested else " on devices"
+    found, where = (
+        leading(record.test_metrics or record.client_metrics),
+        "" if record.test_metrics else " on devices",
+    )
     tested = "" if found is None else f", {found[0].name} {found[0].text(found[1])}{where}"
     return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
 

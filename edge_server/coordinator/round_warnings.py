@@ -76,8 +76,8 @@ def _one_answer(record: RoundRecord, earlier: Sequence[RoundRecord], over: bool)
 
 def _answers(record: RoundRecord) -> dict[str, bool]:
     """Whether each tested tier, and each device that has trained, gives one answer for all its examples."""
-    tiers = {f"tier {tier}": found for tier, found in sorted(record.tested_tiers.items())}
-    whole = {"the model": record.tested} if record.tested and not tiers else {}
+    tiers = {f"tier {tier}": found for tier, found in sorted(record.tier_metrics.items())}
+    whole = {"the model": record.test_metrics} if record.test_metrics and not tiers else {}
     devices = {name: name in record.one_answer for name in record.completed}
     return {**{name: gives_one_answer(found) for name, found in {**whole, **tiers}.items()}, **devices}
 

@@ -15,7 +15,7 @@ OWN_DATA = "own data"
 def leading_metric(history: Sequence[RoundRecord]) -> Metric:
     """The metric that leads the newest measured round; accuracy if none was measured."""
     for record in reversed(history):
-        found = leading(record.tested or record.on_devices)
+        found = leading(record.test_metrics or record.client_metrics)
         if found is not None:
             return found[0]
     return ACCURACY
@@ -30,18 +30,22 @@ def measured_text(record: RoundRecord) -> str:
 
 def where_measured(history: Sequence[RoundRecord]) -> str:
     """On which data the figures of these rounds were measured: `test`, or `own data` of the devices."""
-    only_there = not any(record.tested for record in history) and any(record.on_devices for record in history)
+    only_there = not any(record.test_metrics for record in history) and any(
+        record.client_metrics for record in history
+    )
     return OWN_DATA if only_there else "test"
 
 
 def figures_there(record: RoundRecord, where: str) -> Mapping[str, float]:
     """A round's figures of the model on the server's test data, or on the devices' own."""
-    return record.on_devices if where == OWN_DATA else record.tested
+    return record.client_metrics if where == OWN_DATA else record.test_metrics
 
 
 def newest_figure_text(history: Sequence[RoundRecord]) -> str:
     """The leading figure of the newest tested round; empty before a test."""
-    return next((leading_text(record.tested) for record in reversed(history) if record.tested), "")
+    return next(
+        (leading_text(record.test_metrics) for record in reversed(history) if record.test_metrics), ""
+    )
 
 
 def served_figure(device: DeviceRecord, metric: Metric) -> float | None:
@@ -58,7 +62,7 @@ def best_of(metric: Metric, values: Iterable[float]) -> float | None:
 
 def tested(history: Iterable[RoundRecord], metric: Metric) -> list[float]:
     """The full model's figure of every tested round, in order."""
-    return [record.tested[metric.name] for record in history if metric.name in record.tested]
+    return [record.test_metrics[metric.name] for record in history if metric.name in record.test_metrics]
 
 
 def range_text(metric: Metric, tiers: Mapping[int, Mapping[str, float]]) -> str:
@@ -82,8 +86,6 @@ def measured_figures(summary: Summary) -> tuple[str, str]:
     text = figure_text(metric)
     if where == "devices":
         return text(summary.client_metrics.get(metric.name)), ""
-    if metric is ACCURACY:
-        return text(summary.test_accuracy), text(summary.best_accuracy)
     return text(summary.test_metrics.get(metric.name)), text(summary.best_metric)
 
 
@@ -104,7 +106,7 @@ def _leading(summary: Summary) -> tuple[Metric, str]:
     tested, on_devices = leading(summary.test_metrics), leading(summary.client_metrics)
     if tested is not None:
         return tested[0], "test"
-    if summary.test_accuracy is None and on_devices is not None:
+    if on_devices is not None:
         return on_devices[0], "devices"
     return ACCURACY, "test"
 

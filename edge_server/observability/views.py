@@ -229,9 +229,9 @@ def _quality(federation: Federation, tally: RunCounters) -> dict[str, Any]:
     return {
         "test_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": max(accuracies, default=None),
-        "test_metrics": next((record.tested for record in reversed(kept) if record.tested), {}),
+        "test_metrics": next((record.test_metrics for record in reversed(kept) if record.test_metrics), {}),
         "best_metric": best_of(metric, tested(kept, metric)),
-        "client_metrics": kept[-1].on_devices if kept else {},
+        "client_metrics": kept[-1].client_metrics if kept else {},
         "own_metrics": kept[-1].own_metrics if kept else {},
     }
 

@@ -103,28 +103,6 @@ class RoundRecord(Frozen):
     back_to: int | None = None
     left_out: tuple[str, ...] = ()
 
-    @property
-    def tested(self) -> Mapping[str, float]:
-        """The full model's figures on the server's test data, the leading one first."""
-        return self.test_metrics or accuracy_alone(self.test_accuracy)
-
-    @property
-    def tested_tiers(self) -> Mapping[int, Mapping[str, float]]:
-        """Each tier's figures on the server's test data."""
-        return self.tier_metrics or {
-            tier: accuracy_alone(value) for tier, value in self.tier_accuracy.items()
-        }
-
-    @property
-    def on_devices(self) -> Mapping[str, float]:
-        """The devices' means on their own data."""
-        return self.client_metrics or accuracy_alone(self.client_accuracy)
-
-
-def accuracy_alone(value: float | None) -> Mapping[str, float]:
-    """The figures of a record that was written before there were others."""
-    return {} if value is None else {"accuracy": value}
-
 
 class DeviceRecord(Frozen):
     """The result of a device: its tier, its compact model, its bytes, its figures on held-out data.

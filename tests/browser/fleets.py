@@ -52,8 +52,8 @@ def record(number: int, **changes: object) -> RoundRecord:
         "duration_s": 4.0,
         "train_loss": 2 / number,
         "test_loss": 2.2 / number,
-        "test_accuracy": 1 - 0.9 / number,
-        "tier_accuracy": {tier: 1 - 0.9 / number - 0.01 * (5 - tier) for tier in range(1, 6)},
+        "test_metrics": {"accuracy": 1 - 0.9 / number},
+        "tier_metrics": {tier: {"accuracy": 1 - 0.9 / number - 0.01 * (5 - tier)} for tier in range(1, 6)},
         **changes,
     }
     return RoundRecord.model_validate(values)

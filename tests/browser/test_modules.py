@@ -53,7 +53,7 @@ def test_the_page_writes_numbers_as_the_terminal_does(run: Callable[..., Any]) -
 
 
 def test_a_figure_is_that_of_the_data_which_the_metric_names(run: Callable[..., Any]) -> None:
-    line = {"tested": {"accuracy": 0.5}, "on_devices": {"accuracy": 0.75}}
+    line = {"test_metrics": {"accuracy": 0.5}, "client_metrics": {"accuracy": 0.75}}
     shown = (
         "(it, [metric, line]) => [it.nameOf(metric), it.testedOf(metric, line), it.measureOf(metric).title]"
     )
@@ -127,7 +127,7 @@ def test_a_tier_keeps_the_first_channels_or_those_listed(run: Callable[..., Any]
 
 ANNOUNCED = """(it, [rounds, outcome, before]) => {
     const at = (rounds, outcome) => ({
-        run: {rounds: 12, outcome}, history: rounds.map(round => ({round, tested: {accuracy: 0.9}})),
+        run: {rounds: 12, outcome}, history: rounds.map(round => ({round, test_metrics: {accuracy: 0.9}})),
     });
     return it.announcement(at(rounds, outcome), before ? at(before, null) : {run: null, history: []});
 }"""

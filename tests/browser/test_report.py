@@ -46,8 +46,8 @@ HISTORY = tuple(
         number,
         train_loss=0.9,
         test_loss=0.3,
-        test_accuracy=0.9,
-        tier_accuracy=dict.fromkeys(range(1, 6), 0.5),
+        test_metrics={"accuracy": 0.9},
+        tier_metrics={tier: {"accuracy": 0.5} for tier in range(1, 6)},
         dropped=("jetson-porch", "mini-pc-office"),
         rejected=(Rejected(device="pi-zero-attic", reason="not-finite"),),
     )

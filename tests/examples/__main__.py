@@ -55,7 +55,7 @@ def digits(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
     whole = load_model(onnx(folder / "fedavg", 1), threads=1).measured(test.images, test.labels)
     yield "digits, fedavg: accuracy", whole["accuracy"]
     last = run(folder / "fedper", "fedper", settings)
-    yield "digits, fedper, each speaker's own model, own data: accuracy", last.on_devices["accuracy"]
+    yield "digits, fedper, each speaker's own model, own data: accuracy", last.client_metrics["accuracy"]
 
 
 def room(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:

@@ -53,7 +53,7 @@ def test_a_network_is_trained_pruned_aggregated_and_delivered(
     for number in (1, 2):
         record, updates = bench.round(number)
         assert record.completed == tuple(sorted(NAMES))
-        assert record.tested
+        assert record.test_metrics
         assert (updates["weak"].blob.size < updates["strong"].blob.size) == (recipe == "attending")
     if model not in DELIVERED or recipe != "attending":
         return

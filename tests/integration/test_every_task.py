@@ -131,13 +131,13 @@ def test_a_federation_of_every_task(
     assert summary.outcome == "finished", summary.detail
     lines = run.folder.history.read_text().splitlines()
     first, last = (RoundRecord.model_validate_json(lines[place]) for place in (0, -1))
-    metric = TASKS[task].leading(last.tested)
+    metric = TASKS[task].leading(last.test_metrics)
     assert metric is TASKS[task].metrics[0]
     assert first.test_loss is not None
     assert last.test_loss is not None
     assert last.test_loss < first.test_loss
-    assert set(last.on_devices) >= {metric.name}
-    assert last.tested_tiers.keys() == {1, 2}
+    assert set(last.client_metrics) >= {metric.name}
+    assert last.tier_metrics.keys() == {1, 2}
     assert {device.device for device in summary.devices if device.metrics} == set(TRAINERS)
     served = tmp_path / "devices" / "without-torch" / "models" / "model.onnx"
     assert load_model(served).task is TASKS[task]

@@ -104,7 +104,7 @@ def _line(version: "Version", active: dict[str, str]) -> tuple[str, ...]:
         version.recipe or UNKNOWN,
         str(version.round),
         ",".join(str(tier.tier) for tier in version.tiers),
-        leading_text(version.tested),
+        leading_text(version.test_metrics),
         version.key[:16] if version.key else "no",
         f"{datetime.fromtimestamp(version.created_at, UTC):%Y-%m-%d %H:%M}",
     )

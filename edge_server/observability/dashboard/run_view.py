@@ -96,9 +96,6 @@ def round_values(facts: FolderFacts, history: Iterable[RoundRecord]) -> list[Jso
         {
             **record.model_dump(mode="json", exclude={"statistics"}),
             "cost_relative": cost_relative(record, whole),
-            "tested": record.tested,
-            "tested_tiers": record.tested_tiers,
-            "on_devices": record.on_devices,
         }
         for record in history
     ]

@@ -53,7 +53,7 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
         ("tier",),
         {(str(tier),): accuracy for tier, accuracy in sorted(tiers.items())},
     )
-    figures = next((record.tested for record in reversed(history) if record.tested), {})
+    figures = next((record.test_metrics for record in reversed(history) if record.test_metrics), {})
     yield from gauges(
         "test_metric",
         "A figure of the learning task on the server's test data; shares are 0 to 1.",

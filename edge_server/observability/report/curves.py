@@ -20,12 +20,12 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
     Without test data on the server, the devices' mean on their own data.
     """
     metric = leading_metric(history)
-    tiers = sorted({tier for record in history for tier in record.tested_tiers})
-    series = [curve("global", history, lambda record: record.tested.get(metric.name))]
+    tiers = sorted({tier for record in history for tier in record.tier_metrics})
+    series = [curve("global", history, lambda record: record.test_metrics.get(metric.name))]
     series += [curve(f"tier {tier}", history, _tier(tier, metric)) for tier in tiers]
     title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
     if not any(candidate.known for candidate in series):
-        series = [curve("on devices", history, lambda record: record.on_devices.get(metric.name))]
+        series = [curve("on devices", history, lambda record: record.client_metrics.get(metric.name))]
         title = f"Devices' own data: {metric.name}"
     text, highest = (percent, 1.0) if metric.share else (number, None)
     return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
@@ -69,4 +69,4 @@ def number(value: float) -> str:
 
 
 def _tier(tier: int, metric: Metric) -> Callable[[RoundRecord], float | None]:
-    return lambda record: record.tested_tiers.get(tier, {}).get(metric.name)
+    return lambda record: record.tier_metrics.get(tier, {}).get(metric.name)

@@ -121,7 +121,7 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
             count_text(sized.parameters),
             si_text(sized.macs),
             bytes_text(sized.onnx_bytes),
-            text(last.tested_tiers.get(tier, {}).get(metric.name) if last else None),
+            text(last.tier_metrics.get(tier, {}).get(metric.name) if last else None),
             text(fmean(measured) if measured else None),
             text(worst),
             ms_text(fmean(latencies) if latencies else None),

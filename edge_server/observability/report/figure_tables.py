@@ -18,13 +18,15 @@ from edge_server.storage.records import RoundRecord
 
 def figure_section(history: Sequence[RoundRecord], task: str) -> Section:
     """The section with a row per model, and a row per output."""
-    last = next((record for record in reversed(history) if record.tested or record.on_devices), None)
+    last = next(
+        (record for record in reversed(history) if record.test_metrics or record.client_metrics), None
+    )
     if last is None:
         return Section("Figures", (Paragraph("Nothing was measured."),))
     measured = {
-        "whole model, test data": last.tested,
-        **{f"tier {tier}, test data": found for tier, found in sorted(last.tested_tiers.items())},
-        "devices, their own data": last.on_devices,
+        "whole model, test data": last.test_metrics,
+        **{f"tier {tier}, test data": found for tier, found in sorted(last.tier_metrics.items())},
+        "devices, their own data": last.client_metrics,
         "devices' own models, their own data": last.own_metrics,
     }
     names = list(dict.fromkeys(name for found in measured.values() for name in found if name in METRICS))

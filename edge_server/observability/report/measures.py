@@ -77,7 +77,7 @@ def first_reached(
     history: Sequence[RoundRecord], parameters: int, target: float, metric: Metric
 ) -> Reached | None:
     """The first round in which the mean of the last five tested figures is better than `target`, if any."""
-    places = [index for index, record in enumerate(history) if metric.name in record.tested]
+    places = [index for index, record in enumerate(history) if metric.name in record.test_metrics]
     found = tested(history, metric)
     for end in range(STOPPING_WINDOW, len(found) + 1):
         if metric.lost(target, statistics.fmean(found[end - STOPPING_WINDOW : end])) < 0:

@@ -67,7 +67,7 @@ def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord]
     """The section with a row per round, the last one first, and a paragraph per undone round."""
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
-    tiers = sorted({tier for record in history for tier in record.tested_tiers})
+    tiers = sorted({tier for record in history for tier in record.tier_metrics})
     metric = leading_metric(history)
     tier_columns = [f"tier {tier}" for tier in tiers]
     where = where_measured(history)
@@ -100,7 +100,7 @@ def _round_row(record: RoundRecord, tiers: Sequence[int], metric: Metric, where:
         *numbers(
             f"{len(record.completed)} of {len(record.selected)}",
             text(figures_there(record, where).get(metric.name)),
-            *(text(record.tested_tiers.get(tier, {}).get(metric.name)) for tier in tiers),
+            *(text(record.tier_metrics.get(tier, {}).get(metric.name)) for tier in tiers),
             loss_text(record.train_loss),
             loss_text(record.test_loss),
             bytes_text(record.downlink_bytes),

@@ -96,7 +96,7 @@ def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]
 
 def round_line(record: RoundRecord, *, rounds: int) -> str:
     metric = leading_metric([record])
-    text, tested = figure_text(metric), sorted(record.tested_tiers.items())
+    text, tested = figure_text(metric), sorted(record.tier_metrics.items())
     tiers = " ".join(f"{tier}: {text(figures.get(metric.name))}" for tier, figures in tested)
     asked = record.statistics is not None
     parts = [

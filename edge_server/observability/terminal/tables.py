@@ -161,7 +161,7 @@ def _device_counts(record: RoundRecord) -> list[str]:
 def _figure_cells(record: RoundRecord, metric: Metric, where: str) -> list[str]:
     return [
         figure_text(metric)(figures_there(record, where).get(metric.name)),
-        range_text(metric, record.tested_tiers),
+        range_text(metric, record.tier_metrics),
         loss_text(record.train_loss),
     ]
 

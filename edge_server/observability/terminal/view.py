@@ -157,11 +157,11 @@ def _figures(history: Sequence[RoundRecord], width: int, *, ascii_only: bool) ->
     measured = [record for record in history if figures_there(record, where)]
     last, metric = (measured or list(history))[-LAST_ROUNDS:], leading_metric(history)
     text, lead = figure_text(metric), metric.name
-    tiers = sorted({tier for record in last for tier in record.tested_tiers})[: max(0, (width - 32) // 8)]
+    tiers = sorted({tier for record in last for tier in record.tier_metrics})[: max(0, (width - 32) // 8)]
     table = plain_table()
     add_numbers(table, "round", where, *(f"tier {tier}" for tier in tiers), "train loss")
     for record in last:
-        by_tier = [text(record.tested_tiers.get(tier, {}).get(lead)) for tier in tiers]
+        by_tier = [text(record.tier_metrics.get(tier, {}).get(lead)) for tier in tiers]
         figure = text(figures_there(record, where).get(lead))
         table.add_row(str(record.round), figure, *by_tier, loss_text(record.train_loss))
     return Group(_curve(history, metric, ascii_only=ascii_only), table)

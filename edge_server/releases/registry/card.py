@@ -51,8 +51,8 @@ def _head(version: Version, described: Mapping[str, Any]) -> dict[str, Any]:
                 "file": f"tier-{tier.tier}.onnx",
                 "sha256": tier.sha256,
                 "bytes": tier.bytes,
-                "test": dict(tier.tested),
-                "on_devices": dict(tier.on_devices),
+                "test": dict(tier.test_metrics),
+                "on_devices": dict(tier.device_metrics),
                 "devices_serving": tier.devices_serving,
             }
             for tier in version.tiers
@@ -91,7 +91,7 @@ def _item(item: Any, indent: str) -> Iterator[str]:
 
 def model_card_body(version: Version, described: Mapping[str, Any], *, files: str = "") -> str:
     """The card's text for people; `files` is the folder of the ONNX files, ending in a slash."""
-    metric = next(iter(version.tested), "accuracy")
+    metric = next(iter(version.test_metrics), "accuracy")
     return "\n".join(
         [
             f"# {version.version}",
@@ -147,8 +147,8 @@ def _row(tier: TierModel, files: str) -> tuple[str, ...]:
         bytes_text(tier.bytes),
         count_text(tier.parameters),
         si_text(tier.macs),
-        leading_text(tier.tested),
-        f"{leading_text(tier.on_devices)} ({tier.devices}{_serving_text(tier)})",
+        leading_text(tier.test_metrics),
+        f"{leading_text(tier.device_metrics)} ({tier.devices}{_serving_text(tier)})",
         ms_text(tier.device_latency_ms),
     )
 

@@ -86,8 +86,8 @@ def _tier(number: int, before: Version, after: Version) -> Iterator[Difference]:
                 _spelled(what, right),
                 _change(left, right, share=False),
             )
-    yield from _figures(f"tier {number}: test ", "", one.tested, two.tested)
-    yield from _figures(f"tier {number}: ", " on devices", one.on_devices, two.on_devices)
+    yield from _figures(f"tier {number}: test ", "", one.test_metrics, two.test_metrics)
+    yield from _figures(f"tier {number}: ", " on devices", one.device_metrics, two.device_metrics)
     if one.sha256 != two.sha256:
         yield Difference(f"tier {number}: sha256", one.sha256[:16], two.sha256[:16])
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edge_server.storage.records import StartedFrom, accuracy_alone
+from edge_server.storage.records import StartedFrom
 from schemas.base import Frozen
 from schemas.names import Digest, Name
 from schemas.values import Fraction, Metrics
@@ -37,16 +37,6 @@ class TierModel(Frozen):
     device_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     device_latency_ms: Milliseconds | None = None
 
-    @property
-    def tested(self) -> Mapping[str, float]:
-        """The figures on the server's test data, the leading one first."""
-        return self.test_metrics or accuracy_alone(self.test_accuracy)
-
-    @property
-    def on_devices(self) -> Mapping[str, float]:
-        """The figures on devices' data, the leading one first."""
-        return self.device_metrics or accuracy_alone(self.device_accuracy)
-
 
 class Version(Frozen):
     """The result of a run: the global model after `round`, and a file for each tier.
@@ -77,11 +67,6 @@ class Version(Frozen):
     tiers: tuple[TierModel, ...]
     device_tiers: Mapping[Name, Annotated[int, Field(ge=1)]] = {}
     started_from: StartedFrom | None = None
-
-    @property
-    def tested(self) -> Mapping[str, float]:
-        """The figures on the server's test data, the leading one first."""
-        return self.test_metrics or accuracy_alone(self.test_accuracy)
 
     def tier(self, number: int) -> TierModel | None:
         """The model of a tier, if there is one."""

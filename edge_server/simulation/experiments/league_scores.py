@@ -137,7 +137,7 @@ def _score(
     last = [record for record in history if record.round > history[-1].round - window]
     whole, by_tier = tested(last, metric), dict[int, list[float]]()
     for record in last:
-        for tier, figures in record.tested_tiers.items():
+        for tier, figures in record.tier_metrics.items():
             by_tier.setdefault(tier, []).append(figures[metric.name])
     tiers = [statistics.fmean(figures) for _, figures in sorted(by_tier.items())]
     return Score(

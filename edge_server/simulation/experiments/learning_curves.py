@@ -39,8 +39,8 @@ def curves(done: Sequence[EndedRun]) -> list[Curve]:
 def _curve(row: str, column: str, records: Sequence[RoundRecord]) -> Curve:
     metric, by_round = leading_metric(records), dict[int, list[float]]()
     for record in records:
-        if metric.name in record.tested:
-            by_round.setdefault(record.round, []).append(record.tested[metric.name])
+        if metric.name in record.test_metrics:
+            by_round.setdefault(record.round, []).append(record.test_metrics[metric.name])
     return Curve(row, column, _points(by_round), metric)
 
 

@@ -52,9 +52,9 @@ class Run:
         axes = new_axes() if axes is None else axes
         metric = leading_metric(self.rounds)
         points = [
-            (record.round, record.tested[metric.name])
+            (record.round, record.test_metrics[metric.name])
             for record in self.rounds
-            if metric.name in record.tested
+            if metric.name in record.test_metrics
         ]
         numbers, values = zip(*points, strict=True) if points else ((), ())
         axes.plot(numbers, values, **{"marker": "o" if len(points) == 1 else "", **style})

@@ -10,7 +10,7 @@ const OWN_DATA = "own data";
 export const metricOf = (run) => run?.metric ?? ACCURACY;
 
 /** The full model's figure of a round on the data that the metric names, or null. */
-export const testedOf = ({ name, where }, line) => (where === OWN_DATA ? line.on_devices : line.tested)?.[name] ?? null;
+export const testedOf = ({ name, where }, line) => (where === OWN_DATA ? line.client_metrics : line.test_metrics)?.[name] ?? null;
 
 /** `test accuracy`, or `own data accuracy` of the devices. */
 export const nameOf = ({ name, where }) => `${where} ${name}`;

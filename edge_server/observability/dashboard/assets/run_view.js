@@ -180,9 +180,9 @@ export const tiersOf = (fleet) => (fleet?.size ? new Set([...fleet.values()].map
 function makeCharts() {
   const line = (key, label, style) => ({ key, label, style, of: (record) => record[key] ?? null });
   const tiers = (history, had, { name }) => {
-    const numbers = new Set(history.flatMap(({ tested_tiers: tiers }) => Object.keys(tiers ?? {})));
+    const numbers = new Set(history.flatMap(({ tier_metrics: tiers }) => Object.keys(tiers ?? {})));
     return [...numbers].filter((tier) => !had || had.has(Number(tier))).sort((a, b) => a - b).map((tier) => ({
-      key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tested_tiers?.[tier]?.[name] ?? null,
+      key: `tier-${tier}`, label: `tier ${tier}`, style: Number(tier), of: (record) => record.tier_metrics?.[tier]?.[name] ?? null,
     }));
   };
   return [
@@ -190,8 +190,8 @@ function makeCharts() {
       leads: true,
       chart: new RoundChart({ title: "Accuracy", note: "The whole model and each tier's sub-model on the server's test data, and devices on their own", format: percentText, tick: ratioText, bounds: shareBounds }),
       columns: (history, had, metric) => [
-        { ...line("test", "whole model", 0), of: (record) => record.tested?.[metric.name] ?? null }, ...tiers(history, had, metric),
-        { ...line("devices", "devices' own data", 7), of: (record) => record.on_devices?.[metric.name] ?? null },
+        { ...line("test", "whole model", 0), of: (record) => record.test_metrics?.[metric.name] ?? null }, ...tiers(history, had, metric),
+        { ...line("devices", "devices' own data", 7), of: (record) => record.client_metrics?.[metric.name] ?? null },
         { ...line("own", "devices' own models", 6), of: (record) => record.own_metrics?.[metric.name] ?? null },
       ],
     },

@@ -97,9 +97,9 @@ def test_the_leading_metric_is_the_newest_rounds_first_figure() -> None:
 
 
 def test_a_summary_names_its_figure_and_where_it_was_measured() -> None:
-    regression = summary(test_accuracy=None, best_accuracy=None, test_metrics=MAE, best_metric=0.125)
+    regression = summary(test_metrics=MAE, best_metric=0.125)
     assert measured_name(regression) == "test mae"
     assert measured_figures(regression) == ("0.25", "0.125")
-    personal = summary(test_accuracy=None, best_accuracy=None, client_metrics={"accuracy": 0.5})
+    personal = summary(test_metrics={}, client_metrics={"accuracy": 0.5})
     assert measured_name(personal) == "accuracy on devices"
     assert measured_figures(personal) == ("50.00%", "")

@@ -195,8 +195,8 @@ def test_a_run_interrupted_before_its_first_round_has_a_report(tmp_path: Path) -
         detail="stopped by the user",
         recipe=None,
         rounds=0,
-        test_accuracy=None,
-        best_accuracy=None,
+        test_metrics={},
+        best_metric=None,
     )
     page = page_of(tmp_path, end=end)
     assert "stopped by the user" in page.text
@@ -318,7 +318,7 @@ def test_an_axis_contains_all_its_values(values: list[float]) -> None:
 
 
 def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
-    alone = record(1).model_copy(update={"test_accuracy": None, "tier_accuracy": {}, "client_accuracy": 0.75})
+    alone = record(1, client_metrics={"accuracy": 0.75})
     assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
         ("on devices", [(1, 0.75)])
     ]
@@ -327,7 +327,7 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     assert isinstance(rounds, Table)
     assert rounds.columns[2] == "own data accuracy"
     assert rounds.rows[0][2].text == "75.00%"
-    tested = alone.model_copy(update={"test_accuracy": 0.5})
+    tested = alone.model_copy(update={"test_metrics": {"accuracy": 0.5}})
     assert [(curve.label, curve.known) for curve in accuracy_chart([tested]).series] == [
         ("global", [(1, 0.5)])
     ]

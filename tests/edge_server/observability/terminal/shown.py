@@ -27,8 +27,14 @@ def record(number: int, **fields: Any) -> RoundRecord:
 
 
 def scored(number: int) -> RoundRecord:
+    accuracy, tiers = 1 - 0.5 / number, {1: 0.25, 5: 0.75}
     return record(
-        number, train_loss=1 / number, test_accuracy=1 - 0.5 / number, tier_accuracy={1: 0.25, 5: 0.75}
+        number,
+        train_loss=1 / number,
+        test_accuracy=accuracy,
+        tier_accuracy=tiers,
+        test_metrics={"accuracy": accuracy},
+        tier_metrics={tier: {"accuracy": value} for tier, value in tiers.items()},
     )
 
 
@@ -60,6 +66,8 @@ def summary(**fields: Any) -> Summary:
         "parameters": 1_663_370,
         "test_accuracy": 0.75,
         "best_accuracy": 0.8,
+        "test_metrics": {"accuracy": 0.75},
+        "best_metric": 0.8,
     }
     return Summary(**(values | fields))
 

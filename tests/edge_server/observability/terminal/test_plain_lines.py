@@ -30,8 +30,8 @@ def test_plain_lines_describe_a_run_without_repetition() -> None:
         2,
         completed=("phone",),
         train_loss=0.5,
-        test_accuracy=0.75,
-        tier_accuracy={5: 0.8, 1: 0.7},
+        test_metrics={"accuracy": 0.75},
+        tier_metrics={5: {"accuracy": 0.8}, 1: {"accuracy": 0.7}},
         dropped=("board",),
         rejected=(Rejected(device="watch", reason="not-finite"),),
     )
@@ -84,7 +84,8 @@ def test_late_updates_are_counted_with_the_greatest_delay() -> None:
 
 
 def test_a_closed_round_says_where_its_figure_is_from_and_what_naive_forecasts_reach() -> None:
-    assert "closed: own data 61.00%, train loss" in round_line(record(1, client_accuracy=0.61), rounds=9)
+    own = record(1, client_metrics={"accuracy": 0.61})
+    assert "closed: own data 61.00%, train loss" in round_line(own, rounds=9)
     figures = {"mae": 1.2, "no-change": 1.5, "season-ago": 0.75}
     forecast = record(1, test_metrics=figures, tier_metrics={1: figures})
     line = round_line(forecast, rounds=9)
@@ -114,7 +115,7 @@ def test_a_run_that_showed_nothing_ends_silently() -> None:
 def test_an_outcome_without_measurements_names_no_figure() -> None:
     stream = io.StringIO()
     ended = summary(
-        outcome="interrupted", detail="stopped by the user", rounds=0, test_accuracy=None, best_accuracy=None
+        outcome="interrupted", detail="stopped by the user", rounds=0, test_metrics={}, best_metric=None
     )
     with PlainDisplay(stream) as display:
         display.show(snapshot(summary=ended))

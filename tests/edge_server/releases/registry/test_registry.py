@@ -35,7 +35,12 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
         (path / name).mkdir(parents=True)
     record = {"fraction": 1.0, "local_epochs": 1, "selected": (), "completed": (), "duration_s": 1.0}
     for number in (1, 2, 3):
-        figures = {"tier_accuracy": {1: accuracy}, "test_accuracy": accuracy}
+        figures = {
+            "tier_accuracy": {1: accuracy},
+            "test_accuracy": accuracy,
+            "test_metrics": {"accuracy": accuracy},
+            "tier_metrics": {1: {"accuracy": accuracy}},
+        }
         folder.add_round(RoundRecord(round=number, uplink_bytes=0, downlink_bytes=0, **record, **figures))
     journal = Journal(folder.journal, durable=False)
     for number, state in enumerate(STATES, start=1):
@@ -60,6 +65,7 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
         macs=640,
         onnx_bytes=9,
         onnx_accuracy=0.9,
+        metrics={"accuracy": 0.9},
         latency_ms=2.0,
     )
     folder.write_summary(
@@ -73,7 +79,13 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
             model="one-layer",
             parameters=650,
             test_accuracy=accuracy,
-            devices=(device, device.model_copy(update={"device": "pi-2", "onnx_accuracy": 0.7})),
+            test_metrics={"accuracy": accuracy},
+            devices=(
+                device,
+                device.model_copy(
+                    update={"device": "pi-2", "onnx_accuracy": 0.7, "metrics": {"accuracy": 0.7}}
+                ),
+            ),
         )
     )
     return path

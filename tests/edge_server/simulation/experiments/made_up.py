@@ -37,6 +37,7 @@ def record(number: int, accuracy: float | None, *, selected: int = 2, uplink: in
         duration_s=1.0,
         virtual_time_s=float(number),
         test_accuracy=accuracy,
+        test_metrics={} if accuracy is None else {"accuracy": accuracy},
     )
 
 
@@ -51,6 +52,7 @@ def summary(*, outcome: str = "finished", rounds: int = 1, accuracy: float | Non
         model="mlp",
         parameters=100,
         test_accuracy=accuracy,
+        test_metrics={} if accuracy is None else {"accuracy": accuracy},
     )
 
 
