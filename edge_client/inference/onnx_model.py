@@ -100,10 +100,6 @@ class LoadedModel:
         outputs = self.run(inputs)
         return in_units(outputs, self.preprocessing) if self.task.labels == "numbers" else outputs
 
-    def classify(self, images: Pixels, *, top: int = 1) -> list[tuple[Ranked, ...]]:
-        """The `top` most probable classes of each raw image [N, C, H, W], best first."""
-        return [self.rank(row, top=top) for row in self.predict(images)]
-
     def rank(self, probabilities: Inputs, *, top: int = 1) -> tuple[Ranked, ...]:
         """The `top` entries of one row of probabilities [classes], best first."""
         order = np.argsort(-probabilities, kind="stable")[:top]

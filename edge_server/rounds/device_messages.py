@@ -313,10 +313,7 @@ def _in_place(delivery: Delivery) -> Command:
     if verdict is not None and not verdict.served:
         detail = f"{verdict.earlier}: {verdict.why}"
         return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
-    figures = metrics.metrics or (
-        {} if metrics.onnx_accuracy is None else {"accuracy": metrics.onnx_accuracy}
-    )
-    found = leading(figures)
+    found = leading(metrics.metrics)
     accuracy = "" if found is None else f", {found[0].name} {found[0].text(found[1])}"
     because = "" if verdict is None else f"; {verdict.why}"
     detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"

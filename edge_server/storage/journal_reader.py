@@ -380,12 +380,6 @@ def read_examined(path: Path) -> list[ExaminedUpdate]:
         return reader.examined()
 
 
-def read_classes(path: Path) -> tuple[str, ...]:
-    """The run's list of classes; empty before it is known."""
-    with closing(JournalReader(path)) as reader:
-        return reader.classes()
-
-
 def read_strikes(path: Path) -> list[Strike]:
     """Every strike, in order."""
     with closing(JournalReader(path)) as reader:

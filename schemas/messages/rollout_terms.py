@@ -1,6 +1,5 @@
 """Terms of a model's trial on a device, its measurements, stages and causes of failure."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -69,8 +68,3 @@ class ModelMeasurement(Frozen):
     accuracy: Fraction | None = None
     metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     latency_ms: Milliseconds
-
-    @property
-    def figures(self) -> Mapping[str, float]:
-        """The known figures of the task, the leading one first."""
-        return self.metrics or ({} if self.accuracy is None else {"accuracy": self.accuracy})

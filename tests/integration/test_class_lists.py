@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.load import load_config
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.device_totals import read_device_totals
-from edge_server.storage.journal_reader import read_classes
+from edge_server.storage.journal_reader import JournalReader
 from schemas.values import CapabilityProfile
 from tests.integration.conftest import ONE_BROKER
 
@@ -93,7 +93,8 @@ def test_devices_with_different_classes_agree_on_one_list_and_train_one_model(
     with participating(address, tmp_path / "devices", folders):
         summary = run.finished()
     assert summary.outcome == "finished", summary.detail
-    assert read_classes(run.folder.journal) == ALL
+    with closing(JournalReader(run.folder.journal)) as reader:
+        assert reader.classes() == ALL
     test = load_source("digits", split="test")
     model = load_model(run.folder.onnx(1), threads=1)
     assert model.preprocessing.class_names == ALL

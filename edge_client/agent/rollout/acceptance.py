@@ -62,12 +62,12 @@ def _accuracy(
     worse = found.lost - found.won
     if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
         return None
-    if not old.figures or not new.figures:
+    if not old.metrics or not new.metrics:
         return None
     # Imported here: a device's start has no use for arrays.
     from edge_client.data.tasks.words import figure_text
 
-    detail = f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
+    detail = f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
     return Cause.ACCURACY, detail
 
 

@@ -93,12 +93,12 @@ def make_verdict(
 
 def _comparison_text(found: Comparison) -> str:
     new, old = found.candidate, found.running
-    if new is None or old is None or not new.figures or not old.figures:
+    if new is None or old is None or not new.metrics or not old.metrics:
         return UNUSABLE
     # Imported here: a device's start has no use for arrays.
     from edge_client.data.tasks.words import figure_text
 
-    return f"{figure_text(new.figures)} of {new.examples} examples, {figure_text(old.figures)} before"
+    return f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
 
 
 def _use(

@@ -168,7 +168,7 @@ def accuracy_lost(report: ModelReport) -> float | None:
     """By how much the offered model is worse on the device's own examples; None without measurements."""
     if report.running is None or report.candidate is None:
         return None
-    before, after = leading(report.running.figures), leading(report.candidate.figures)
+    before, after = leading(report.running.metrics), leading(report.candidate.metrics)
     if before is None or after is None or before[0].name != after[0].name:
         return None
     return before[0].lost(before[1], after[1])
@@ -177,6 +177,6 @@ def accuracy_lost(report: ModelReport) -> float | None:
 def _trial_text(report: ModelReport, version: str) -> str:
     assert report.running is not None
     assert report.candidate is not None
-    before, after = figure_text(report.running.figures), figure_text(report.candidate.figures)
+    before, after = figure_text(report.running.metrics), figure_text(report.candidate.metrics)
     cause = f" ({report.cause})" if report.cause else ""
     return f"has {after} with {version}, and had {before} before; the model is {report.stage}{cause}"

@@ -80,7 +80,7 @@ def _measured(measurement: ModelMeasurement | None) -> str:
     """A model on the device's own examples in words, empty if it was not measured."""
     if measurement is None:
         return ""
-    figures = figure_text(measurement.figures, "-")
+    figures = figure_text(measurement.metrics, "-")
     return f"{figures} of {measurement.examples} examples, {measurement.latency_ms:.3g} ms"
 
 

@@ -69,10 +69,6 @@ def scalars(record: RoundRecord) -> dict[str, float]:
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
-def _tier_figures(record: RoundRecord, tier: int) -> dict[str, float]:
-    return _figures(f"tier-{tier}", record.tier_metrics[tier])
-
-
 def _figures(prefix: str, found: Mapping[str, float]) -> dict[str, float]:
     return {f"{prefix}/{name}": value for name, value in sorted(found.items())}
 

@@ -128,10 +128,10 @@ def comparison_text(target: Target) -> str:
     if target.report is None or target.report.candidate is None:
         return "nothing was measured"
     old, new = target.report.running, target.report.candidate
-    text = f"{leading_text(new.figures)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
+    text = f"{leading_text(new.metrics)} of {new.examples} examples, {ms_text(new.latency_ms)} ms"
     if old is None:
         return f"{text}; it ran none before"
-    return f"{leading_text(old.figures)} -> {text}, before {ms_text(old.latency_ms)} ms"
+    return f"{leading_text(old.metrics)} -> {text}, before {ms_text(old.latency_ms)} ms"
 
 
 def _moves(before: Rollout | None, now: Rollout) -> Iterator[str]:

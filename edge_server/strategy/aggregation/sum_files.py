@@ -21,7 +21,7 @@ from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, WHOLE
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import AnyArray, ComputedArrays, kind_of, rows_of
-from schemas.tensors.blobs import FileGroups, FlatGroups, Groups
+from schemas.tensors.blobs import FileGroups, Groups
 from schemas.values import Reason
 
 FINE_BITS = 35
@@ -93,11 +93,6 @@ def most_sum_bytes(channel_map: ChannelMap) -> int:
     numbers = sum(math.prod(shape) for shape in shapes)
     tensors = TENSOR_BYTES * len(shapes)
     return (numbers + tensors) * (LOW + HIGH) * 129 // 128 + HEADER_BYTES
-
-
-def flat_planes(groups: Groups) -> FlatGroups:
-    """The planes of a sum as tensors of a file."""
-    return FlatGroups(planes_of(groups))
 
 
 def _name(plane: int) -> str:

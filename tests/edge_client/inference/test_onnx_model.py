@@ -95,8 +95,9 @@ def test_predictions_do_not_depend_on_the_batch_size(model_path: Path) -> None:
         )
 
 
-def test_classify_ranks_best_first(model_path: Path) -> None:
-    (ranked,) = load_model(model_path).classify(np.array([[[[1, 3, 2]]]], np.uint8), top=2)
+def test_classes_are_ranked_best_first(model_path: Path) -> None:
+    model = load_model(model_path)
+    ranked = model.rank(model.predict(np.array([[[[1, 3, 2]]]], np.uint8))[0], top=2)
     assert [entry.name for entry in ranked] == ["bee", "cat"]
     assert ranked[0].index == 1
     assert ranked[0].probability > ranked[1].probability

@@ -115,7 +115,7 @@ def test_a_file_of_another_rate_is_resampled_and_a_service_takes_its_bytes(
     assert first["top"][0]["name"] == "low"
     loaded = load_model(model, threads=1)
     request = read_request(path.read_bytes(), loaded)
-    assert loaded.classify(request.images)[0][0].name == "low"
+    assert loaded.rank(loaded.predict(request.images)[0])[0].name == "low"
 
 
 def test_eight_bits_leave_the_spectra_as_they_are(run: Path) -> None:

@@ -20,7 +20,7 @@ from edge_server.coordinator.evaluation import Testing as ServerData
 from edge_server.rounds.events import PlanRound
 from edge_server.rounds.state import RoundRules
 from edge_server.simulation.simulator import simulate
-from edge_server.storage.journal_reader import JournalReader, read_classes
+from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import recover
 from schemas.errors import ConfigError, PeerError
@@ -163,7 +163,8 @@ def test_the_files_class_list_is_in_the_journal_too(tmp_path: Path) -> None:
     bench.coordinator.planner.plan(
         PlanRound(1, 2, bench.devices, classes=bench.coordinator.context.classes.names)
     )
-    assert read_classes(bench.folder.journal) == TEN
+    with closing(JournalReader(bench.folder.journal)) as reader:
+        assert reader.classes() == TEN
 
 
 def test_every_file_of_a_tier_names_its_classes(tmp_path: Path) -> None:
@@ -214,7 +215,8 @@ def test_a_simulation_names_the_classes_of_its_folder(tmp_path: Path) -> None:
     assert summary.outcome == "finished", summary.detail
     model = load_model(tmp_path / "run" / "onnx" / "tier-1.onnx", threads=1)
     assert model.preprocessing.class_names == ("wasp", "bee", "ant")
-    assert read_classes(tmp_path / "run" / "journal.sqlite") == ("wasp", "bee", "ant")
+    with closing(JournalReader(tmp_path / "run" / "journal.sqlite")) as reader:
+        assert reader.classes() == ("wasp", "bee", "ant")
 
 
 @in_process()

@@ -52,8 +52,8 @@ def test_the_page_has_the_alerts_of_the_device_and_its_rollouts_with_figures(tmp
         version="home-1",
         stage=Stages.REFUSED,
         detail="accuracy fell",
-        running=ModelMeasurement(examples=200, accuracy=0.91, latency_ms=12.0),
-        candidate=ModelMeasurement(examples=200, accuracy=0.78, latency_ms=14.25),
+        running=ModelMeasurement(examples=200, accuracy=0.91, metrics={"accuracy": 0.91}, latency_ms=12.0),
+        candidate=ModelMeasurement(examples=200, accuracy=0.78, metrics={"accuracy": 0.78}, latency_ms=14.25),
     )
     with fast_passwords(), staged(tmp_path) as stage:
         other = SILENT.model_copy(update={"subject": SILENT.subject.model_copy(update={"name": "pi-2"})})

@@ -92,8 +92,8 @@ def test_a_rollouts_reports_say_how_much_worse_the_model_is(tmp_path):
         rollout="r",
         version="v2",
         stage=Stage.KEPT,
-        running=ModelMeasurement(examples=50, accuracy=0.9, latency_ms=1),
-        candidate=ModelMeasurement(examples=50, accuracy=0.7, latency_ms=1),
+        running=ModelMeasurement(examples=50, accuracy=0.9, metrics={"accuracy": 0.9}, latency_ms=1),
+        candidate=ModelMeasurement(examples=50, accuracy=0.7, metrics={"accuracy": 0.7}, latency_ms=1),
     )
     with registry.database() as database:
         row = ("r", "v2", "orchard", "{}", "finished", 0, "", NOW, None)

@@ -18,14 +18,15 @@ from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.transport.broker_address import parse_address
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
-from schemas.messages.rollout_terms import ModelMeasurement, TrialTerms
+from schemas.messages.rollout_terms import TrialTerms
 from schemas.tensors.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
 from schemas.values import CapabilityProfile
 from tests.edge_client.signed import SERVER, manifest_of
+from tests.edge_server.releases.rollout.measured import measured
 
 OLD, NEW = b"the old model" * 99, b"the new model" * 999
 REF = BlobRef(digest=digest_of(NEW), size=len(NEW), chunk_bytes=4096)
-MEASURED = ModelMeasurement(examples=4, accuracy=0.75, latency_ms=1.0)
+MEASURED = measured(0.75, examples=4)
 GOOD = Comparison(MEASURED, MEASURED, 0, 0)
 
 

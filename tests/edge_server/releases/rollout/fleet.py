@@ -12,16 +12,17 @@ from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, TierFile
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import Birth, Death, Message, ModelReport
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
+from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of
 from schemas.values import CapabilityProfile, DataCard
+from tests.edge_server.releases.rollout.measured import measured
 
 FEDERATION, VERSION = "home", "v2"
 TERMS = TrialTerms(watch_s=30.0)
 RULES = RolloutRules(canary="1", groups=2, gather_s=5.0, away_s=100.0, silent_s=50.0, terms=TERMS)
 FILES = {tier: TierFile(BlobRef(digest=digest_of(f"tier {tier}".encode()), size=300_000)) for tier in (1, 2)}
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
-DONE = ModelMeasurement(examples=100, accuracy=0.9, latency_ms=1.0)
+DONE = measured(0.9)
 
 
 def birth(device: str, *, tier: int | None = 1, session: int = 1) -> Birth:

@@ -5,8 +5,9 @@ import pytest
 from edge_client.agent.rollout.acceptance import chance_of, judge_comparison, judge_service
 from edge_client.agent.rollout.events import Comparison
 from edge_client.inference.service.health import Health, read_health, write_health
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
+from schemas.messages.rollout_terms import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
+from tests.edge_server.releases.rollout.measured import measured
 
 TERMS = TrialTerms(accuracy_drop=0.02, latency_ratio=1.5, error_rate=0.01, crashes=0)
 OLD, NEW = digest_of(b"old"), digest_of(b"new")
@@ -16,11 +17,9 @@ def compared(
     lost: int, won: int, *, examples: int = 100, old_ms: float = 2.0, new_ms: float = 2.0
 ) -> Comparison:
     right = 90
-    running = ModelMeasurement(examples=examples, accuracy=right / 100, latency_ms=old_ms)
+    running = measured(right / 100, examples=examples, latency_ms=old_ms)
     accuracy = (right - lost + won) / 100
-    return Comparison(
-        running, ModelMeasurement(examples=examples, accuracy=accuracy, latency_ms=new_ms), lost, won
-    )
+    return Comparison(running, measured(accuracy, examples=examples, latency_ms=new_ms), lost, won)
 
 
 def cause_of(found: Comparison) -> Cause | None:
@@ -76,7 +75,8 @@ def test_a_model_may_be_slower_only_up_to_the_limit(
 def test_without_a_previous_model_there_is_no_objection() -> None:
     assert (
         judge_comparison(
-            Comparison(candidate=ModelMeasurement(examples=9, accuracy=0.1, latency_ms=99.0)), TERMS
+            Comparison(candidate=measured(0.1, examples=9, latency_ms=99.0)),
+            TERMS,
         )
         is None
     )

@@ -22,21 +22,22 @@ from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.task import DELIVERY_TERMS
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
+from schemas.messages.rollout_terms import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import SERVER, manifest_of
+from tests.edge_server.releases.rollout.measured import measured
 from tests.edge_server.releases.rollout.sample_versions import classifier, fitted
 
 OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"the model of a rollout" * 9
-EARLIER = ModelMeasurement(examples=4, accuracy=0.75, latency_ms=1.0)
-WORSE = Comparison(EARLIER, ModelMeasurement(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
-AS_GOOD = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.5}), lost=1, won=0)
+EARLIER = measured(0.75, examples=4)
+WORSE = Comparison(EARLIER, measured(0.1), lost=60, won=0)
+AS_GOOD = Comparison(EARLIER, measured(0.5, examples=4), lost=1, won=0)
 SOME = labelled(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4))
 TERMS = TrialTerms()
 
-SLOWER = Comparison(EARLIER, EARLIER.model_copy(update={"accuracy": 0.9, "latency_ms": 40.0}), lost=0, won=1)
+SLOWER = Comparison(EARLIER, measured(0.9, examples=4, latency_ms=40.0), lost=0, won=1)
 
 
 @pytest.fixture

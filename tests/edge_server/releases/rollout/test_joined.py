@@ -35,11 +35,12 @@ from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
-from schemas.messages.rollout_terms import ModelMeasurement, TrialTerms
+from schemas.messages.rollout_terms import TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION, birth
+from tests.edge_server.releases.rollout.measured import measured
 
-OLD, GOOD, BAD = (ModelMeasurement(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
+OLD, GOOD, BAD = (measured(x) for x in (0.9, 0.92, 0.5))
 BETTER, WORSE = Comparison(OLD, GOOD, 1, 3), Comparison(OLD, BAD, 41, 1)
 RULES = RolloutRules(
     canary="2",

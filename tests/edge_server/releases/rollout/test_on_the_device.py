@@ -16,13 +16,14 @@ from edge_client.storage.atomic_files import sweep
 from edge_client.storage.free_space import Space
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
+from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import STRANGER, TRUSTED, manifest_of
 from tests.edge_server.releases.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
+from tests.edge_server.releases.rollout.measured import measured
 
-BAD = Comparison(MEASURED, ModelMeasurement(examples=100, accuracy=0.1, latency_ms=1.0), lost=60, won=0)
+BAD = Comparison(MEASURED, measured(0.1), lost=60, won=0)
 EVERY = int(os.environ.get("CHAOS_EVERY_WRITE", "4"))
 """The power is cut at every n-th step of writing; `make chaos` sets 1."""
 WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2")

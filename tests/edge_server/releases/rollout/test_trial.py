@@ -36,9 +36,10 @@ from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
+from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from tests.chunk_bits import chunks_of
+from tests.edge_server.releases.rollout.measured import measured
 
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
@@ -51,7 +52,7 @@ OFFER = ModelOffer(
     blob=REF,
     terms=TrialTerms(watch_s=10.0),
 )
-OLD, GOOD, BAD = (ModelMeasurement(examples=100, accuracy=x, latency_ms=1.0) for x in (0.9, 0.92, 0.5))
+OLD, GOOD, BAD = (measured(x) for x in (0.9, 0.92, 0.5))
 BETTER = Comparison(OLD, GOOD, lost=1, won=3)
 WORSE = Comparison(OLD, BAD, lost=41, won=1)
 WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")

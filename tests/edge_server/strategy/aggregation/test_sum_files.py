@@ -8,7 +8,7 @@ import pytest
 from edge_client.compression.zstd import unpack
 from edge_server.strategy.aggregation.accumulator import joined
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
-from edge_server.strategy.aggregation.sum_files import flat_planes, most_sum_bytes, read_sum, write_sum
+from edge_server.strategy.aggregation.sum_files import most_sum_bytes, planes_of, read_sum, write_sum
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
 from schemas.tensors.blobs import FlatGroups, Groups
@@ -32,7 +32,7 @@ def sums(most_coarse: int, most_fine: int, seed: int = 0) -> Groups:
 
 def written(groups: Groups, folder: Path) -> Path:
     with (folder / "packed").open("wb") as file:
-        write_sum(file, flat_planes(groups))
+        write_sum(file, FlatGroups(planes_of(groups)))
     with (folder / "file").open("wb") as file:
         unpack(folder / "packed", file, limit=most_sum_bytes(MAP))
     return folder / "file"
