@@ -1,6 +1,5 @@
 """The federation's columns: from its file, the server's data or its devices; in tasks, journal and models."""
 
-import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import recover
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
-from schemas.messages import DeliverTask, TrainTask
+from schemas.messages import TrainTask
 from tests.edge_server.coordinator.test_class_names import Unseen
 from tests.edge_server.simulation.in_process import in_process
 from tests.integration.bench import Bench
@@ -161,18 +160,6 @@ def test_devices_with_tables_in_other_orders_make_the_same_update(tmp_path: Path
     place = bench.places["weak"]
     other = replace(place, data=bench.places["strong"].data)
     assert trained(task, place) == trained(task, other)
-
-
-@pytest.mark.parametrize("deliver", [False, True])
-def test_a_device_of_an_earlier_version_gets_no_columns(tmp_path: Path, deliver: bool) -> None:
-    bench = bench_of(tmp_path)
-    weak, strong = bench.devices
-    earlier = replace(weak, data=weak.data.model_copy(update={"columns": None}))
-    bench.devices = (earlier, strong)
-    tasks = bench.tasks(1, 1, deliver=deliver)
-    assert isinstance(tasks["weak"], DeliverTask if deliver else TrainTask)
-    assert "columns" not in json.loads(tasks["weak"].model_dump_json())["preprocessing"]
-    assert [column.name for column in tasks["strong"].preprocessing.columns] == [*A]
 
 
 def test_every_file_of_a_tier_names_its_columns(tmp_path: Path) -> None:
