@@ -1,8 +1,7 @@
 """Finds the updates of a round without which its model is better on the server's test data.
 
 Loss function based rejection (Fang et al. 2020, "Local Model Poisoning Attacks to Byzantine-Robust Federated
-Learning", section 5.1) with two more conditions. A device with much data of few classes may move the model
-too far: a part of its update makes the model better, while a part of a hostile one does not. And harm adds up
+Learning", section 5.1), with a loss that forgives a shift of the prior (`calibration`), and harm that adds up
 over rounds (the cumulative sum of Page 1954): an honest device does harm by chance, and is useful after.
 """
 
@@ -10,16 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from schemas.tensors.blobs import Arrays
 
 MOST_PARTIES = 12
 """Of more updates a single one moves the model too little."""
 MOST_MACS = 5e10
 """Most multiply-accumulates of a round's tests: about two seconds on two cores."""
-PART = 0.25
-"""Share of an update's effect that makes the model better if the update is honest."""
 USUAL = 0.1
 """Harm of a round that is not added up, as a share of what is allowed."""
 CREDIT = 0.4
@@ -43,7 +38,7 @@ Closed = Callable[[Set[str]], Closing]
 
 
 class Sample(NamedTuple):
-    """Test data: the `loss` of a model on it, infinite if not finite, and that of one which knows nothing.
+    """Test data: the `loss` of a model on it, infinite if not finite, and what one loses that knows nothing.
 
     `macs` are the multiply-accumulates of a test.
     """
@@ -89,7 +84,7 @@ class LeaveOneOut:
         while 2 * (len(refused) + 1) <= len(parties):
             left = sorted(parties - refused.keys())
             loss = self._sample.loss(closing.model)
-            harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}
+            harms |= {party: self._harm(loss, self._sample.loss(closing.without(party))) for party in left}
             totals = {party: self._added(before.get(party, 0.0), harms[party]) for party in left}
             worst = max(left, key=lambda party: (totals[party], harms[party]))
             if totals[worst] <= self._allowed or harms[worst] <= 0:
@@ -102,13 +97,6 @@ class LeaveOneOut:
         most = self._allowed
         return min(2 * most, max(-CREDIT * most, total + harm - USUAL * most))
 
-    def _harm(self, whole: Arrays, loss: float, without: Arrays) -> float:
-        """The harm of the update that only `whole` has, whose loss is given; 0 if a part of it does good."""
-        rest = self._sample.loss(without)
-        if loss <= rest:
-            return max(-1.0, (loss - rest) / self._sample.ignorant) if loss < rest else 0.0
-        part = {
-            name: np.asarray(array + PART * (whole[name] - array), array.dtype)
-            for name, array in without.items()
-        }
-        return min(1.0, (loss - rest) / self._sample.ignorant) if self._sample.loss(part) > rest else 0.0
+    def _harm(self, loss: float, rest: float) -> float:
+        """The harm of an update with which the model has this loss, and without it the `rest`."""
+        return min(1.0, max(-1.0, (loss - rest) / self._sample.ignorant)) if loss != rest else 0.0
