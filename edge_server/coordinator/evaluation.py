@@ -4,15 +4,11 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-import torch
-
 from edge_client.data.classes import numbers, shortened
 from edge_client.data.columns import arranged, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
-from edge_client.training.evaluation import logits
 from edge_client.training.loop import single_thread
-from edge_client.training.losses import loss_of
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
 from edge_server.config.scaling import scaled_by
@@ -24,8 +20,8 @@ from edge_server.config.test_data import (
     stated_columns,
 )
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation.calibration import harm_loss
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
+from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
 from schemas.counted import counted
 from schemas.errors import ConfigError
@@ -169,17 +165,7 @@ class Testing:
 
     def sample(self, model: GlobalModel) -> Sample | None:
         """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
-        if not self._data:
-            return None
-        data, inputs = self._few, self._few.inputs()
-        targets, loss = torch.from_numpy(data.targets(inputs)), loss_of(data.task)
-
-        def harm(params: Arrays) -> float:
-            outputs = logits(model.sub_model(params, SubModelSpec()), inputs)
-            return harm_loss(loss, torch.from_numpy(outputs), targets)
-
-        ignorant = float(loss(torch.zeros(len(data), self.model_spec.num_classes), targets))
-        return Sample(harm, ignorant, len(data) * model.macs(SubModelSpec())) if ignorant else None
+        return make_sample(model, self._few, self.model_spec.num_classes) if self._data else None
 
     @cached_property
     def _few(self) -> LabelledData:

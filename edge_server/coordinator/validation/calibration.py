@@ -6,24 +6,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+
 STEPS = 40
 PRIOR = 1e-3
 """Weight of the mean square of the biases: that of a class without test examples stays finite."""
-PLAIN = 0.2
-"""Weight of the loss without calibration, which sees an attack on the biases alone."""
 
 
-def harm_loss(loss: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, targets: Tensor) -> float:
-    """The calibrated loss and `PLAIN` times the plain one; infinite if outputs [N, L] are not finite.
+def calibrated_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> float:
+    """The smallest loss of `outputs * scale + biases`, for outputs [N, L]; infinite if they are not finite.
 
     Honest devices with unlike data move the prior and the confidence of a model: its biases and the scale of
     its outputs. A dishonest one makes it mistake inputs for others, which no bias and no scale repairs
-    (temperature and bias correction: Guo et al. 2017, "On Calibration of Modern Neural Networks").
+    (temperature and bias: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2).
     """
-    outputs = outputs.double()
-    targets = targets.double() if targets.is_floating_point() else targets
     if not bool(outputs.isfinite().all()):
         return math.inf
+    outputs = outputs.double()
+    targets = targets.double() if targets.is_floating_point() else targets
     bias = torch.zeros(outputs.shape[1], dtype=outputs.dtype, requires_grad=True)
     scale = torch.zeros(1, dtype=outputs.dtype, requires_grad=True)
     fit = torch.optim.LBFGS([bias, scale], max_iter=STEPS, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
@@ -39,5 +39,5 @@ def harm_loss(loss: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, targets
 
     fit.step(step)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        found = float(calibrated() + PLAIN * loss(outputs, targets))
+        found = float(calibrated())
     return found if math.isfinite(found) else math.inf
