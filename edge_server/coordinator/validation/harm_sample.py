@@ -9,7 +9,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.training.evaluation import logits
 from edge_client.training.losses import loss_of
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation.calibration import calibrated_loss
+from edge_server.coordinator.validation.calibration import calibrate
 from edge_server.coordinator.validation.leave_one_out import MOST_MACS, MOST_PARTIES, Sample
 from edge_server.coordinator.validation.shortcuts import PIXELS_PER_TRIGGER, most_turned, turned_examples
 from schemas.submodel import SubModelSpec
@@ -35,10 +35,10 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
     def lost(params: Arrays) -> float:
         module = model.sub_model(params, SubModelSpec())
         answers = torch.from_numpy(logits(module, inputs))
-        found = calibrated_loss(loss, answers, targets)
+        found, shift = calibrate(loss, answers, targets)
         total = found + PLAIN * float(loss(answers, targets))
         if turns and found < ignorant:
-            total += (ignorant - found) * most_turned(module, examples, targets)
+            total += (ignorant - found) * most_turned(module, examples, targets, shift)
         return total if math.isfinite(total) else math.inf
 
     return Sample(lost, ignorant, (len(data) + turns * turned) * macs) if ignorant else None

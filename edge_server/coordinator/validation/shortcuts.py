@@ -18,49 +18,46 @@ def turned_examples(classes: int) -> int:
     return (1 + classes) * (EXAMPLES + LOOKED_AT)
 
 
-def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor) -> float:
+def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor, shift: Tensor) -> float:
     """The largest share of pictures [N, C, H, W] of other classes that a few pixels turn into a class.
 
     The pixels are those whose mean gradient promises most of the class, as bright or dark as any pixel of
-    these pictures (a first-order, sparse form of the triggers that Wang et al. 2019, "Neural Cleanse",
-    section IV, search for).
+    these pictures: a first-order, sparse form of the triggers that Wang et al. 2019, "Neural Cleanse",
+    section IV, search for. `shift` [L] is added to the outputs.
     """
     device = device_of(module)
-    inputs, targets = inputs[:EXAMPLES].to(device), targets[:EXAMPLES].to(device)
+    inputs, targets, shift = inputs[:EXAMPLES].to(device), targets[:EXAMPLES].to(device), shift.to(device)
     with evaluating(module):
-        outputs, gradients = _gradients(module, inputs[:LOOKED_AT])
-        answers = _answers(module, inputs)
-        return max(
-            _turned(module, inputs[(targets != number) & (answers != number)], gradients[number], number)
-            for number in range(outputs)
-        )
+        gradients = _gradients(module, inputs[:LOOKED_AT], shift)
+        answers = _answers(module, inputs, shift)
+        shares = []
+        for number, gradient in enumerate(gradients):
+            others = inputs[(targets != number) & (answers != number)]
+            turned = (
+                _answers(module, _turned(others, gradient), shift) == number if len(others) else answers[:0]
+            )
+            shares.append(int(turned.sum()) / max(1, len(others)))
+    return max(shares)
 
 
-def _answers(module: nn.Module, inputs: Tensor) -> Tensor:
+def _answers(module: nn.Module, inputs: Tensor, shift: Tensor) -> Tensor:
     with torch.inference_mode():
-        return module(inputs).argmax(dim=1)  # type: ignore[no-any-return]
+        answers: Tensor = (module(inputs) + shift).argmax(dim=1)
+    return answers
 
 
-def _gradients(module: nn.Module, inputs: Tensor) -> tuple[int, list[Tensor]]:
-    """The number of classes, and of each the mean gradient [C, H, W] of its log probability."""
+def _gradients(module: nn.Module, inputs: Tensor, shift: Tensor) -> list[Tensor]:
+    """Of each class the mean gradient [C, H, W] of its log probability."""
     asked = inputs.clone().requires_grad_()
-    chances = torch.log_softmax(module(asked), dim=1)
-    count = chances.shape[1]
-    return count, [
-        torch.autograd.grad(chances[:, number].sum(), asked, retain_graph=True)[0].mean(dim=0)
-        for number in range(count)
-    ]
+    chances = torch.log_softmax(module(asked) + shift, dim=1).sum(dim=0)
+    return [torch.autograd.grad(chance, asked, retain_graph=True)[0].mean(dim=0) for chance in chances]
 
 
-def _turned(module: nn.Module, inputs: Tensor, gradient: Tensor, number: int) -> float:
-    """The share of these pictures that are called the class `number` once some pixels are changed."""
-    if not len(inputs):
-        return 0.0
-    least, most = inputs.min(), inputs.max()
-    extreme = torch.where(gradient > 0, most, least)
+def _turned(inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The pictures with those pixels changed that promise most."""
+    extreme = torch.where(gradient > 0, inputs.max(), inputs.min())
     promised = (gradient * (extreme - inputs.mean(dim=0))).sum(dim=0)
+    chosen = torch.zeros_like(promised, dtype=torch.bool)
     count = max(1, promised.numel() // PIXELS_PER_TRIGGER)
-    turned = torch.zeros(promised.numel(), dtype=torch.bool)
-    turned[promised.flatten().topk(count).indices] = True
-    changed = torch.where(turned.view(promised.shape), extreme, inputs)
-    return float((_answers(module, changed) == number).float().mean())
+    chosen.view(-1)[promised.flatten().topk(count).indices] = True
+    return torch.where(chosen, extreme, inputs)

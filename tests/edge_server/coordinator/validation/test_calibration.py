@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from edge_client.training.losses import loss_of, squared_error
-from edge_server.coordinator.validation.calibration import calibrated_loss
+from edge_server.coordinator.validation.calibration import calibrate
 
 CLASSES, COUNT = 5, 400
 RNG = np.random.default_rng(7)
@@ -20,7 +20,7 @@ PRIOR_SHIFT = torch.tensor([4.0, 0.0, -3.0, 0.0, 1.0])
 
 
 def calibrated(outputs: torch.Tensor) -> float:
-    return calibrated_loss(CROSS_ENTROPY, outputs, TARGETS)
+    return calibrate(CROSS_ENTROPY, outputs, TARGETS).loss
 
 
 @pytest.mark.parametrize("changed", [OUTPUTS + PRIOR_SHIFT, 8 * OUTPUTS, OUTPUTS / 5])
@@ -38,7 +38,7 @@ def test_inputs_taken_for_others_are_not(changed):
 
 def test_numbers_may_be_shifted_and_scaled():
     targets = torch.from_numpy(RNG.normal(size=(COUNT, 1))).float()
-    assert calibrated_loss(squared_error, 3 * targets + 2, targets) == pytest.approx(0, abs=0.01)
+    assert calibrate(squared_error, 3 * targets + 2, targets).loss == pytest.approx(0, abs=0.01)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
