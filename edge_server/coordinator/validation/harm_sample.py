@@ -10,7 +10,7 @@ from edge_client.training.evaluation import logits
 from edge_client.training.losses import loss_of
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.calibration import calibrate
-from edge_server.coordinator.validation.leave_one_out import MOST_MACS, MOST_PARTIES, Sample
+from edge_server.coordinator.validation.leave_one_out import MOST_MACS, MOST_PARTIES, Loss, Sample
 from edge_server.coordinator.validation.shortcuts import PIXELS_PER_TRIGGER, most_turned, turned_examples
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -29,19 +29,21 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
     turns = (
         data.learning_task.exclusive
         and _are_pictures(examples)
-        and (MOST_PARTIES + 1) * turned * macs <= MOST_MACS
+        and 2 * (MOST_PARTIES + 1) * turned * macs <= MOST_MACS
     )
 
-    def lost(params: Arrays) -> float:
+    def lost(params: Arrays) -> Loss:
         module = model.sub_model(params, SubModelSpec())
         answers = torch.from_numpy(logits(module, inputs))
         found, shift = calibrate(loss, answers, targets)
         total = found + PLAIN * float(loss(answers, targets))
-        if turns and found < ignorant:
-            total += (ignorant - found) * most_turned(module, examples, targets, shift)
-        return total if math.isfinite(total) else math.inf
+        if not math.isfinite(total):
+            return Loss(math.inf)
+        if not turns or found >= ignorant:
+            return Loss(total)
+        return Loss(total, (ignorant - found) * most_turned(module, examples, targets, shift))
 
-    return Sample(lost, ignorant, (len(data) + turns * turned) * macs) if ignorant else None
+    return Sample(lost, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
 
 
 def _are_pictures(inputs: Tensor) -> bool:

@@ -122,8 +122,9 @@ def test_the_median_withstands_one_liar_of_five(name, silent, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["backdoor", slow("label flip"), slow("sign flip")])
 def test_a_server_with_test_data_withstands_one_liar_at_an_honest_norm(name, tmp_path: Path):
-    silent = play(tmp_path / "silent", "fedavg", None, "federation.seed=11")
-    found = play(tmp_path / "run", "fedavg", attacks(FirewallSettings(), 10)[name], "federation.seed=11")
+    words = ('data.partition="dirichlet(0.3)"', "federation.seed=11")
+    silent = play(tmp_path / "silent", "fedavg", None, *words)
+    found = play(tmp_path / "run", "fedavg", attacks(FirewallSettings(), 10)[name], *words)
     assert found.accuracy > silent.accuracy - POINTS
     assert found.stamped < 0.1
     assert found.refused > 5
