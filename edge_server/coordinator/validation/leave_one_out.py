@@ -22,7 +22,6 @@ USUAL = 0.1
 """Harm of a round that is not added up, as a share of what is allowed."""
 CREDIT = 0.4
 """Most harm that being useful before makes up for, as such a share: a device may turn hostile."""
-
 EXTRAPOLATED = 2.0
 """Times an update's effect where pictures are marked."""
 
