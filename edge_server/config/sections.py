@@ -439,7 +439,7 @@ class FirewallSettings(Settings):
     """Harm that a device's updates may add up to on the server's test data; 0: it is not measured.
 
     An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
-    nothing."""
+    nothing: the loss with the best biases and scale of the outputs, on pictures also with marks."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)
