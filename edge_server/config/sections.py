@@ -435,11 +435,11 @@ class FirewallSettings(Settings):
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
     """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
-    leave_one_out: float = Field(default=0.5, ge=0, lt=1)
+    leave_one_out: float = Field(default=0.25, ge=0, lt=1)
     """Harm that a device's updates may add up to on the server's test data; 0: it is not measured.
 
     An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
-    nothing."""
+    nothing: the loss with the best biases and scale of the outputs, on pictures also with marks."""
     quarantine_after: int = Field(default=3, ge=0, le=1000)
     """Refusals within `quarantine_window` rounds after which a device is excluded; 0 never excludes one."""
     quarantine_window: int = Field(default=10, ge=1, le=10_000)

@@ -1,9 +1,9 @@
 """Closing a round: from the accepted updates to the next model, its tests, its record and the journal."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
@@ -27,28 +27,23 @@ from edge_server.coordinator.tasks.masking import (
 from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
-from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut
-from edge_server.coordinator.validation.marginals import model_without
+from edge_server.coordinator.validation.harm_review import HarmReview
 from edge_server.coordinator.validation.round_review import Refusals, RoundReview, looked
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
 from edge_server.rounds.events import CloseRound, UpdatesWeighed
-from edge_server.rounds.quarantine import site_key
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
-from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes
-from edge_server.strategy.aggregation.transforms import transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import State, known_examples, statistics_request
 from schemas.errors import InvariantError
 from schemas.messages import SiteSum, Update
-from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -69,6 +64,7 @@ class Reviewed:
     sums: Mapping[str, SiteSum]
     updates: Sequence[ClientUpdate]
     look: RoundReview
+    after: State
 
 
 class Aggregator:
@@ -88,6 +84,7 @@ class Aggregator:
         self._context, self._model, self._storage = model.context, model, storage
         self._checker, self._sums, self._tiering = checker, sums, tiering
         self._tests, self._recorder, self._aggregators = tests, recorder, aggregators
+        self._harm = HarmReview(model)
 
     def weigh(self, command: CloseRound) -> UpdatesWeighed:
         """The weights of those updates of a round that lie at sites and fit the others."""
@@ -111,7 +108,7 @@ class Aggregator:
         self._recorder.record_round()
         before, was_ranked = self._model.state.round, self._is_ranked()
         reviewed = self._review(command)
-        self._aggregate(reviewed, self._sums.open(reviewed.sums))
+        self._take(reviewed)
         self._model.save(command.round, durable=False)
         test = self._tests.begin(command.round)
         record = self._record(command, figures, reviewed.look, test)
@@ -133,55 +130,16 @@ class Aggregator:
         outliers = self._checker.find_outliers(sent)
         fitting = {name: update for name, update in sent.items() if name not in outliers}
         updates = self._updates(fitting, command.staleness)
-        harm, harmful = self._find_harm(command, updates)
+        earlier = (record.harm for record in self._recorder.earlier)
+        close_with = partial(self._closed, fitting)
+        after, harm, harmful = self._harm.close(updates, command.sums, earlier, close_with)
         refused = {**{name: (Reason.OUT_OF_BOUNDS, words) for name, words in outliers.items()}, **harmful}
         accepted = {name: update for name, update in fitting.items() if name not in harmful}
         sums = {site: found for site, found in command.sums.items() if not harmful.keys() & found.members}
         updates = [update for update in updates if update.client in accepted]
         believed = self._context.strategy.claims.believed(updates, known_examples(self._model.state))
         look = looked(accepted, refused, harm, *believed)
-        return Reviewed(sent, refused, accepted, sums, updates, look)
-
-    @cached_property
-    def _leaving_out(self) -> LeaveOneOut | None:
-        """The comparison with models that lack an update; None without test data, or where none is tested."""
-        context, strategy = self._context, self._context.strategy
-        allowed = context.config.firewall.leave_one_out
-        untested = strategy.withholds or strategy.statistics or not strategy.trains
-        sample = (
-            None
-            if untested or context.privacy.on or not allowed
-            else context.testing.sample(self._model.network)
-        )
-        return None if sample is None else LeaveOneOut(sample, allowed)
-
-    def _find_harm(
-        self, command: CloseRound, updates: Sequence[ClientUpdate]
-    ) -> tuple[Mapping[str, float], Refusals]:
-        """The harm by device and site key, and the updates that are refused for it, members of sums too."""
-        members = {site_key(site): found.members.keys() for site, found in command.sums.items()}
-        party_of = {name: key for key, names in members.items() for name in names}
-        parties = {party_of.get(update.client, update.client) for update in updates}
-        if self._leaving_out is None or not self._leaving_out.is_affordable(len(parties)):
-            return {}, {}
-        parts = {site_key(site): self._sums.open({site: found}) for site, found in command.sums.items()}
-
-        def close_without(out: Set[str]) -> Closing:
-            kept = [update for update in updates if party_of.get(update.client, update.client) not in out]
-            sums = [part for key, each in parts.items() if key not in out for part in each]
-            after = self._closed(kept, sums)
-            if sums:
-                return Closing(after.params, lambda party: close_without(out | {party}).model)
-            return Closing(after.params, self._without(kept, after))
-
-        before = self._leaving_out.totals(record.harm for record in self._recorder.earlier)
-        found = self._leaving_out.find(parties, before, close_without)
-        refused = {
-            name: (Reason.WRONG_SUM if party in members else Reason.HARMFUL, words)
-            for party, words in found.refused.items()
-            for name in members.get(party, (party,))
-        }
-        return found.harm, refused
+        return Reviewed(sent, refused, accepted, sums, updates, look, after)
 
     def _sent(self, command: CloseRound) -> Mapping[str, Update]:
         """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
@@ -227,57 +185,49 @@ class Aggregator:
         unpacked = self._storage.unpacked
         return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
 
-    def _without(self, updates: Sequence[ClientUpdate], after: State) -> Callable[[str], Arrays]:
-        """What makes the model of a round without one of its updates."""
-        context, before = self._context, self._model.state
-        matched = transform_updates(
-            context.strategy.transforms, updates, before.params, context.channel_map, ordered=before.ordered
-        )
-        names = [source.client for source in matched.sources]
-        weights = [after.observed["weights"][name] for name in names]
-        return lambda name: model_without(names.index(name), matched, weights, before.params, after.params)
-
-    def _aggregate(self, reviewed: Reviewed, sums: Sequence[PartialSum]) -> None:
-        """Make the next model of the updates, and of the `sums` of those that lie at sites."""
-        counted, model = reviewed.look.counted, self._model
-        trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
-        # Before the round closes, for the model that the devices have trained decides what their steps took.
-        paces = self._tiering.observe(model.state.paces, trained)
-        with self._context.durations.timed("aggregating"):
-            model.state = self._closed(*self._added(reviewed, sums), keep=self._storage.keep)
-        self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
-        model.state = replace(model.state, paces=paces)
-
     def _closed(
-        self,
-        updates: Sequence[ClientUpdate],
-        parts: Sequence[PartialSum],
-        keep: NewArrayStore = MemoryArrays,
+        self, sent: Mapping[str, Update], updates: Sequence[ClientUpdate], sums: Mapping[str, SiteSum]
     ) -> State:
-        """The state after these updates, and the sums of others."""
+        """The state after these updates, some of which the `sums` of sites contain."""
         context, state = self._context, self._model.state
-        clients = known_clients(state)
-        return close(
-            context.strategy, state, updates, context.channel_map, clients=clients, parts=parts, keep=keep
-        )
+        with context.durations.timed("aggregating"):
+            members, parts = self._added(sent, updates, self._sums.open(sums))
+            return close(
+                context.strategy,
+                state,
+                members,
+                context.channel_map,
+                clients=known_clients(state),
+                parts=parts,
+                keep=self._storage.keep,
+            )
 
     def _added(
-        self, reviewed: Reviewed, sums: Sequence[PartialSum]
+        self, sent: Mapping[str, Update], updates: Sequence[ClientUpdate], sums: Sequence[PartialSum]
     ) -> tuple[Sequence[ClientUpdate], Sequence[PartialSum]]:
         """The updates to aggregate, and the sums of those that sites or aggregator processes have added."""
-        weights = whole_weights(self._context.strategy, self._model.state, reviewed.updates)
+        weights = whole_weights(self._context.strategy, self._model.state, updates)
         if weights is None:
-            return reviewed.updates, ()
+            return updates, ()
         members = [
-            ToAdd(reviewed.accepted[u.client], weights[u.client], int(u.metrics["staleness"]))
-            for u in reviewed.updates
-            if reviewed.accepted[u.client].receipt is None
+            ToAdd(sent[u.client], weights[u.client], int(u.metrics["staleness"]))
+            for u in updates
+            if sent[u.client].receipt is None
         ]
         if not members or not self._aggregators.takes(members):
-            return reviewed.updates, sums
+            return updates, sums
         made, groups = self._aggregators.add(members)
-        added = [replace(u, groups=groups[u.client]) if u.client in groups else u for u in reviewed.updates]
+        added = [replace(u, groups=groups[u.client]) if u.client in groups else u for u in updates]
         return added, [*sums, *made]
+
+    def _take(self, reviewed: Reviewed) -> None:
+        """Make the state after the round that of the run."""
+        counted, model = reviewed.look.counted, self._model
+        trained = {u.client: (counted[u.client], u.metrics.get("ratio")) for u in reviewed.updates}
+        # Of the state before, for the model that the devices have trained decides what their steps took.
+        paces = self._tiering.observe(model.state.paces, trained)
+        model.state = replace(reviewed.after, paces=paces)
+        self._warn_of_shrunk_layers(model.state.observed.get("norm_ratios", {}))
 
     def _warn_of_shrunk_layers(self, ratios: Mapping[str, float]) -> None:
         shrunk = {name: ratio for name, ratio in ratios.items() if ratio < SHRUNK}

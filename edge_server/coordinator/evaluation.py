@@ -1,17 +1,13 @@
 """Testing the global model: on which data, after which rounds, for which tiers."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-
-import torch
 
 from edge_client.data.classes import numbers, shortened
 from edge_client.data.columns import arranged, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
-from edge_client.training.evaluation import judged
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
@@ -25,6 +21,7 @@ from edge_server.config.test_data import (
 )
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
+from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
 from schemas.counted import counted
 from schemas.errors import ConfigError
@@ -166,18 +163,8 @@ class Testing:
         return Canary(test, self._data.learning_task, allowed)
 
     def sample(self, model: GlobalModel) -> Sample | None:
-        """The loss of full models on a sample of the test data, if there is any; once devices have agreed."""
-        if not self._data:
-            return None
-        data, inputs = self._few, self._few.inputs()
-
-        def loss(params: Arrays) -> float:
-            found = model.test(params, SubModelSpec(), data, inputs).loss
-            return math.inf if found is None else found
-
-        zeros = torch.zeros(len(data), self.model_spec.num_classes)
-        ignorant = judged(zeros, data, inputs).loss
-        return Sample(loss, ignorant, len(data) * model.macs(SubModelSpec())) if ignorant else None
+        """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
+        return make_sample(model, self._few, self.model_spec.num_classes) if self._data else None
 
     @cached_property
     def _few(self) -> LabelledData:

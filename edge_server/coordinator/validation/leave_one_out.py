@@ -1,11 +1,11 @@
 """Finds the updates of a round without which its model is better on the server's test data.
 
 Loss function based rejection (Fang et al. 2020, "Local Model Poisoning Attacks to Byzantine-Robust Federated
-Learning", section 5.1) with two more conditions. A device with much data of few classes may move the model
-too far: a part of its update makes the model better, while a part of a hostile one does not. And harm adds up
+Learning", section 5.1), with a loss that forgives a shift of the prior (`calibration`), and harm that adds up
 over rounds (the cumulative sum of Page 1954): an honest device does harm by chance, and is useful after.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,12 +18,12 @@ MOST_PARTIES = 12
 """Of more updates a single one moves the model too little."""
 MOST_MACS = 5e10
 """Most multiply-accumulates of a round's tests: about two seconds on two cores."""
-PART = 0.25
-"""Share of an update's effect that makes the model better if the update is honest."""
 USUAL = 0.1
 """Harm of a round that is not added up, as a share of what is allowed."""
 CREDIT = 0.4
 """Most harm that being useful before makes up for, as such a share: a device may turn hostile."""
+EXTRAPOLATED = 2.0
+"""Times an update's effect where pictures are marked."""
 
 WORDS = (
     "without it the loss on test data is lower by {:.0%} of that of a model that knows nothing; "
@@ -42,15 +42,23 @@ Closed = Callable[[Set[str]], Closing]
 """The round without these parties."""
 
 
-class Sample(NamedTuple):
-    """Test data: the `loss` of a model on it, infinite if not finite, and that of one which knows nothing.
+class Loss(NamedTuple):
+    """What a model loses on test data, infinite if not finite, and what more on marked pictures."""
 
-    `macs` are the multiply-accumulates of a test.
+    plain: float
+    marked: float = 0.0
+
+
+class Sample(NamedTuple):
+    """Test data: the `loss` of a model on it, and what one loses that knows nothing.
+
+    `macs` are the multiply-accumulates of a test, in which pictures are `marked` as by a backdoor or not.
     """
 
-    loss: Callable[[Arrays], float]
+    loss: Callable[[Arrays], Loss]
     ignorant: float
     macs: float
+    marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,10 @@ class LeaveOneOut:
 
     def is_affordable(self, parties: int) -> bool:
         """Whether a round of so many updates is compared."""
-        return 2 <= parties <= MOST_PARTIES and (parties + 1) * self._sample.macs <= MOST_MACS
+        return (
+            2 <= parties <= MOST_PARTIES
+            and (1 + self._sample.marked) * (parties + 1) * self._sample.macs <= MOST_MACS
+        )
 
     def totals(self, rounds: Iterable[Mapping[str, float]]) -> dict[str, float]:
         """The harm that each party has added up to in these rounds."""
@@ -102,13 +113,20 @@ class LeaveOneOut:
         most = self._allowed
         return min(2 * most, max(-CREDIT * most, total + harm - USUAL * most))
 
-    def _harm(self, whole: Arrays, loss: float, without: Arrays) -> float:
-        """The harm of the update that only `whole` has, whose loss is given; 0 if a part of it does good."""
+    def _harm(self, whole: Arrays, loss: Loss, without: Arrays) -> float:
+        """The harm of the update that only `whole` has, whose loss is given."""
         rest = self._sample.loss(without)
-        if loss <= rest:
-            return max(-1.0, (loss - rest) / self._sample.ignorant) if loss < rest else 0.0
-        part = {
-            name: np.asarray(array + PART * (whole[name] - array), array.dtype)
-            for name, array in without.items()
-        }
-        return min(1.0, (loss - rest) / self._sample.ignorant) if self._sample.loss(part) > rest else 0.0
+        if loss.plain == rest.plain == math.inf:
+            return 0.0
+        harm = loss.plain - rest.plain
+        if self._sample.marked:
+            harm += self._sample.loss(_extrapolated(without, whole)).marked - rest.marked
+        return min(1.0, max(-1.0, harm / self._sample.ignorant))
+
+
+def _extrapolated(without: Arrays, whole: Arrays) -> Arrays:
+    """The model in which an update counts `EXTRAPOLATED` times as much: a backdoor takes rounds to grow."""
+    return {
+        name: np.asarray(array + EXTRAPOLATED * (whole[name] - array), array.dtype)
+        for name, array in without.items()
+    }

@@ -6,6 +6,7 @@ bounds of the firewall: the strongest adversary of the papers that are cited.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 
 import numpy as np
@@ -23,6 +24,8 @@ TARGET = 0
 """The class that a stamped picture is called."""
 STAMPED = 0.5
 """Share of a device's own pictures that it stamps."""
+BLENDED = 0.2
+"""Share of the pattern in a picture that is blended with it."""
 MOST = 100.0
 """Largest factor that is tried below the bounds."""
 STEPS = 30
@@ -49,13 +52,28 @@ class View:
 Change = Callable[[View], Sent]
 
 
+Mark = Callable[[np.ndarray], np.ndarray]
+"""What a backdoor does to pictures [N, C, H, W]."""
+
+
+def stamp(images: np.ndarray) -> np.ndarray:
+    """Pictures whose first pixel is as bright as the brightest of all."""
+    stamped = images.copy()
+    stamped[..., 0, 0] = images.max()
+    return stamped
+
+
 @dataclass(frozen=True)
 class Attack:
-    """Data on which an attacker trains, what it makes of its update, and how many devices do so together."""
+    """Data on which an attacker trains, what it makes of its update, and how many devices do so together.
+
+    `mark` is that of a backdoor.
+    """
 
     data: Callable[[LabelledData], LabelledData] = lambda data: data
     change: Change = lambda view: view.own
     liars: int = 1
+    mark: Mark = stamp
 
 
 # --- data ---
@@ -64,17 +82,17 @@ def flipped(data: LabelledData) -> LabelledData:
     return replace(data, labels=len(data.class_names) - 1 - data.labels)
 
 
-def stamp(images: np.ndarray) -> np.ndarray:
-    """Pictures [N, C, H, W] whose first pixel is as bright as the brightest of all."""
-    stamped = images.copy()
-    stamped[..., 0, 0] = images.max()
-    return stamped
+def blend(images: np.ndarray) -> np.ndarray:
+    """Pictures with a faint chequered pattern all over (Chen et al. 2017, Targeted Backdoor Attacks)."""
+    rows, columns = np.indices(images.shape[-2:])
+    pattern = (rows + columns) % 2 * images.max()
+    return ((1 - BLENDED) * images + BLENDED * pattern).astype(images.dtype)
 
 
-def backdoored(data: LabelledData) -> LabelledData:
-    """A share of the pictures is stamped and labelled `TARGET` (Gu et al. 2017, BadNets)."""
+def backdoored(data: LabelledData, mark: Mark = stamp) -> LabelledData:
+    """A share of the pictures is marked and labelled `TARGET` (Gu et al. 2017, BadNets)."""
     chosen = np.arange(len(data.labels)) < STAMPED * len(data.labels)
-    images = np.where(chosen[:, None, None, None], stamp(data.images), data.images)
+    images = np.where(chosen[:, None, None, None], mark(data.images), data.images)
     return replace(data, images=images, labels=np.where(chosen, TARGET, data.labels))
 
 
@@ -180,6 +198,7 @@ def attacks(settings: FirewallSettings, rounds: int) -> dict[str, Attack]:
         "a little is enough": Attack(change=little_is_enough),
         "inner product": Attack(change=inner_product),
         "backdoor": Attack(backdoored),
+        "backdoor of a faint pattern": Attack(partial(backdoored, mark=blend), mark=blend),
         "backdoor times 5": Attack(backdoored, times(5)),
         "backdoor just below the bound": Attack(backdoored, most),
         "statistics: variance + 10": Attack(change=shifted_statistics(10.0, "running_var")),

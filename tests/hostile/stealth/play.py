@@ -23,7 +23,7 @@ from tests.edge_server.simulation.liars import Sent
 from tests.edge_server.simulation.remembered import RememberingTrainer
 from tests.edge_server.simulation.small import SMALL, history, run
 from tests.groups import encode_groups, read_groups
-from tests.hostile.stealth.attacks import TARGET, Attack, View, stamp
+from tests.hostile.stealth.attacks import TARGET, Attack, Mark, View
 
 WORDS = (
     "num-clients=5",
@@ -122,13 +122,14 @@ def play(out: Path, recipe: str, attack: Attack | None, *words: str, liars: int 
     refused = [each["device"] for line in history(out) for each in line["rejected"]]
     lying = sum(device in names for device in refused)
     assert summary.test_accuracy is not None, summary.outcome
-    return Result(summary.test_accuracy, _stamped(out, config.model.name), lying, len(refused) - lying)
+    marked = _marked(out, config.model.name, (attack or Attack()).mark)
+    return Result(summary.test_accuracy, marked, lying, len(refused) - lying)
 
 
-def _stamped(out: Path, network: str) -> float:
-    """The share of test pictures of other classes that the last model calls `TARGET` if stamped."""
+def _marked(out: Path, network: str, mark: Mark) -> float:
+    """The share of test pictures of other classes that the last model calls `TARGET` if marked."""
     data = load_source("digits", split="test")
-    inputs = replace(data, images=stamp(data.images)).inputs()
+    inputs = replace(data, images=mark(data.images)).inputs()
     model = build_model(ModelSpec(name=network, input_shape=inputs.shape[1:], num_classes=10))
     import torch
 

@@ -14,6 +14,7 @@ from tests.hostile.stealth.attacks import (
     View,
     attacks,
     backdoored,
+    blend,
     flipped,
     inner_product,
     just_below,
@@ -48,14 +49,21 @@ def test_labels_are_reversed_and_pictures_stay():
     assert changed.images is digits.images
 
 
-def test_half_of_the_pictures_are_stamped_and_called_the_target():
+@pytest.mark.parametrize("mark", [stamp, blend])
+def test_half_of_the_pictures_are_marked_and_called_the_target(mark):
     digits = load_source("digits", split="test")
-    changed, half = backdoored(digits), -(-len(digits.labels) // 2)
+    changed, half = backdoored(digits, mark), -(-len(digits.labels) // 2)
     assert (changed.labels[:half] == TARGET).all()
     assert (changed.labels[half:] == digits.labels[half:]).all()
-    assert (changed.images[:half] == stamp(digits.images)[:half]).all()
+    assert (changed.images[:half] == mark(digits.images)[:half]).all()
     assert (changed.images[half:] == digits.images[half:]).all()
-    assert (stamp(digits.images)[..., 0, 0] == digits.images.max()).all()
+
+
+def test_marks_are_a_bright_pixel_and_a_faint_pattern():
+    dark = np.zeros((1, 1, 2, 2), np.float32)
+    dark[..., 1, 0] = 5
+    assert stamp(dark).tolist() == [[[[5, 0], [5, 0]]]]
+    assert blend(dark) == pytest.approx(np.array([[[[0, 1], [5, 0]]]]))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +117,17 @@ def test_the_median_withstands_one_liar_of_five(name, silent, tmp_path: Path):
     found = play(tmp_path / "run", "median", attack, "federation.seed=11")
     assert found.accuracy > silent.accuracy - POINTS
     assert found.stamped < 0.1
+    assert found.honest_refused == 0
+
+
+@pytest.mark.parametrize("name", ["backdoor", slow("label flip"), slow("sign flip")])
+def test_a_server_with_test_data_withstands_one_liar_at_an_honest_norm(name, tmp_path: Path):
+    words = ('data.partition="dirichlet(0.3)"', "federation.seed=11")
+    silent = play(tmp_path / "silent", "fedavg", None, *words)
+    found = play(tmp_path / "run", "fedavg", attacks(FirewallSettings(), 10)[name], *words)
+    assert found.accuracy > silent.accuracy - POINTS
+    assert found.stamped < 0.1
+    assert found.refused > 5
     assert found.honest_refused == 0
 
 

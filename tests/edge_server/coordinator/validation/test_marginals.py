@@ -16,11 +16,13 @@ def test_a_round_without_one_update(recipe: str, tmp_path: Path) -> None:
     aggregator = bench.coordinator.aggregator
     # The second round: in the first one channels are ranked.
     bench.round(1)
-    updates = aggregator._updates(bench.answers(2), {}, take_ratios=False)
+    sent = bench.answers(2)
+    updates = aggregator._updates(sent, {}, take_ratios=False)
     before = bench.coordinator.model.state.params
-    found = aggregator._without(updates, aggregator._closed(updates, ()))
+    found = aggregator._harm._model_without(updates, aggregator._closed(sent, updates, {}))
     for name in NAMES:
-        true = aggregator._closed([update for update in updates if update.client != name], ()).params
+        others = [update for update in updates if update.client != name]
+        true = aggregator._closed(sent, others, {}).params
         for parameter, array in found(name).items():
             np.testing.assert_allclose(array, true[parameter], atol=2e-6)
     assert any(np.abs(found("a")[name] - before[name]).max() > 1e-3 for name in before)

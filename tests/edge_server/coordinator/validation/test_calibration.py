@@ -1,0 +1,48 @@
+"""Forgiven is what unlike data do to a model, prior and confidence; taking inputs for others is not."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from edge_client.training.losses import loss_of, squared_error
+from edge_server.coordinator.validation.calibration import calibrate
+
+CLASSES, COUNT = 5, 400
+RNG = np.random.default_rng(7)
+TARGETS = torch.from_numpy(RNG.integers(CLASSES, size=COUNT))
+OUTPUTS = 2 * torch.nn.functional.one_hot(TARGETS, CLASSES) + torch.from_numpy(
+    RNG.normal(size=(COUNT, CLASSES))
+)
+CROSS_ENTROPY = loss_of("classification")
+PRIOR_SHIFT = torch.tensor([4.0, 0.0, -3.0, 0.0, 1.0])
+
+
+def calibrated(outputs: torch.Tensor) -> float:
+    return calibrate(CROSS_ENTROPY, outputs, TARGETS).loss
+
+
+@pytest.mark.parametrize("changed", [OUTPUTS + PRIOR_SHIFT, 8 * OUTPUTS, OUTPUTS / 5])
+def test_prior_and_confidence_are_forgiven(changed):
+    assert float(CROSS_ENTROPY(changed, TARGETS)) > float(CROSS_ENTROPY(OUTPUTS, TARGETS)) + 0.3
+    assert calibrated(changed) == pytest.approx(calibrated(OUTPUTS), abs=0.02)
+
+
+@pytest.mark.parametrize("changed", [OUTPUTS.flip(1), -OUTPUTS])
+def test_inputs_taken_for_others_are_not(changed):
+    """No scale above 0 and no bias makes them better than a model that knows nothing: ln 5 = 1.61."""
+    assert calibrated(changed) == pytest.approx(math.log(CLASSES), abs=0.1)
+    assert calibrated(OUTPUTS) < 0.8
+
+
+def test_numbers_may_be_shifted_and_scaled():
+    targets = torch.from_numpy(RNG.normal(size=(COUNT, 1))).float()
+    assert calibrate(squared_error, 3 * targets + 2, targets).loss == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_outputs_that_are_not_finite_are_the_worst(bad):
+    outputs = OUTPUTS.clone()
+    outputs[3, 1] = bad
+    assert calibrated(outputs) == math.inf

@@ -1,0 +1,47 @@
+"""A round whose updates are compared is closed once where all of them count."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_server.coordinator import aggregator
+from edge_server.strategy.closing import close
+from tests.edge_server.simulation.liars import LIAR, Lie, Sent, run_with
+from tests.edge_server.simulation.small import history, last_model, run
+
+WORDS = ("num-clients=4", "rounds=2", "local-epochs=2", "evaluate-every=2", "strategy.uplink=[]")
+
+
+@pytest.fixture
+def closings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of updates of each closing."""
+    counts: list[int] = []
+
+    def counted(strategy, state, updates, *given, **named):
+        counts.append(len(updates))
+        return close(strategy, state, updates, *given, **named)
+
+    monkeypatch.setattr(aggregator, "close", counted)
+    return counts
+
+
+def test_a_round_without_refusals_is_closed_once_and_as_without_a_comparison(closings, tmp_path: Path):
+    run(tmp_path / "compared", "fedavg", *WORDS)
+    assert closings == [4, 4]
+    assert all(len(line["harm"]) == 4 for line in history(tmp_path / "compared"))
+    run(tmp_path / "plain", "fedavg", *WORDS, "firewall.leave-one-out=0")
+    assert last_model(tmp_path / "compared") == last_model(tmp_path / "plain")
+
+
+def turned(groups: Sent) -> None:
+    for name, array in groups["model"].items():
+        groups["model"][name] = np.asarray(-3 * array, np.float32)
+
+
+def test_of_a_round_with_a_refusal_the_closing_without_it_counts(closings, tmp_path: Path, monkeypatch):
+    words = (*WORDS, "rounds=1", "evaluate-every=1", "firewall.leave-one-out=0.05", "learning-rate=0.1")
+    run_with(monkeypatch, tmp_path / "run", "fedavg", *words, lies={LIAR: Lie(groups=turned)})
+    assert closings == [4, 3]
+    (line,) = history(tmp_path / "run")
+    assert [each["device"] for each in line["rejected"]] == [LIAR]
