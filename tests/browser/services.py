@@ -6,18 +6,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_server.config.page import PageSettings
-from edge_server.config.service import ServiceSettings
-from edge_server.coordinator.remote.part import RemotePart
-from edge_server.coordinator.service.page import PagePart
-from edge_server.coordinator.service.part import ServiceContext
-from edge_server.security.people.roles import Role
+from edge_server.fleet.diagnostics.remote_part import RemotePart
+from edge_server.fleet.page.page_part import PagePart
+from edge_server.fleet.part import ServiceContext
+from edge_server.fleet.people.roles import Role
+from edge_server.fleet.people.store import People
+from edge_server.fleet.settings.page import PageSettings
+from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
-from edge_server.storage.people.store import People
 from edge_server.storage.service_folder import ServiceFolder
 from tests.browser.screen import Screen
-from tests.edge_server.coordinator.service.service_pages import USERS, fill_inventory
-from tests.edge_server.security.people.people import PASSWORD, add, fast_passwords
+from tests.edge_server.fleet.page.service_pages import USERS, fill_inventory
+from tests.edge_server.fleet.people.people import PASSWORD, add, fast_passwords
 
 SITES = ("barn", "field", "mill")
 LONG_AGO = 1_700_000_000.0

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config.page import OidcSettings, PageSettings
-from edge_server.coordinator.service.actions.table import ACTIONS
-from edge_server.observability.alerts.alert import Alert, AlertSubject
-from edge_server.observability.alerts.store import AlertStore
-from edge_server.rounds.queue.job import Job
-from edge_server.rounds.queue.job_run import JobRun, RunPhase
-from edge_server.rounds.queue.schedule import Cron
-from edge_server.rounds.queue.state import QueueRules
+from edge_server.fleet.actions.table import ACTIONS
+from edge_server.fleet.alerts.alert import Alert, AlertSubject
+from edge_server.fleet.alerts.store import AlertStore
+from edge_server.fleet.queue.changes import add_job
+from edge_server.fleet.queue.job import Job
+from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.journal import JobJournal
+from edge_server.fleet.queue.schedule import Cron
+from edge_server.fleet.queue.state import QueueRules
+from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
-from edge_server.storage.job_queue.changes import add_job
-from edge_server.storage.job_queue.journal import JobJournal
 from schemas.messages import Telemetry
 from schemas.values import BoardState
 from tests.browser.screen import Screen, own
 from tests.browser.services import ServedPage, log_in, served_page
-from tests.edge_server.security.people.people import PASSWORD, running_provider
+from tests.edge_server.fleet.people.people import PASSWORD, running_provider
 
 COUNT = 2000
 COUNTED = "text => document.querySelector('.count')?.innerText.startsWith(text)"

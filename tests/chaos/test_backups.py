@@ -14,11 +14,11 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import parse_address
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run
-from edge_server.security.sealing import Sealer
-from edge_server.storage.backup.chain import Chain
-from edge_server.storage.backup.making import make_backup
-from edge_server.storage.backup.restoring import restore_backup
-from edge_server.storage.backup.sources import sources_of
+from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.making import make_backup
+from edge_server.fleet.backup.restoring import restore_backup
+from edge_server.fleet.backup.sealing import Sealer
+from edge_server.fleet.backup.sources import sources_of
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import DEADLINE_S, Command, command, demo_config, read_until
 from tests.integration.device_threads import devices

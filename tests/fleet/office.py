@@ -48,7 +48,7 @@ url = "http://127.0.0.1:{port}/"
 SERVE = """\
 import sys
 from edge_server.cli.main import main
-from edge_server.coordinator.service.alerts import AlertKeeper
+from edge_server.fleet.alerts.alert_keeper import AlertKeeper
 
 AlertKeeper.__init__.__kwdefaults__["settled_s"] = 2.0
 sys.exit(main())

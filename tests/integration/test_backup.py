@@ -11,11 +11,11 @@ import pytest
 from edge_client.transport.broker_address import parse_address
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.security.sealing import Sealer
-from edge_server.storage.backup.chain import Chain
-from edge_server.storage.backup.making import make_backup
-from edge_server.storage.backup.restoring import restore_backup
-from edge_server.storage.backup.sources import sources_of
+from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.making import make_backup
+from edge_server.fleet.backup.restoring import restore_backup
+from edge_server.fleet.backup.sealing import Sealer
+from edge_server.fleet.backup.sources import sources_of
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import Summary
 from edge_server.transport.broker.launch import running_broker

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from deploy.docs.generator.markdown import page
 from deploy.docs.generator.settings import keys_table, text_of
-from edge_server.config.service import ServiceSettings
+from edge_server.fleet.settings.service import ServiceSettings
 from schemas.base import kebab
 
 INTRO = (

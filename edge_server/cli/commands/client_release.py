@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_rollout
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def make(args: argparse.Namespace) -> int:
 
 
 def _federation(args: argparse.Namespace, folder: "ServiceFolder") -> str:
-    from edge_server.config.service import load_service_settings
+    from edge_server.fleet.settings.service import load_service_settings
 
     settings = load_service_settings(folder.settings)
     if args.federation is not None and not settings.federations:

@@ -11,8 +11,8 @@ from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.rollout import add_group_options, add_pace_options, rules_of, seconds
-from edge_server.cli.commands.serve import add_service_option
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -113,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
 def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredRelease") -> "BrokerAddress":
     """The broker that the options name, else that of the federation in service.toml."""
     from edge_client.transport.broker_address import TlsFiles, parse_address
-    from edge_server.config.service import load_service_settings
+    from edge_server.fleet.settings.service import load_service_settings
 
     if args.broker is not None:
         return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))

@@ -12,7 +12,7 @@ from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.backup import ended_by_sigterm
+from edge_server.cli.commands.fleet.backup import ended_by_sigterm
 from schemas.counted import counted
 
 if TYPE_CHECKING:

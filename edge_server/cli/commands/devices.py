@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
-from edge_server.cli.commands.device_list import list_devices, print_broken_files
-from edge_server.cli.commands.inventory_options import add_where_option
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.fleet.device_list import list_devices, print_broken_files
+from edge_server.cli.commands.fleet.inventory_options import add_where_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

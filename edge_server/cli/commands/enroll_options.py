@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edge_client.cli.output import time_in
 from edge_server.cli.commands.enroll_issue import check_labels
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from schemas.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.storage.run_names import RUNS
 from schemas.counted import counted
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.inventory_options import add_where_option
+from edge_server.cli.commands.fleet.inventory_options import add_where_option
 
 EXAMPLES = """\
 examples:

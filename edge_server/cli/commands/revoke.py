@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_options import add_authority_option
-from edge_server.cli.commands.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.served import with_served
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.inventory_options import add_where_option
+from edge_server.cli.commands.fleet.inventory_options import add_where_option
+from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.models import add_registry_option, registry_folder
-from edge_server.cli.commands.serve import add_service_option
 from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
 from schemas.bounds import MAX_SECONDS
 
@@ -349,7 +349,7 @@ def _opened(
 def _address(args: argparse.Namespace, registry: "Registry", federation: str) -> "BrokerAddress":
     """The broker that the options name, else that of the registry's service."""
     from edge_client.transport.broker_address import TlsFiles, parse_address
-    from edge_server.config.service import load_service_settings
+    from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.service_folder import ServiceFolder
 
     settings = load_service_settings(ServiceFolder(registry.folder.parent).settings)

@@ -7,8 +7,8 @@ from pathlib import Path
 from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
-from edge_server.cli.commands.serve import add_service_option
 from edge_server.storage.run_names import RUNS, run_folder
 
 EXAMPLES = """\

@@ -4,12 +4,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edge_server.config.service import ServedFederation
+    from edge_server.fleet.settings.service import ServedFederation
 
 
 def served_federation(args: argparse.Namespace, name: str) -> "ServedFederation | None":
     """The table of this federation in the folder of `--service`, or in the default one; None without any."""
-    from edge_server.config.service import load_service_settings
+    from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 
     settings = load_service_settings(ServiceFolder(args.service or default_service_folder()).settings)

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from edge_client.transport.link_events import Arrived, LinkUp
-from edge_server.config.service import ServedFederation
-from edge_server.coordinator.service.federation_link import FederationLink
+from edge_server.fleet.federation_link import FederationLink
+from edge_server.fleet.settings.service import ServedFederation
 from schemas.messages import BlobRequest, FederationEnd, RoundAnnouncement, encode_message
 from schemas.topics import StateTopic, parse_topic
 from tests.edge_client.agent.test_earlier_server import Births

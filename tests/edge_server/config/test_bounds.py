@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from edge_server.config.config import Config
-from edge_server.config.service import ServiceSettings
+from edge_server.fleet.settings.service import ServiceSettings
 from schemas.messages import MESSAGES
 
 MODELS: dict[str, type[BaseModel]] = {

@@ -10,9 +10,9 @@ from edge_client.transport.broker_address import parse_address
 from edge_server.coordinator.gateway.diagnostics import MOST_KNOWN, MOST_REQUESTS, WINDOW_S, PassedRequests
 from edge_server.coordinator.gateway.gateway import SiteGateway
 from edge_server.coordinator.gateway.intake import read_above, read_below
-from edge_server.coordinator.remote import inquiry, operator
-from edge_server.coordinator.remote.inquiry import Status, Terms
-from edge_server.coordinator.remote.operator import OperatorConnection, Selection
+from edge_server.fleet.diagnostics import inquiry, operator
+from edge_server.fleet.diagnostics.inquiry import Status, Terms
+from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection
 from edge_server.rounds.gateway.events import DeviceSpoke, MessageForDevice
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker.launch import running_broker
@@ -21,7 +21,7 @@ from schemas.labels import parse_where
 from schemas.messages import DiagnosticReceipt, DiagnosticRequest, encode_message
 from schemas.messages.remote import Diagnostic
 from schemas.topics import Channel, DeviceTopic, SiteTopic
-from tests.edge_server.cli.test_asking_devices import DEADLINE_S, agent
+from tests.edge_server.cli.fleet.test_asking_devices import DEADLINE_S, agent
 
 SITE, DEVICE = "barn", "barn.pi-1"
 

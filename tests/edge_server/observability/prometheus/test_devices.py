@@ -9,7 +9,7 @@ from edge_server.observability.prometheus.collector import RunCollector, exposit
 from edge_server.observability.prometheus.devices import InventoryCollector
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.values import BoardState, CapabilityProfile
-from tests.edge_server.observability.alerts.boards import board
+from tests.edge_server.fleet.alerts.boards import board
 
 DEVICES = [
     board("pi-1", alive=True, seen_at=100.0, certificate_until=900.0, board=BoardState(celsius=50)),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.observability.fleet_page.device_rows import device_detail
+from edge_server.fleet.page.device_rows import device_detail
 from edge_server.storage.inventory import inventory as inventory_module
 from edge_server.storage.inventory import rows as rows_module
 from edge_server.storage.inventory.fleet_file import FleetRow

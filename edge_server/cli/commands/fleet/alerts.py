@@ -1,0 +1,264 @@
+"""`edge-server alerts`: open alerts, tests of receivers, and silences."""
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.security.identity.validity import format_utc
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
+
+if TYPE_CHECKING:
+    from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
+    from edge_server.fleet.alerts.rules import Key
+    from edge_server.fleet.alerts.store import AlertStore, Waiting
+
+EXAMPLES = """\
+examples:
+  edge-server alerts list
+  edge-server alerts test ops-mail
+  edge-server alerts acknowledge "silent for 2 h" pi-7
+  edge-server alerts silence --where site=barn --for 2h --reason "new router"
+  edge-server alerts silence --end 3
+
+The rules and receivers are in service.toml of the folder of `edge-server serve`, which evaluates them:
+  [[alerts.rules]]
+  when = "silent-for"
+  value = "2h"
+
+  [alerts.receivers.ops]
+  kind = "webhook"
+  url = "https://ops.example/hook"
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    parser = subparsers.add_parser(
+        "alerts",
+        help="list alerts, test their receivers, silence them",
+        description="Alerts of `edge-server serve`.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="alerts_verb", metavar="VERB")
+    parser.set_defaults(execute=print_help(parser))
+    shown = add_verb(
+        verbs,
+        "list",
+        help="alerts that are not resolved, silences, and notifications that wait",
+        examples="examples:\n  edge-server alerts list --format json\n",
+    )
+    add_service_option(shown)
+    shown.set_defaults(execute=list_alerts)
+    _add_test(verbs)
+    _add_acknowledge(verbs)
+    _add_silence(verbs)
+
+
+def _add_test(verbs: Subparsers) -> None:
+    parser = add_verb(
+        verbs,
+        "test",
+        help="send a test to one receiver",
+        examples="examples:\n  edge-server alerts test ops-mail\n",
+    )
+    parser.add_argument("receiver", metavar="RECEIVER", help="name of the receiver in service.toml")
+    add_service_option(parser)
+    parser.set_defaults(execute=test_receiver)
+
+
+def _add_acknowledge(verbs: Subparsers) -> None:
+    parser = add_verb(
+        verbs,
+        "acknowledge",
+        help="repeat an alert no more until it is resolved",
+        examples='examples:\n  edge-server alerts acknowledge "silent for 2 h" pi-7\n',
+    )
+    parser.add_argument("rule", metavar="ALERT", help="the alert, as `alerts list` names it")
+    parser.add_argument("name", metavar="SUBJECT", help="the device, job or run")
+    parser.add_argument("--kind", choices=("device", "job", "run"), default="device", help="what SUBJECT is")
+    parser.add_argument("--federation", metavar="NAME", help="its federation, if the service has several")
+    add_service_option(parser)
+    parser.set_defaults(execute=acknowledge)
+
+
+def _add_silence(verbs: Subparsers) -> None:
+    parser = add_verb(
+        verbs,
+        "silence",
+        help="send no alerts of some devices for a while",
+        examples='examples:\n  edge-server alerts silence --where site=barn --for 2h --reason "new router"\n',
+    )
+    parser.add_argument(
+        "--where", default=None, metavar="SELECTOR", help="the devices, such as site=barn or device=pi-7"
+    )
+    parser.add_argument("--for", dest="lasts", metavar="TIME", help="how long, such as 30min, 2h or 3d")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the list and the audit log")
+    parser.add_argument("--end", type=int, metavar="NUMBER", help="end the silence of this number instead")
+    add_service_option(parser)
+    parser.set_defaults(execute=silence)
+
+
+# --- list ---
+def list_alerts(args: argparse.Namespace) -> int:
+    """Print open alerts, silences and notifications that wait."""
+    from contextlib import closing
+
+    from edge_server.fleet.alerts.store import AlertStore
+    from edge_server.storage.service_folder import open_service_folder
+
+    now = time.time()
+    with closing(AlertStore(open_service_folder(args.service).alerts)) as store:
+        alerts, silences, waiting = list(store.alerts().values()), store.silences(now), store.waiting()
+        seen = store.acknowledged()
+    if args.format == "json":
+        print_json(_document(alerts, seen, silences, waiting))
+        return 0
+    _print_alerts(alerts, [alert.state(silences, seen, now) for alert in alerts])
+    for entry in silences:
+        until = format_utc(entry.until)
+        say(f"silence {entry.number}: {entry.where or 'everything'} until {until}: {entry.reason}")
+    for row in waiting:
+        error = f": {row.error}" if row.error else ""
+        say(f"waits for {row.notification.receiver}: {row.notification.rule}{error}")
+    return 0
+
+
+def _print_alerts(alerts: "list[Alert]", states: list[str]) -> None:
+    if not alerts:
+        say("no alerts")
+        return
+    rows = [
+        (
+            alert.subject.name,
+            alert.subject.site or "-",
+            alert.severity,
+            alert.rule,
+            state,
+            format_utc(alert.since),
+            alert.text,
+            alert.remedy,
+        )
+        for alert, state in zip(alerts, states, strict=True)
+    ]
+    print_table(("subject", "site", "severity", "alert", "state", "since", "what", "next"), rows)
+
+
+def _document(
+    alerts: "list[Alert]",
+    seen: "Mapping[Key, Acknowledgement]",
+    silences: "tuple[Silence, ...]",
+    waiting: "list[Waiting]",
+) -> dict[str, Any]:
+    by = {key: entry.model_dump(mode="json") for key, entry in seen.items()}
+    return {
+        "alerts": [{**alert.model_dump(mode="json"), "acknowledged": by.get(alert.key)} for alert in alerts],
+        "silences": [entry.model_dump(mode="json") for entry in silences],
+        "waiting": [
+            {
+                "receiver": row.notification.receiver,
+                "rule": row.notification.rule,
+                "made_at": row.made_at,
+                "attempts": row.attempts,
+                "due_at": row.due_at,
+                "error": row.error,
+            }
+            for row in waiting
+        ],
+    }
+
+
+# --- test ---
+def test_receiver(args: argparse.Namespace) -> int:
+    """Send a test; an error says where and why."""
+    from edge_server.fleet.alerts.alert_trial import try_receiver
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    try_receiver(folder, load_service_settings(folder.settings), args.receiver, now=time.time())
+    if args.format == "json":
+        print_json({"receiver": args.receiver, "delivered": True})
+    else:
+        say(f"{args.receiver}: took the test")
+    return 0
+
+
+# --- acknowledge ---
+def acknowledge(args: argparse.Namespace) -> int:
+    """Acknowledge an alert, and record it in the audit log."""
+    from edge_server.fleet.actions.action import Desk
+    from edge_server.fleet.actions.perform import perform
+    from edge_server.fleet.people.roles import Role
+    from edge_server.fleet.people.store import People
+    from edge_server.fleet.people.values import Actor
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    settings, now = load_service_settings(folder.settings), time.time()
+    federation = args.federation or (settings.federation(None).name if settings.federations else "")
+    given = {"rule": args.rule, "kind": args.kind, "name": args.name, "federation": federation}
+    with Desk(folder, settings, People(folder.people)) as desk:
+        change = perform(desk, "alerts.acknowledge", given, Actor(local_user(), Role.ADMIN), now)
+    if args.format == "json":
+        print_json({**given, "acknowledged": True})
+    else:
+        say(change.said)
+    return 0
+
+
+# --- silence ---
+def silence(args: argparse.Namespace) -> int:
+    """Begin or end a silence, and record it in the audit log."""
+    from contextlib import closing
+
+    from edge_server.fleet.alerts.store import AlertStore
+    from edge_server.storage.service_folder import open_service_folder
+    from schemas.errors import ConfigError
+
+    folder = open_service_folder(args.service)
+    if args.end is None and (args.where is None or args.lasts is None or not args.reason):
+        raise ConfigError(
+            'alerts silence: name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'
+        )
+    if args.end is not None and (args.where, args.lasts) != (None, None):
+        raise ConfigError("alerts silence: --end ends a silence: leave out --where and --for")
+    with closing(AlertStore(folder.alerts)) as store:
+        return _end(args, store, folder.audit) if args.end is not None else _begin(args, store, folder.audit)
+
+
+def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
+    from edge_server.config.measures import parse_duration
+    from edge_server.storage import audit_log
+    from schemas.labels import parse_where
+
+    where, now, who = str(parse_where(args.where)), time.time(), audit_log.local_user()
+    until = now + parse_duration(args.lasts)
+    begun = store.silence(where, args.reason, who, now=now, until=until)
+    after = {"number": begun.number, "until": until, "reason": args.reason}
+    audit_log.append(audit, who=who, what="silence alerts", target=where, after=after)
+    if args.format == "json":
+        print_json(begun.model_dump(mode="json"))
+    else:
+        say(f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}")
+    return 0
+
+
+def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
+    from edge_server.storage import audit_log
+    from schemas.errors import ConfigError
+
+    if not store.end_silence(args.end, now=time.time()):
+        raise ConfigError(f"there is no silence {args.end} now; `edge-server alerts list` has their numbers")
+    audit_log.append(audit, who=audit_log.local_user(), what="end silence of alerts", target=str(args.end))
+    if args.format == "json":
+        print_json({"ended": args.end})
+    else:
+        say(f"silence {args.end}: ended")
+    return 0

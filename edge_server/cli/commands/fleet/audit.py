@@ -1,0 +1,111 @@
+"""`edge-server audit`: who changed what."""
+
+import argparse
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.users import day_text
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.storage.audit_log import AuditEntry
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server audit --since 7d
+  edge-server audit --who ada --what devices.label
+  edge-server audit --verify          has a line been changed or removed since?
+
+Each line of audit.jsonl has the digest of the line before it. Who can write the folder can also write a whole
+new log: keep the last digest that --verify prints, or a copy of the file, elsewhere.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "audit", help="who changed what in a service", examples=EXAMPLES)
+    add_service_option(parser)
+    parser.add_argument(
+        "--since", type=moment, default=0.0, metavar="TIME", help="2026-11-01, 2026-11-01T12:00, or 7d, 12h"
+    )
+    parser.add_argument("--who", default="", metavar="TEXT", help="of whom (a part of the name)")
+    parser.add_argument("--what", default="", metavar="TEXT", help="which action or target (a part of it)")
+    parser.add_argument("--verify", action="store_true", help="check that no line was changed or removed")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print the entries, or check the log."""
+    from edge_server.storage import audit_log
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    if args.verify:
+        return _verify(args, folder)
+    entries = [entry for entry in audit_log.read(folder.audit) if _is_asked(args, entry)]
+    if args.format == "json":
+        print_json({"entries": [entry.model_dump(mode="json") for entry in entries]})
+        return 0
+    print_table(
+        ("when", "who", "what", "target", "before", "after"),
+        [
+            (
+                day_text(entry.at),
+                entry.who,
+                entry.what,
+                entry.target,
+                _value(entry.before),
+                _value(entry.after),
+            )
+            for entry in entries
+        ],
+    )
+    return 0
+
+
+def moment(text: str) -> float:
+    """A time (seconds since 1970) from a date, or from a duration before now; an argparse type."""
+    from datetime import datetime
+
+    from edge_server.config.measures import parse_duration
+
+    with contextlib.suppress(ConfigError):
+        return time.time() - parse_duration(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither a date such as 2026-11-01 nor a duration such as 7d or 12h"
+        ) from None
+
+
+def _verify(args: argparse.Namespace, folder: "ServiceFolder") -> int:
+    from edge_server.storage import audit_log
+
+    damage = audit_log.verify(folder.audit)
+    if damage is not None:
+        raise ConfigError(
+            f"{folder.audit}: line {damage.line}: {damage.why}; compare it with a copy or a backup"
+        )
+    count, last = audit_log.length_and_digest(folder.audit)
+    if args.format == "json":
+        print_json({"entries": count, "digest": last})
+    else:
+        say(f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}")
+    return 0
+
+
+def _is_asked(args: argparse.Namespace, entry: "AuditEntry") -> bool:
+    if entry.at < args.since or args.who.lower() not in entry.who.lower():
+        return False
+    return args.what.lower() in f"{entry.what} {entry.target}".lower()
+
+
+def _value(value: object) -> str:
+    return "-" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,232 @@
+"""`edge-server backup`: save a service, its authorities and runs in one file, while everything runs."""
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
+from schemas.counted import counted
+
+if TYPE_CHECKING:
+    from edge_server.fleet.backup.chain import Chain
+    from edge_server.fleet.backup.making import MadeBackup
+    from edge_server.fleet.backup.manifest import BackupManifest
+    from edge_server.fleet.backup.sealing import Sealer
+    from edge_server.fleet.backup.sources import Sources
+
+EXAMPLES = """\
+examples:
+  edge-server backup /backup/monday.backup --passphrase-file /etc/backup.pass
+  edge-server backup /backup/tuesday.backup --since /backup/monday.backup --passphrase-file /etc/backup.pass
+  edge-server backup home.backup --run runs/home --authority ~/.local/share/edge-federation/authority/home
+  edge-server backup --verify /backup/tuesday.backup
+  edge-server backup --list /backup/tuesday.backup
+
+Servers and the service may run meanwhile. Saved are the service's folder with its runs, registry and
+releases, the authorities and files that service.toml names, and signing keys. Keys are sealed with a
+passphrase, from the terminal or a file (- for stdin). With --since only what the earlier backup lacks is
+stored: keep both in one folder. `edge-server restore` restores.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "backup", help="save a service, its runs and keys", examples=EXAMPLES)
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="file to write; it must not exist")
+    add_service_option(parser)
+    parser.add_argument(
+        "--authority",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="an authority besides those in service.toml; may be given several times",
+    )
+    parser.add_argument(
+        "--run",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a run folder elsewhere, with the registry next to it; may be given several times",
+    )
+    parser.add_argument("--since", type=Path, metavar="EARLIER", help="store only what this backup lacks")
+    add_passphrase_options(parser, without="leave out all keys and authorities")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--list", type=Path, metavar="FILE", help="print what a backup holds")
+    shown.add_argument("--verify", type=Path, metavar="FILE", help="read a whole backup and check each file")
+    parser.set_defaults(execute=execute)
+
+
+def add_passphrase_options(parser: argparse.ArgumentParser, *, without: str) -> None:
+    """Add the options for the keys in a backup."""
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="file with the passphrase, - for stdin"
+    )
+    keys.add_argument("--without-keys", action="store_true", help=without)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Make, list or check a backup."""
+    from edge_server.fleet.backup.archive import ArchiveReader
+    from edge_server.fleet.backup.chain import Chain
+    from schemas.errors import ConfigError
+
+    shown = args.list or args.verify
+    if (args.file is None) == (shown is None):
+        raise ConfigError("backup: name one FILE to write, or one with --list or --verify")
+    if args.list is not None:
+        return _list(ArchiveReader(args.list).manifest, args.format)
+    if args.verify is not None:
+        return _verify(Chain.open(args.verify), args.format)
+    with ended_by_sigterm():
+        return _make(args)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """End as with Ctrl-C on SIGTERM, so that nothing half is left."""
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def read_passphrase(file: Path | None, *, twice: bool) -> str:
+    """The passphrase, without its line's end; raises `ConfigError` where none can be asked for."""
+    from schemas.errors import ConfigError
+
+    if file is not None:
+        try:
+            text = sys.stdin.readline() if str(file) == "-" else file.read_text().partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--passphrase-file {file}: cannot be read: {error}") from error
+        return text.rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "the keys need a passphrase: give --passphrase-file FILE (- for stdin), or --without-keys"
+        )
+    from getpass import getpass
+
+    passphrase = getpass("passphrase of the backup: ")
+    if twice and getpass("once more: ") != passphrase:
+        raise ConfigError("these are two different passphrases: try again")
+    return passphrase
+
+
+def _make(args: argparse.Namespace) -> int:
+    from edge_server.fleet.backup.making import make_backup
+    from edge_server.storage import audit_log
+    from edge_server.storage.service_folder import ServiceFolder
+
+    sources = _sources(args)
+    made = make_backup(args.file, sources, sealer=_sealer(args), since=args.since, report=_report)
+    manifest = made.manifest
+    if sources.service is not None:
+        audit_log.append(
+            ServiceFolder(sources.service).audit,
+            who=audit_log.local_user(),
+            what="backup",
+            target=str(args.file.absolute()),
+            after={"id": manifest.id, "files": len(manifest.files), "bytes": made.stored_bytes},
+        )
+    _show(args.file, made, args.format)
+    return 0
+
+
+def _sealer(args: argparse.Namespace) -> "Sealer | None":
+    from edge_server.fleet.backup.sealing import Sealer
+
+    if args.without_keys:
+        return None
+    return Sealer.new(read_passphrase(args.passphrase_file, twice=True))
+
+
+def _sources(args: argparse.Namespace) -> "Sources":
+    """What the options name; without any of them the default folder of a service."""
+    from edge_server.fleet.backup.sources import files_named_in, sources_of
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.service_folder import open_service_folder
+
+    if args.service is None and (args.run or args.authority):
+        return sources_of(None, args.authority, args.run)
+    folder = open_service_folder(args.service)
+    settings = load_service_settings(folder.settings)
+    stated = [served.authority for served in settings.federations]
+    named = [path.expanduser().resolve() for path in (*args.authority, *stated) if path is not None]
+    files = files_named_in(settings, folder.path)
+    return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run, files)
+
+
+def _report(line: str) -> None:
+    say(f"edge-server: {line}", file=sys.stderr, flush=True)
+
+
+def _show(path: Path, made: "MadeBackup", output: str) -> None:
+    manifest = made.manifest
+    if output == "json":
+        print_json(
+            {
+                "file": str(path),
+                "id": manifest.id,
+                "files": len(manifest.files),
+                "bytes": made.stored_bytes,
+                "left-out": list(manifest.left_out),
+            }
+        )
+        return
+    say(f"{path}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}")
+    if manifest.left_out:
+        say(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
+    if manifest.parent is not None:
+        say(f"needs {manifest.parent.name} next to it")
+
+
+def _list(manifest: "BackupManifest", output: str) -> int:
+    from datetime import UTC, datetime
+
+    if output == "json":
+        print_json(manifest.model_dump(mode="json"))
+        return 0
+    made = datetime.fromtimestamp(manifest.made_at, UTC)
+    say(f"made {made:%Y-%m-%d %H:%M:%S} UTC by version {manifest.program}, id {manifest.id}")
+    for root in manifest.roots:
+        say(f"{root.kind} {root.origin} -> {root.path or '.'}")
+    if manifest.parent is not None:
+        say(f"builds on {manifest.parent.name}")
+    rows = [
+        [file.path, str(file.size), "sealed" if file.sealed else _place(file.digest in manifest.stored)]
+        for file in manifest.files
+    ]
+    print_table(["file", "bytes", "stored"], rows)
+    return 0
+
+
+def _place(here: bool) -> str:
+    return "here" if here else "earlier"
+
+
+def _verify(chain: "Chain", output: str) -> int:
+    total = chain.verify()
+    count, paths = len(chain.manifest.files), [str(path) for path in chain.paths]
+    if output == "json":
+        print_json({"files": count, "bytes": total, "archives": paths})
+    else:
+        say(f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}")
+    return 0
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,100 @@
+"""`edge-server diagnose`: everything that a device tells of itself, as an archive."""
+
+import argparse
+import io
+import json
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.asking_devices import (
+    ANSWERS,
+    add_asking_options,
+    age,
+    answer_of,
+    device_name,
+    write_whole,
+)
+
+EXAMPLES = f"""\
+examples:
+  edge-server diagnose pi-3
+  edge-server diagnose pi-3 --since 1d --out pi-3.tar.gz
+
+The archive has a JSON document of each part: doctor, logs, profile, crash, versions, settings. It is masked
+as each part is, and can be attached to a report; read it before you publish it.
+
+{ANSWERS}
+exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        subparsers,
+        "diagnose",
+        help="fetch everything a device tells of itself, as an archive",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="archive to write (default: DEVICE-DATE-TIME.tar.gz here)"
+    )
+    parser.add_argument("--since", type=age, metavar="AGE", help="log lines of the last 90s, 30m, 1h or 2d")
+    add_asking_options(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Ask the device, and write the archive."""
+    from edge_server.fleet.diagnostics.inquiry import Terms
+    from schemas.errors import ConfigError
+    from schemas.messages.remote import MAX_LOG_LINES, Diagnostic
+
+    path = args.out or Path(f"{args.device}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    if path.exists() or not path.absolute().parent.is_dir():
+        reason = "there is a file of that name" if path.exists() else "there is no such folder"
+        raise ConfigError(f"{path}: {reason}; name another file with --out")
+    answer = answer_of(args, Terms(Diagnostic.BUNDLE, args.since, lines=MAX_LOG_LINES))
+    write_whole(path, archive(args.device, answer))
+    if args.format == "json":
+        print_json({"device": args.device, "archive": str(path)})
+    else:
+        say(f"wrote {path}")
+    return 0
+
+
+def archive(device: str, answer: Mapping[str, Any]) -> bytes:
+    """The answer as a compressed archive with a document per part."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as file:
+        for name, text in documents(answer):
+            entry = tarfile.TarInfo(f"{device}/{name}")
+            data = text.encode()
+            entry.size, entry.mode, entry.mtime = len(data), 0o600, time.time()
+            file.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def documents(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The name and the text of each document; only names that this program knows become names of files."""
+    known = ("doctor", "profile", "crash", "versions", "settings")
+    head = {key: value for key, value in answer.items() if key not in (*known, "logs")}
+    yield "answer.json", _text(head)
+    for key in known:
+        if key in answer:
+            yield f"{key}.json", _text(answer[key])
+    lines = answer.get("logs")
+    yield (
+        "logs.jsonl",
+        "".join(json.dumps(line) + "\n" for line in lines if line) if isinstance(lines, list) else "",
+    )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,139 @@
+"""`edge-server inventory`: label, note, remove and replace devices; import and export them."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, print_help, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.inventory_files import add_export, add_import
+from edge_server.cli.commands.fleet.inventory_options import (
+    add_inventory_verb,
+    add_where_option,
+    names_text,
+    opened,
+)
+from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.storage.inventory.records import InventoryDevice
+
+EXAMPLES = """\
+examples:
+  edge-server devices --where site=barn                       list devices
+  edge-server inventory label pi-1 site=barn role=camera      set labels of one device
+  edge-server inventory label --where site=barn gpu-          remove a label of many
+  edge-server inventory note pi-1 'behind the door, needs the long ladder'
+  edge-server inventory replace pi-1 pi-9                     a new board takes the place of a dead one
+  edge-server inventory remove pi-3
+  edge-server inventory export fleet.csv && edge-server inventory import fleet.csv
+
+The inventory is a file in the folder of `edge-server serve`; these commands change it whether or not the
+service runs, and each change is in the audit log. Labels that the operator sets win over those that a device
+states (`edge-client run --label`).
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    parser = subparsers.add_parser(
+        "inventory",
+        help="labels, notes, removal and replacement of devices; import and export",
+        description="The devices of a fleet, as the operator keeps them.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="inventory_verb", metavar="VERB")
+    parser.set_defaults(execute=print_help(parser))
+    for add in (_label, _note, add_remove, add_replace, add_import, add_export):
+        add(verbs)
+
+
+# --- label ---
+def _label(verbs: Subparsers) -> None:
+    parser = add_inventory_verb(
+        verbs, "label", help="set and remove labels", example="label pi-1 site=barn role-"
+    )
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="one device (or --where)")
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE|KEY-", help="set a label, or remove it")
+    add_where_option(parser, "all devices that match")
+    parser.set_defaults(execute=label)
+
+
+def label(args: argparse.Namespace) -> int:
+    """Change labels of one device, or of all that a selector chooses."""
+    device, words = _device_and_words(args)
+    changes = dict(map(_change, words))
+    done: list[tuple[InventoryDevice, Mapping[str, str], Mapping[str, str]]] = []
+    with opened(args) as service:
+        for known in service.chosen(args, device):
+            before, after = service.inventory.set_labels(known.federation, known.device, changes)
+            if before != after:
+                service.record("label", known, {"labels": before}, {"labels": after})
+            done.append((known, before, after))
+    if args.format == "json":
+        print_json(
+            [
+                {"federation": known.federation, "device": known.device, "before": before, "after": after}
+                for known, before, after in done
+            ]
+        )
+        return 0
+    _print_devices([known.device for known, *_ in done], " ".join(words))
+    for key in sorted({key for known, *_ in done for key in changes if key in known.stated_labels}):
+        if changes[key] is None:
+            say(f"'{key}' stays where a device states it itself: remove it from its client.toml")
+    return 0
+
+
+def _device_and_words(args: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The device, None with `--where`, and the changes."""
+    words = [word for word in (args.device, *args.changes) if word is not None]
+    device = None if args.where is not None else (words.pop(0) if words else None)
+    if device is None and args.where is None:
+        raise ConfigError("label: which DEVICE? Or --where SELECTOR for several")
+    if device is not None and "=" in device:
+        raise ConfigError(f"label: which DEVICE? '{device}' is a label; or --where SELECTOR for several")
+    if not words:
+        raise ConfigError("label: which labels? site=barn sets one, site- removes it")
+    return device, words
+
+
+def _change(word: str) -> tuple[str, str | None]:
+    from schemas.labels import checked_key, parse_label
+
+    if word.endswith("-") and "=" not in word:
+        return checked_key(word[:-1]), None
+    return parse_label(word)
+
+
+def _print_devices(names: Sequence[str], what: str) -> None:
+    from edge_server.config.units import counted_text
+
+    say(f"{counted_text(len(names), 'device')}: {what}: {names_text(names)}")
+
+
+# --- note ---
+def _note(verbs: Subparsers) -> None:
+    parser = add_inventory_verb(
+        verbs, "note", help="write a note on a device", example="note pi-1 'behind the door'"
+    )
+    parser.add_argument("device", metavar="DEVICE")
+    parser.add_argument("text", metavar="TEXT", help="one line; an empty text removes the note")
+    parser.set_defaults(execute=note)
+
+
+def note(args: argparse.Namespace) -> int:
+    """Write the note of one device."""
+    with opened(args) as service:
+        device = service.inventory.of_name(args.device, args.federation)
+        before = service.inventory.set_note(device.federation, device.device, args.text)
+        after = service.inventory.of_name(device.device, device.federation).note
+        if before != after:
+            service.record("note", device, {"note": before}, {"note": after})
+    if args.format == "json":
+        print_json({"device": args.device, "before": before, "after": after})
+    else:
+        say(f"{args.device}: {after}" if after else f"{args.device}: no note")
+    return 0

@@ -1,0 +1,86 @@
+"""What the verbs of `edge-server inventory` share."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.output import Subparsers, add_verb
+from edge_server.cli.commands.fleet.serve import add_service_option
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.storage.inventory.inventory import Inventory
+    from edge_server.storage.inventory.records import Change, InventoryDevice
+    from edge_server.storage.service_folder import ServiceFolder
+
+MOST_NAMES = 20
+"""Names of devices in one line of output."""
+
+
+def add_inventory_verb(verbs: Subparsers, name: str, *, help: str, example: str) -> argparse.ArgumentParser:
+    """Add a verb of `edge-server inventory`, with `--service` and `--federation`."""
+    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  edge-server inventory {example}\n")
+    add_service_option(parser)
+    parser.add_argument(
+        "--federation", metavar="NAME", help="federation of the devices, if there are several"
+    )
+    return parser
+
+
+def add_where_option(parser: argparse._ActionsContainer, what: str) -> None:
+    parser.add_argument(
+        "--where",
+        metavar="SELECTOR",
+        help=f"{what}: site=barn, role!=camera, 'site in (barn,field)', gpu, !gpu",
+    )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open inventory, and where its changes are recorded."""
+
+    folder: "ServiceFolder"
+    inventory: "Inventory"
+
+    def record(self, what: str, device: "InventoryDevice | Change", before: Any, after: Any) -> None:
+        """Append a change of a device to the audit log."""
+        from edge_server.storage import audit_log
+
+        audit_log.append(
+            self.folder.audit,
+            who=audit_log.local_user(),
+            what=what,
+            target=f"{device.federation}/{device.device}",
+            before=before,
+            after=after,
+        )
+
+    def chosen(self, args: argparse.Namespace, device: str | None) -> "list[InventoryDevice]":
+        """The devices of `--where`, or the named one; raises `ConfigError` if there is none."""
+        from schemas.labels import parse_where
+
+        if device is not None:
+            return [self.inventory.of_name(device, args.federation)]
+        devices = self.inventory.devices(parse_where(args.where), federation=args.federation)
+        if not devices:
+            raise ConfigError(f"--where '{args.where}': no device matches; `edge-server devices` lists all")
+        return devices
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[Opened]:
+    """The inventory of the service folder; raises `ConfigError` if there is no such folder."""
+    from edge_server.storage.inventory.inventory import Inventory
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(args.service)
+    with closing(Inventory(folder.inventory)) as inventory:
+        yield Opened(folder, inventory)
+
+
+def names_text(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -1,0 +1,196 @@
+"""`edge-server inventory remove` and `replace`."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.output import Subparsers, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.enroll_options import add_authority_option
+from edge_server.cli.commands.fleet.inventory_options import (
+    Opened,
+    add_inventory_verb,
+    add_where_option,
+    names_text,
+    opened,
+)
+from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
+from edge_server.cli.commands.served import with_served
+from schemas.counted import counted
+from schemas.errors import ConfigError, EdgeError
+
+if TYPE_CHECKING:
+    from edge_server.security.identity.authority import Authority
+    from edge_server.storage.inventory.records import InventoryDevice
+
+
+# --- remove ---
+def add_remove(verbs: Subparsers) -> None:
+    about = "take devices out of the inventory, and revoke their certificates"
+    parser = add_inventory_verb(verbs, "remove", help=about, example="remove pi-3")
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="one device (or --where)")
+    add_where_option(parser, "all devices that match")
+    _add_revocation(parser)
+    parser.set_defaults(execute=remove)
+
+
+def _add_revocation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--yes", action="store_true", help="also several devices, and those that are connected"
+    )
+    add_authority_option(parser)
+    add_mosquitto_options(parser)
+
+
+def remove(args: argparse.Namespace) -> int:
+    """Remove devices; their rows stay, with the time of the removal."""
+    if (args.device is None) == (args.where is None):
+        raise ConfigError("remove: name one DEVICE, or choose several with --where")
+    with opened(args) as service:
+        devices = service.chosen(args, args.device)
+        gone = [device.device for device in devices if device.removed_at is not None]
+        if gone:
+            raise ConfigError(f"{gone[0]} was removed from the inventory already")
+        _check_is_meant(args, devices)
+        served = {name: _of_federation(args, name) for name in {device.federation for device in devices}}
+        lines, documents, problems = [], [], list[EdgeError]()
+        for device in devices:
+            own, authority = served[device.federation]
+            certificates = _revoked(authority, device.device)
+            service.inventory.remove(device.federation, device.device, time.time())
+            _note_revocation(service, device, certificates)
+            service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
+            lines += [
+                f"{device.device}: removed from the inventory",
+                *_after_revocation(own, authority, device, certificates, problems),
+            ]
+            documents.append({"device": device.device, "certificates": certificates})
+    _print(args, lines, documents)
+    _raise_first(problems)
+    return 0
+
+
+def _raise_first(problems: Sequence[EdgeError]) -> None:
+    """Report that a broker could not be reached; what was changed stays."""
+    if problems:
+        raise EdgeError(f"certificates are revoked, and the broker does not know it yet: {problems[0]}")
+
+
+def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice]") -> None:
+    alive = [device.device for device in devices if device.alive]
+    if args.yes:
+        return
+    if args.where is not None:
+        names = names_text([device.device for device in devices])
+        raise ConfigError(f"--where chooses {counted(len(devices), 'device')} ({names}): --yes removes them")
+    if alive:
+        raise ConfigError(f"{alive[0]} is connected: --yes removes it in spite of that")
+
+
+def _kept(device: "InventoryDevice") -> dict[str, Any]:
+    return {"labels": device.own_labels, "note": device.note, "certificate_until": device.certificate_until}
+
+
+def _of_federation(
+    args: argparse.Namespace, federation: str
+) -> "tuple[argparse.Namespace, Authority | None]":
+    """The options for a federation, and its authority."""
+    own = with_served(args, federation)
+    return own, _authority_of(own, federation)
+
+
+def _authority_of(args: argparse.Namespace, federation: str) -> "Authority | None":
+    """The authority that `--authority`, or service.toml, names, or the usual one; None if there is none."""
+    from edge_server.security.identity.authority import open_authority
+    from edge_server.security.identity.settings import FILE, default_folder
+
+    folder = args.authority or default_folder(federation)
+    if args.authority is None and not (folder / FILE).exists():
+        return None
+    authority = open_authority(folder)
+    if authority.settings.federation != federation:
+        raise ConfigError(
+            f"{folder}: this authority is of federation '{authority.settings.federation}', not '{federation}'"
+        )
+    return authority
+
+
+def _revoked(authority: "Authority | None", device: str) -> int | None:
+    from edge_server.security.identity.revocation import revoke_certificates
+
+    return None if authority is None else revoke_certificates(authority, device)
+
+
+def _note_revocation(service: Opened, device: "InventoryDevice", certificates: int | None) -> None:
+    if certificates:
+        service.inventory.add(device.federation, device.device, revoked_at=time.time())
+
+
+def _after_revocation(
+    args: argparse.Namespace,
+    authority: "Authority | None",
+    device: "InventoryDevice",
+    certificates: int | None,
+    problems: list[EdgeError],
+) -> list[str]:
+    """What became of the certificates, in words; a broker that cannot be reached is one of the problems."""
+    from edge_server.security.identity.revocation import Revocation
+
+    if authority is None or certificates is None:
+        return ["no certificate was revoked: --authority DIR names the federation's authority, if it has one"]
+    if not certificates:
+        return [f"{device.device}: it had no valid certificate"]
+    try:
+        return tell_mosquitto(args, authority, device.device, certificates).lines()
+    except EdgeError as error:
+        problems.append(error)
+        return Revocation(authority, device.device, certificates).lines()
+
+
+def _print(args: argparse.Namespace, lines: Sequence[str], documents: Any) -> None:
+    if args.format == "json":
+        print_json(documents)
+    else:
+        say("\n".join(lines))
+
+
+# --- replace ---
+def add_replace(verbs: Subparsers) -> None:
+    about = "let a new board take the place of a dead one"
+    parser = add_inventory_verb(verbs, "replace", help=about, example="replace pi-1 pi-9")
+    parser.add_argument("old", metavar="OLD", help="the dead board")
+    parser.add_argument("new", metavar="NEW", help="the new board: it gets OLD's labels and note")
+    _add_revocation(parser)
+    parser.set_defaults(execute=replace)
+
+
+def replace(args: argparse.Namespace) -> int:
+    """Give NEW the labels and the note of OLD, revoke OLD, and remember whose place NEW has taken."""
+    from edge_server.security.identity.device_names import check_device_name
+
+    check_device_name(args.new)
+    with opened(args) as service:
+        old = service.inventory.of_name(args.old, args.federation)
+        if old.removed_at is not None:
+            raise ConfigError(f"{args.old} was removed from the inventory already")
+        if old.alive and not args.yes:
+            raise ConfigError(f"{args.old} is connected: --yes replaces it in spite of that")
+        if args.old == args.new:
+            raise ConfigError(f"{args.old} cannot replace itself: name the old board and the new one")
+        new = service.inventory.device(old.federation, args.new)
+        own, authority = _of_federation(args, old.federation)
+        certificates = _revoked(authority, args.old)
+        service.inventory.replace(old.federation, args.old, args.new, time.time())
+        _note_revocation(service, old, certificates)
+        after = {"replaced_by": args.new, "labels": old.own_labels, "note": old.note}
+        service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
+        lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
+        problems: list[EdgeError] = []
+        lines += _after_revocation(own, authority, old, certificates, problems)
+    if authority is not None and not authority.certificates(args.new):
+        words = f"edge-server enroll {args.new} --federation {old.federation} --out DIR"
+        lines.append(f"{args.new} has no certificate yet: {words}")
+    _print(args, lines, {"old": args.old, "new": args.new, "certificates": certificates})
+    _raise_first(problems)
+    return 0

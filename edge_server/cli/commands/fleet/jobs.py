@@ -1,0 +1,242 @@
+"""`edge-server jobs`: the queue of jobs of a fleet service."""
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet import jobs_add
+from edge_server.cli.commands.fleet.serve import add_service_option
+
+if TYPE_CHECKING:
+    from edge_server.fleet.queue.job import Job
+    from edge_server.fleet.queue.job_run import JobRun
+    from edge_server.fleet.queue.overview import JobOverview
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server jobs add nightly home.toml --cron "0 2 * * SUN" --zone Europe/Berlin --min-eligible 12
+  edge-server jobs list
+  edge-server jobs show nightly
+  edge-server jobs logs nightly --follow
+  edge-server jobs stop nightly
+
+`edge-server serve DIR` runs the jobs of its folder; the commands work on the folder, whether or not it runs.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    parser = subparsers.add_parser(
+        "jobs",
+        help="queue and schedule federations and fleet actions",
+        description="The queue of jobs of a fleet service.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="jobs_verb", metavar="VERB")
+    parser.set_defaults(execute=print_help(parser))
+    jobs_add.register(verbs)
+    _list(verbs)
+    _show(verbs)
+    _changes(verbs)
+    _logs(verbs)
+
+
+def _verb(verbs: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
+    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  {examples}\n")
+    add_service_option(parser)
+    return parser
+
+
+def _folder(args: argparse.Namespace) -> "ServiceFolder":
+    from edge_server.storage.service_folder import open_service_folder
+
+    return open_service_folder(args.service)
+
+
+def _overviews(args: argparse.Namespace) -> "dict[str, JobOverview]":
+    from edge_server.fleet.queue.overview import read_overviews
+    from edge_server.fleet.settings.service import load_service_settings
+
+    folder = _folder(args)
+    rules = load_service_settings(folder.settings).jobs
+    return read_overviews(folder, at_once=rules.at_once, now=time.time())
+
+
+# --- list ---
+def _list(verbs: Subparsers) -> None:
+    parser = _verb(
+        verbs, "list", help="every job with its state and next time", examples="edge-server jobs list"
+    )
+    parser.set_defaults(execute=list_jobs)
+
+
+def list_jobs(args: argparse.Namespace) -> int:
+    """Print one line per job."""
+    overviews = _overviews(args)
+    if args.format == "json":
+        print_json([overview.document() for overview in overviews.values()])
+        return 0
+    columns = ("job", "what", "federation", "state", "schedule", "next", "why")
+    print_table(columns, [_line(overview) for overview in overviews.values()])
+    return 0
+
+
+def _line(overview: "JobOverview") -> tuple[str, ...]:
+    job = overview.job
+    return (
+        job.name,
+        _what(job),
+        job.federation,
+        overview.state,
+        "-" if job.schedule is None else str(job.schedule),
+        _clock(overview.next_at, job),
+        overview.why or "-",
+    )
+
+
+def _what(job: "Job") -> str:
+    from pathlib import Path
+
+    from edge_server.fleet.queue.job import RUN
+
+    words = [Path(job.words[0]).name, *job.words[1:]] if job.action == RUN else [job.action, *job.words]
+    return " ".join(words)
+
+
+def _clock(at: float | None, job: "Job") -> str:
+    from edge_server.fleet.queue.schedule import clock_text
+
+    return clock_text(at, job.schedule)
+
+
+# --- show ---
+def _show(verbs: Subparsers) -> None:
+    parser = _verb(
+        verbs, "show", help="a job, why it waits, and its last runs", examples="edge-server jobs show nightly"
+    )
+    parser.add_argument("name", metavar="NAME")
+    parser.set_defaults(execute=show)
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print a job with its newest runs."""
+    from schemas.errors import ConfigError, nearest
+
+    overviews = _overviews(args)
+    if args.name not in overviews:
+        raise ConfigError(
+            f"there is no job '{args.name}' in {_folder(args).path}{nearest(args.name, overviews)}"
+        )
+    overview = overviews[args.name]
+    if args.format == "json":
+        print_json(overview.document())
+        return 0
+    for name, value in _facts(overview):
+        say(f"{name:<12}{value}")
+    if overview.runs:
+        say()
+        rows = [_run_line(run, overview.job) for run in overview.runs]
+        print_table(("run", "by", "phase", "attempts", "began", "ended", "why"), rows)
+    return 0
+
+
+def _facts(overview: "JobOverview") -> list[tuple[str, str]]:
+    job = overview.job
+    facts = [
+        ("job", job.name),
+        ("what", _what(job)),
+        ("federation", job.federation),
+        ("state", overview.state + (f": {overview.why}" if overview.why else "")),
+        ("schedule", "none" if job.schedule is None else str(job.schedule)),
+        ("next", _clock(overview.next_at, job)),
+        ("devices", f"{overview.devices}, {overview.eligible} of them eligible"),
+        ("where", job.where or "all devices of the federation"),
+        ("needs", f"{job.min_eligible} or more eligible" if job.min_eligible else "-"),
+        ("weight", f"{job.weight:g}"),
+        ("added by", job.owner),
+    ]
+    return facts + ([("missed", f"{overview.missed} times: a run was still on")] if overview.missed else [])
+
+
+def _run_line(run: "JobRun", job: "Job") -> tuple[str, ...]:
+    return (
+        run.name,
+        run.by,
+        str(run.phase),
+        str(run.attempt),
+        _clock(run.began_at, job),
+        _clock(run.ended_at, job),
+        run.why or "-",
+    )
+
+
+# --- start, pause, stop, remove ---
+VERBS = {
+    "start": ("run a job now, or let a paused one go on", "{name} starts as soon as it is its turn"),
+    "pause": ("suspend a job until it is started again", "{name} is paused; `jobs start` lets it go on"),
+    "stop": ("end a job's run and follow its schedule no more", "{name} is stopped"),
+    "remove": ("remove a job; its run folders stay", "{name} is removed"),
+}
+
+
+def _changes(verbs: Subparsers) -> None:
+    for name, (help, _) in VERBS.items():
+        parser = _verb(verbs, name, help=help, examples=f"edge-server jobs {name} nightly")
+        parser.add_argument("name", metavar="NAME")
+        parser.set_defaults(execute=change)
+
+
+def change(args: argparse.Namespace) -> int:
+    """Start, pause, stop or remove a job."""
+    from edge_server.fleet.queue import changes
+    from edge_server.storage.audit_log import local_user
+
+    folder, who, verb = _folder(args), local_user(), args.jobs_verb
+    match verb:
+        case "start":
+            job = changes.start_job(folder, args.name, who=who, now=time.time())
+        case "pause":
+            job = changes.pause_job(folder, args.name, who=who)
+        case "stop":
+            job = changes.stop_job(folder, args.name, who=who)
+        case _:
+            job = changes.remove_job(folder, args.name, who=who)
+    if args.format == "json":
+        print_json(job.model_dump(mode="json"))
+        return 0
+    say(VERBS[verb][1].format(name=f"job {args.name}"))
+    return 0
+
+
+# --- logs ---
+def _logs(verbs: Subparsers) -> None:
+    parser = _verb(
+        verbs,
+        "logs",
+        help="the output of a job's newest run",
+        examples="edge-server jobs logs nightly --follow",
+    )
+    parser.add_argument("name", metavar="NAME|RUN", help="a job, or one of its runs")
+    parser.add_argument("--follow", action="store_true", help="go on until the run is over")
+    parser.set_defaults(execute=logs)
+
+
+def logs(args: argparse.Namespace) -> int:
+    """Print the log of a run."""
+    import sys
+
+    from edge_server.fleet.queue.log_reader import find_log, read_log
+
+    log = find_log(_folder(args), args.name)
+    if args.format == "json":
+        lines = [line for block in read_log(log) for line in block.splitlines()]
+        print_json({"run": log.run, "path": str(log.path), "lines": lines})
+        return 0
+    for block in read_log(log, follow=args.follow):
+        say(block, end="")
+        sys.stdout.flush()
+    return 0

@@ -1,0 +1,196 @@
+"""`edge-server jobs add`: check a job and enter it."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.app import CommandLine
+from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands import client_release, rollout, run
+from edge_server.cli.commands.fleet.serve import add_service_option
+from schemas.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from edge_server.fleet.queue.job import Job
+    from edge_server.fleet.settings.service import ServiceSettings
+    from edge_server.storage.service_folder import ServiceFolder
+
+EXAMPLES = """\
+examples:
+  edge-server jobs add try home.toml rounds=2                       once, as soon as possible
+  edge-server jobs add nightly home.toml --cron "0 2 * * SUN" --zone Europe/Berlin --min-eligible 12
+  edge-server jobs add often home.toml --every 6h --where site=barn --weight 2
+  edge-server jobs add push --action rollout --federation home -- --canary 10%
+  edge-server jobs add update --action client-rollout --federation home 0.2.0 --at 2026-12-01T03:00
+  edge-server jobs add watched home.toml -- --metrics 127.0.0.1:9464
+
+Behind -- stand options of `edge-server run` or of the action. The service adds broker and certificates of
+the federation from service.toml, and the run folder. Each run reads the federation file again, but for
+[clients] where: the devices of a job are those of --where, or of the file as it is added.
+
+Of the times that a schedule had while the service did not run, one run comes of all; a time at which the
+run before is still on is skipped. A cron expression has minute, hour, day of the month, month and day of
+the week; `L` is the last day of a month, `SUN#1` the first Sunday.
+"""
+JOB_COMMANDS = CommandLine(
+    prog="edge-server", extra="server", description="", examples="", verbs=(run, rollout, client_release)
+)
+"""The commands that jobs run."""
+
+
+def register(verbs: Subparsers) -> None:
+    parser = add_verb(verbs, "add", help="add a job", examples=EXAMPLES)
+    parser.add_argument("name", metavar="NAME", help="the job's name, new in this folder")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        default=[],
+        metavar="FEDERATION.toml [KEY=VALUE]",
+        help="federation file or recipe with overrides; with --action the arguments of the action",
+    )
+    add_service_option(parser)
+    parser.add_argument(
+        "--action", default="run", metavar="NAME", help="run, rollout or client-rollout (default: run)"
+    )
+    parser.add_argument("--federation", metavar="NAME", help="the federation of an action")
+    _add_schedule(parser)
+    _add_condition(parser)
+    parser.set_defaults(execute=execute, behind=())
+
+
+def _add_schedule(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("schedule (default: once, now)")
+    kinds = group.add_mutually_exclusive_group()
+    kinds.add_argument("--cron", metavar="EXPR", help="by a cron expression, such as '0 2 * * SUN'")
+    kinds.add_argument("--every", metavar="TIME", help="at fixed distances, such as 30min, 6h, 1d")
+    kinds.add_argument("--at", metavar="TIME", help="once, such as 2026-12-01T02:00")
+    group.add_argument(
+        "--zone", metavar="ZONE", default="UTC", help="time zone, such as Europe/Berlin (default: UTC)"
+    )
+
+
+def _add_condition(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("devices and turns")
+    group.add_argument(
+        "--where",
+        default="",
+        metavar="SELECTOR",
+        help="the devices, such as site=barn (default: those of the federation file, else all)",
+    )
+    group.add_argument(
+        "--min-eligible",
+        type=positive_int,
+        default=0,
+        metavar="N",
+        help="run only while N of these devices are online; a run that lacks them is suspended",
+    )
+    group.add_argument(
+        "--weight",
+        type=positive_float,
+        default=1.0,
+        metavar="X",
+        help="share of time relative to jobs of other federations (default: 1)",
+    )
+    group.add_argument(
+        "--shared",
+        action="store_true",
+        help="may use devices at the same time as shared jobs of other federations",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Check the job, and enter it."""
+    from edge_server.fleet.queue.changes import add_job
+    from edge_server.storage.audit_log import local_user
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder, who = open_service_folder(args.service), local_user()
+    job = _job(args, folder, who=who, now=time.time())
+    add_job(folder, job, who=who)
+    if args.format == "json":
+        print_json(job.model_dump(mode="json"))
+        return 0
+    say(f"job {job.name} is added: {_when(job)}")
+    say(f"edge-server jobs show {job.name} shows what it waits for")
+    return 0
+
+
+def _when(job: "Job") -> str:
+    from edge_server.fleet.queue.overview import next_at
+    from edge_server.fleet.queue.schedule import clock_text
+
+    if job.schedule is None:
+        return "it starts as soon as it is its turn"
+    return f"it starts first on {clock_text(next_at(job, None), job.schedule)}"
+
+
+def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: float) -> "Job":
+    """The checked job; raises `ConfigError`."""
+    from edge_server.fleet.queue.job import RUN
+    from edge_server.fleet.queue.job_actions import ACTIONS
+    from edge_server.fleet.queue.schedule import parse_schedule
+    from edge_server.fleet.settings.service import load_service_settings
+
+    if args.action not in ACTIONS:
+        raise ConfigError(f"there is no action '{args.action}'{nearest(args.action, ACTIONS)}")
+    settings = load_service_settings(folder.settings)
+    schedule = parse_schedule(args.cron, args.every, args.at, args.zone, now=now)
+    fields = _run(args) if args.action == RUN else _fleet_action(args, settings)
+    job = _made(args, **fields, schedule=schedule, since=now, owner=who)
+    _check_command(job, settings, folder)
+    return job
+
+
+def _made(args: argparse.Namespace, **fields: Any) -> "Job":
+    """The job of these options and fields; raises `ConfigError`."""
+    from edge_server.fleet.queue.job import make_job
+
+    options = {name: getattr(args, name) for name in ("name", "action", "min_eligible", "weight", "shared")}
+    asked = 0 if fields["schedule"] else 1
+    return make_job(folder=str(Path.cwd()), asked=asked, **options, **fields)
+
+
+def _run(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a federation file, which is checked now: words, federation, devices."""
+    from edge_server.config.load import load_config
+    from schemas.labels import parse_where
+
+    if not args.words:
+        raise ConfigError("name a federation file or a recipe: edge-server jobs add NAME FEDERATION.toml")
+    if args.federation is not None:
+        raise ConfigError("--federation is for actions: the federation file has its own `name`")
+    source, *overrides = args.words
+    config = load_config(source, overrides)
+    place = str(Path(source).absolute()) if Path(source).exists() else source
+    return {
+        "words": (place, *overrides, *args.behind),
+        "federation": config.federation.name,
+        "where": str(parse_where(args.where or config.clients.where)),
+    }
+
+
+def _fleet_action(args: argparse.Namespace, settings: "ServiceSettings") -> dict[str, Any]:
+    from schemas.labels import parse_where
+
+    return {
+        "words": (*args.words, *args.behind),
+        "federation": settings.federation(args.federation).name,
+        "where": str(parse_where(args.where)),
+    }
+
+
+def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFolder") -> None:
+    """Parse the command line that the service will start; raises `ConfigError`."""
+    from edge_server.fleet.queue.job_actions import ACTIONS, command_of, split_words
+
+    served = settings.federation(job.federation)
+
+    def parsed(job: "Job") -> argparse.Namespace:
+        return JOB_COMMANDS.parse(command_of(job, folder.runs / job.name, folder, served, program=()))
+
+    with_options, without = parsed(job), parsed(job.model_copy(update={"words": split_words(job.words)[0]}))
+    for name in ACTIONS[job.action].set_by_service:
+        if getattr(with_options, name) != getattr(without, name):
+            raise ConfigError(f"--{name} is set by the service for each run: leave it out")

@@ -1,0 +1,89 @@
+"""`edge-server logs`: the recent log of a device, or its last unexpected end."""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.asking_devices import (
+    ANSWERS,
+    add_asking_options,
+    age,
+    answer_of,
+    device_name,
+)
+from edge_server.fleet.diagnostics.answers import log_lines, safe
+
+LEVELS = ("debug", "info", "warning", "error")
+MOST_LINES = 5_000
+EXAMPLES = f"""\
+examples:
+  edge-server logs pi-3 --since 1h
+  edge-server logs pi-3 --level warning --lines 50
+  edge-server logs pi-3 --crash             the last exception, fault or kill that ended the client
+
+A device keeps about the last megabyte of its log, over restarts. Of a long log the newest lines are sent.
+Times are UTC by the device's clock.
+
+{ANSWERS}
+exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "logs", help="show the recent log of a device", examples=EXAMPLES)
+    parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
+    parser.add_argument("--since", type=age, metavar="AGE", help="lines of the last 90s, 30m, 1h or 2d")
+    parser.add_argument(
+        "--level", choices=LEVELS, default="debug", help="lines of this level and worse (default: all)"
+    )
+    parser.add_argument(
+        "--lines", type=_lines, default=1_000, metavar="N", help="at most the last N lines (default: 1000)"
+    )
+    parser.add_argument("--crash", action="store_true", help="show the last unexpected end instead")
+    add_asking_options(parser)
+    parser.set_defaults(execute=execute)
+
+
+def _lines(text: str) -> int:
+    count = positive_int(text)
+    if count > MOST_LINES:
+        raise argparse.ArgumentTypeError(f"{text} is above {MOST_LINES}")
+    return count
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Ask the device, and print its lines."""
+    from edge_server.fleet.diagnostics.inquiry import Terms
+    from schemas.messages.remote import Diagnostic
+
+    what = Diagnostic.CRASH if args.crash else Diagnostic.LOGS
+    answer = answer_of(args, Terms(what, args.since, args.level, args.lines))
+    if args.format == "json":
+        print_json(answer)
+    elif args.crash:
+        say("\n".join(crash_lines(answer.get("crash"))))
+    else:
+        lines = answer.get("logs")
+        for line in lines if isinstance(lines, list) else ():
+            say("\n".join(log_lines(line if isinstance(line, dict) else {})))
+        if answer.get("left_out"):
+            say(f"({safe(answer['left_out'])} earlier lines did not fit)")
+    return 0
+
+
+def crash_lines(crash: Any) -> Iterator[str]:
+    """The last unexpected end as text."""
+    if not isinstance(crash, dict):
+        yield "no unexpected end is recorded"
+        return
+    at = crash.get("at")
+    known = isinstance(at, int | float) and 0 <= at < 1e11
+    time = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" if known and at is not None else "?"
+    thread = f" in thread {crash['thread']}" if crash.get("thread") else ""
+    yield safe(f"{time} UTC: {crash.get('cause', '?')}{thread}")
+    for part in str(crash.get("text", "")).splitlines():
+        yield f"    | {safe(part)}"

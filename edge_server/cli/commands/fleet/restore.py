@@ -1,0 +1,74 @@
+"""`edge-server restore`: make a folder from a backup, on any machine."""
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.backup import add_passphrase_options, ended_by_sigterm, read_passphrase
+from schemas.counted import counted
+
+if TYPE_CHECKING:
+    from edge_server.fleet.backup.manifest import BackupManifest
+
+EXAMPLES = """\
+examples:
+  edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /etc/backup.pass
+  edge-server serve /var/lib/edge-fleet                     goes on
+  edge-server run federation.toml --broker mqtt://HOST:1883 --out /var/lib/edge-fleet/runs/home
+                                                            goes on with the open round
+
+The folder must not exist, or be empty; it appears in one step when all is there. An incremental backup needs
+its parents next to it. A restored run goes on in a later epoch: a server that goes on with the old folder is
+refused, and its messages are.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "restore", help="make a folder from a backup", examples=EXAMPLES)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of `edge-server backup`")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new or empty folder")
+    add_passphrase_options(parser, without="restore without keys and authorities")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Restore, note it in the audit log, and say what is left to do."""
+    from edge_server.fleet.backup.chain import Chain
+    from edge_server.fleet.backup.restoring import check_target, restore_backup, sealer_of
+
+    check_target(args.to)
+    chain = Chain.open(args.file)
+    sealer = None
+    if chain.manifest.seal is not None and not args.without_keys:
+        sealer = sealer_of(chain.manifest, read_passphrase(args.passphrase_file, twice=False))
+    with contextlib.closing(chain), ended_by_sigterm():
+        runs = restore_backup(
+            chain, args.to, sealer=sealer, report=_report, noted_as=str(args.file.absolute())
+        )
+    if args.format == "json":
+        print_json({"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]})
+    else:
+        _show(args.to, chain.manifest, runs, keys=sealer is not None)
+    return 0
+
+
+def _report(line: str) -> None:
+    say(f"edge-server: {line}", file=sys.stderr, flush=True)
+
+
+def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
+    say(f"restored {counted(len(manifest.files), 'file')} to {folder}")
+    for run in runs:
+        say(f"goes on when its server starts: {run}")
+    for root in manifest.roots:
+        if root.kind == "authority" and keys:
+            say(f"authority {root.origin} is now {folder / root.path}: name it so in service.toml")
+        if root.kind == "file" or (root.kind == "key" and keys):
+            say(f"{root.origin} is now {folder / root.path}: put it there again, or name it so")
+    if not keys:
+        say("without keys: devices that trust the old signing key take nothing from this folder's runs")

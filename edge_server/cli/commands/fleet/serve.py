@@ -1,0 +1,78 @@
+"""`edge-server serve`: the service that follows a fleet."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from edge_client.cli.output import Subparsers, add_verb
+from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.plain_text import say
+
+EXAMPLES = """\
+examples:
+  edge-server serve /var/lib/edge-fleet      the first start writes service.toml: name your federations there
+  edge-server devices --service /var/lib/edge-fleet        what the service knows of the devices
+
+The folder has the settings (service.toml), the inventory of devices, the queue of jobs with their runs,
+users, alerts, and the audit log. Commands with --service read and change it, whether or not the service
+runs. After a kill the same command goes on.
+"""
+TEMPLATE = """\
+# Settings of `edge-server serve`; restart the service after a change.
+
+# One table per federation whose devices the service follows.
+#[[federations]]
+#name = "home"
+#broker = "mqtts://broker.example:8883"
+#authority = "/var/lib/edge-authority/home"     # of `edge-server enroll`; without certificates leave it out
+
+# Who hears of a silent board: `edge-server alerts --help`.
+#[[alerts.rules]]
+#when = "silent-for"
+#value = "2h"
+
+#[alerts.receivers.ops]
+#kind = "webhook"
+#url = "https://ops.example/hook"
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb."""
+    parser = add_verb(subparsers, "serve", help="follow a fleet of devices", examples=EXAMPLES)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the service, made if missing")
+    add_log_options(parser, level="info")
+    parser.set_defaults(execute=execute)
+
+
+def add_service_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--service",
+        type=Path,
+        metavar="DIR",
+        help="folder of `edge-server serve` (default: $EDGE_SERVICE, else "
+        "~/.local/share/edge-federation/service)",
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM."""
+    from edge_client.storage.atomic_files import usable_folder
+    from edge_server.coordinator.launch import stopped_by_signals
+    from edge_server.fleet.assembly import make_parts
+    from edge_server.fleet.service import FleetService
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.service_folder import ServiceFolder
+
+    folder = ServiceFolder(usable_folder(args.folder, option="DIR"))
+    if not folder.settings.exists():
+        folder.settings.write_text(TEMPLATE)
+        say(f"edge-server: wrote {folder.settings}: name your federations there", file=sys.stderr)
+    settings = load_service_settings(folder.settings)
+    begin_log(args, level=logging.INFO)
+    with folder.locked():
+        service = FleetService(folder, settings, make_parts)
+        with stopped_by_signals(service.stop):
+            service.run()
+    return 0

@@ -1,0 +1,83 @@
+"""`edge-server tokens`: tokens for programs that use a service's API."""
+
+import argparse
+
+from edge_client.cli.output import Subparsers, positive_float, print_json, print_table
+from edge_server.cli.commands.fleet.users import (
+    ROLES,
+    add_people_verb,
+    day_text,
+    open_desk,
+    perform_here,
+    print_change,
+    verb,
+)
+
+EXAMPLES = """\
+examples:
+  edge-server tokens make grafana > grafana.token            reads everything, for 90 days
+  edge-server tokens make barn-labels --role operator --where site=barn --days 30
+  curl -H "Authorization: Bearer $(cat grafana.token)" http://127.0.0.1:8270/api/devices
+  edge-server tokens revoke grafana
+
+A token is shown once and stored as a digest. With --where it is good for those devices alone, and for
+nothing else.
+"""
+USUAL_DAYS = 90.0
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    verbs = add_people_verb(
+        subparsers, "tokens", help="tokens for programs that use the API", examples=EXAMPLES
+    )
+    verb(verbs, "list", _list, help="the tokens, their roles and ends")
+    made = verb(verbs, "make", _make, help="make a token", names="NAME")
+    made.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
+    made.add_argument("--where", default="", metavar="SELECTOR", help="only devices with these labels")
+    made.add_argument(
+        "--days", type=positive_float, default=USUAL_DAYS, metavar="N", help="until its end (default: 90)"
+    )
+    verb(verbs, "revoke", _revoke, help="revoke a token", names="NAME")
+
+
+def _list(args: argparse.Namespace) -> int:
+    with open_desk(args.service) as desk:
+        tokens = desk.people.tokens()
+    if args.format == "json":
+        print_json(
+            {
+                "tokens": [
+                    {
+                        "token": t.name,
+                        "role": t.role,
+                        "where": t.where,
+                        "ends_at": t.ends_at,
+                        "used_at": t.used_at,
+                    }
+                    for t in tokens
+                ]
+            }
+        )
+        return 0
+    print_table(
+        ("token", "role", "devices", "made by", "ends", "used"),
+        [
+            (t.name, t.role, t.where or "all", t.made_by, day_text(t.ends_at), day_text(t.used_at))
+            for t in tokens
+        ],
+    )
+    return 0
+
+
+def _make(args: argparse.Namespace) -> int:
+    given = {"token": args.name, "role": args.role, "where": args.where, "days": f"{args.days:g}"}
+    with open_desk(args.service) as desk:
+        print_change(args, perform_here(desk, "tokens.make", given))
+    return 0
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    with open_desk(args.service) as desk:
+        print_change(args, perform_here(desk, "tokens.revoke", {"token": args.name}))
+    return 0

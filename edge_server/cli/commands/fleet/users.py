@@ -1,0 +1,160 @@
+"""`edge-server users`: who may use the page and the API of a service."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import add_service_option
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edge_server.fleet.actions.action import Change, Desk
+
+EXAMPLES = """\
+examples:
+  edge-server users add ada --role admin           the password is asked for
+  openssl rand -base64 15 | tee ada.txt | edge-server users add ada --role admin
+  edge-server users role ada operator
+  edge-server users list
+
+A viewer reads, an operator changes labels, jobs and rollouts, an admin also revokes devices and decides who
+is let in. Passwords are read from the terminal, or from standard input; they are stored as argon2id hashes.
+Every change is in the audit log (`edge-server audit`).
+"""
+ROLES = ("viewer", "operator", "admin")
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the verb and its own verbs."""
+    verbs = add_people_verb(
+        subparsers, "users", help="who may use the service's page and API", examples=EXAMPLES
+    )
+    verb(verbs, "list", _list, help="the users and their roles")
+    added = verb(verbs, "add", _add, help="add a user with a password", names="NAME")
+    added.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
+    role = verb(verbs, "role", _role, help="change a role, also of open sessions", names="NAME")
+    role.add_argument("role", metavar="ROLE", help=", ".join(ROLES))
+    verb(verbs, "password", _password, help="set a new password; ends the sessions", names="NAME")
+    verb(verbs, "unlock", _unlock, help="let a user try again after failed logins", names="NAME")
+    verb(verbs, "remove", _remove, help="remove a user; ends the sessions", names="NAME")
+
+
+def add_people_verb(subparsers: Subparsers, name: str, *, help: str, examples: str) -> Subparsers:
+    """Add a verb that has verbs of its own; returns those."""
+    parser = subparsers.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(execute=print_help(parser))
+    return parser.add_subparsers(dest=f"{name}_verb", metavar="VERB")
+
+
+def verb(
+    verbs: Subparsers, name: str, execute: Callable[[argparse.Namespace], int], *, help: str, names: str = ""
+) -> argparse.ArgumentParser:
+    """Add one verb of `users` or `tokens`."""
+    parser = add_verb(verbs, name, help=help, examples="")
+    if names:
+        parser.add_argument("name", metavar=names)
+    add_service_option(parser)
+    parser.set_defaults(execute=execute)
+    return parser
+
+
+def _list(args: argparse.Namespace) -> int:
+    with open_desk(args.service) as desk:
+        users = desk.people.users()
+    if args.format == "json":
+        print_json({"users": [{"user": u.name, "role": u.role, "kind": u.kind} for u in users]})
+        return 0
+    print_table(
+        ("user", "role", "login", "since"),
+        [(user.name, user.role, user.kind, day_text(user.made_at)) for user in users],
+    )
+    return 0
+
+
+def _add(args: argparse.Namespace) -> int:
+    return _say(args, "users.add", {"user": args.name, "role": args.role}, asks_password=True)
+
+
+def _role(args: argparse.Namespace) -> int:
+    return _say(args, "users.role", {"user": args.name, "role": args.role})
+
+
+def _password(args: argparse.Namespace) -> int:
+    return _say(args, "users.password", {"user": args.name}, asks_password=True)
+
+
+def _unlock(args: argparse.Namespace) -> int:
+    return _say(args, "users.unlock", {"user": args.name})
+
+
+def _remove(args: argparse.Namespace) -> int:
+    return _say(args, "users.remove", {"user": args.name})
+
+
+def _say(args: argparse.Namespace, action: str, given: dict[str, str], *, asks_password: bool = False) -> int:
+    with open_desk(args.service) as desk:
+        if asks_password:
+            given = {**given, "password": read_password(given["user"])}
+        print_change(args, perform_here(desk, action, given))
+    return 0
+
+
+def print_change(args: argparse.Namespace, change: "Change") -> None:
+    """Print what has changed, and a secret that is shown once."""
+    if args.format == "json":
+        secret = {"secret": change.secret} if change.secret else {}
+        print_json({"target": change.target, "before": change.before, "after": change.after, **secret})
+        return
+    if change.secret:
+        say(change.secret)
+    # The secret alone goes to a file or a pipe.
+    say(change.said, file=sys.stderr if change.secret else sys.stdout)
+
+
+def open_desk(service: Path | None) -> "Desk":
+    """The service's folder with settings and people; raises `ConfigError`."""
+    from edge_server.fleet.actions.action import Desk
+    from edge_server.fleet.people.store import People
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.service_folder import open_service_folder
+
+    folder = open_service_folder(service)
+    return Desk(folder, load_service_settings(folder.settings), People(folder.people))
+
+
+def perform_here(desk: "Desk", action: str, given: dict[str, str]) -> "Change":
+    """Do an action as the user of this machine, whom the folder's permissions have let in."""
+    from edge_server.fleet.actions.perform import perform
+    from edge_server.fleet.people.roles import Role
+    from edge_server.fleet.people.values import Actor
+    from edge_server.storage.audit_log import local_user
+
+    return perform(desk, action, given, Actor(local_user(), Role.ADMIN), time.time())
+
+
+def read_password(name: str, *, terminal: Any = None) -> str:
+    """A password, typed twice at a terminal or one line of standard input; never an argument."""
+    import getpass
+
+    if not (terminal or sys.stdin).isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    typed = getpass.getpass(f"password of {name}: ")
+    if getpass.getpass("once more: ") != typed:
+        raise ConfigError("the two passwords differ; nothing is changed")
+    return typed
+
+
+def day_text(at: float | None) -> str:
+    """A time as date and time of day."""
+    return "-" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,1 +1,0 @@
-"""The processes of jobs, and what their actions run."""

@@ -1,0 +1,131 @@
+"""Actions on devices: labels, notes, revocation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edge_server.fleet.actions.action import Args, Change, Desk
+from edge_server.fleet.people.roles import NotAllowed
+from edge_server.fleet.people.values import Actor
+from edge_server.fleet.settings.service import ServedFederation
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
+from schemas.errors import ConfigError, EdgeError
+from schemas.labels import checked_key, parse_label, parse_where
+from schemas.messages.remote import Diagnostic
+
+
+def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Set labels (`key=value`) or remove them (`key-`)."""
+    changes = parse_changes(args["labels"])
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        before, after = inventory.set_labels(device.federation, device.device, changes)
+    return Change(
+        _named(device),
+        {"labels": before},
+        {"labels": after},
+        f"{device.device} has the labels {_said(after)}",
+    )
+
+
+def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Set the operator's note."""
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        before = inventory.set_note(device.federation, device.device, args["note"])
+    return Change(
+        _named(device), {"note": before}, {"note": args["note"]}, f"the note of {device.device} is stored"
+    )
+
+
+def doctor(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Let a device check itself."""
+    return _ask(desk, args, actor, now, Diagnostic.DOCTOR)
+
+
+def logs(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Let a device send the last lines of its log."""
+    return _ask(desk, args, actor, now, Diagnostic.LOGS)
+
+
+def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> Change:
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+    if desk.diagnostics is None:
+        raise ConfigError(f"no service runs here: edge-server {what} {device.device}")
+    desk.diagnostics.ask(device.federation, device.device, what, who=actor.who, now=now)
+    return Change(_named(device), said=f"{device.device} is asked: its page shows the answer", recorded=True)
+
+
+def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+    """Revoke a device's certificates, and end its connection where the broker is at hand."""
+    from edge_server.security.identity.authority import open_authority
+    from edge_server.security.identity.eviction import read_pid
+    from edge_server.security.identity.revocation import check_is_known, notify_broker, revoke_certificates
+
+    with _opened(desk) as inventory:
+        device = _within_scope(inventory, args, actor)
+        served = desk.settings.federation(device.federation)
+        authority = open_authority(_authority_folder(served))
+        pid = read_pid(served.mosquitto_pid_file.expanduser()) if served.mosquitto_pid_file else None
+        check_is_known(authority, device.device)
+        count = revoke_certificates(authority, device.device)
+        inventory.add(device.federation, device.device, revoked_at=now)
+    try:
+        said = " ".join(notify_broker(authority, device.device, count, pid=pid).lines()[:2])
+    except EdgeError as error:
+        # The certificates are revoked all the same, which the audit log must say.
+        said = f"{device.device}: {count} revoked, but {error}"
+    return Change(_named(device), {"certificates": count}, {"certificates": 0}, said)
+
+
+def _authority_folder(served: ServedFederation) -> Path:
+    if served.authority is None:
+        raise ConfigError(
+            f"service.toml names no authority of the federation '{served.name}': revoke the device with "
+            "`edge-server revoke` where the authority is"
+        )
+    return served.authority.expanduser()
+
+
+def parse_changes(text: str) -> dict[str, str | None]:
+    """`site=barn role-` as changes: a label to set, one to remove. Raises `ConfigError`."""
+    changes: dict[str, str | None] = {}
+    for word in text.replace(",", " ").split():
+        key, value = (checked_key(word[:-1]), None) if _removes(word) else parse_label(word)
+        changes[key] = value
+    if not changes:
+        raise ConfigError("name at least one label: site=barn sets it, site- removes it")
+    return changes
+
+
+def _removes(word: str) -> bool:
+    return word.endswith("-") and "=" not in word
+
+
+@contextmanager
+def _opened(desk: Desk) -> Iterator[Inventory]:
+    inventory = Inventory(desk.folder.inventory)
+    try:
+        yield inventory
+    finally:
+        inventory.close()
+
+
+def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDevice:
+    """The device; one that a token's selector does not choose looks like none to the token."""
+    device = inventory.device(args["federation"], args["device"])
+    if device is None:
+        raise ConfigError(f"there is no device '{args['device']}' in the federation '{args['federation']}'")
+    if not parse_where(actor.where).matches(device.selectable):
+        raise NotAllowed(f"this token is for the devices where {actor.where}, and '{device.device}' is none")
+    return device
+
+
+def _named(device: InventoryDevice) -> str:
+    return f"{device.federation}/{device.device}"
+
+
+def _said(labels: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "of its own only"

@@ -1,0 +1,89 @@
+"""Mail over SMTP."""
+
+import smtplib
+import ssl
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime, make_msgid
+from pathlib import Path
+
+from edge_server.fleet.alerts.alert import Notification
+from edge_server.fleet.alerts.delivery import Deliver, DeliveryError
+from edge_server.fleet.alerts.message import body, title
+from edge_server.fleet.alerts.receivers.http_post import TIMEOUT_S, read_secret, tls_context
+from edge_server.fleet.settings.alert_receivers import MailReceiver
+
+PORTS = {"starttls": 587, "ssl": 465, "none": 25}
+
+
+def mail(settings: MailReceiver, folder: Path) -> Deliver:
+    """A receiver that sends mails; `folder` has its files. Raises `ConfigError` for an unreadable one."""
+    password = "" if settings.password is None else read_secret(folder / settings.password)
+    ca = None if settings.ca is None else folder / settings.ca
+
+    def deliver(notification: Notification) -> None:
+        _send(settings, message(settings, notification), password, ca)
+
+    return deliver
+
+
+def message(settings: MailReceiver, notification: Notification) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"] = settings.sender, ", ".join(settings.recipients)
+    mail["Subject"] = f"[edge] {title(notification)}"
+    mail["Date"] = format_datetime(datetime.fromtimestamp(notification.at, UTC))
+    mail["Message-ID"] = make_msgid(domain=settings.sender.rpartition("@")[2])
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(body(notification))
+    return mail
+
+
+def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | None) -> None:
+    port = settings.port or PORTS[settings.tls]
+    where = f"{settings.host}:{port}"
+    try:
+        with _opened(settings, port, ca) as server:
+            if settings.user is not None:
+                server.login(settings.user, password)
+            server.send_message(mail)
+    except smtplib.SMTPAuthenticationError as error:
+        raise DeliveryError(
+            f"{where}: refused the login of {settings.user}: check user and password"
+        ) from error
+    except smtplib.SMTPNotSupportedError as error:
+        raise DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
+    except ssl.SSLCertVerificationError as error:
+        why = error.verify_message or error
+        raise DeliveryError(
+            f"{where}: its certificate is not trusted: {why}; name its authority with ca = FILE"
+        ) from error
+    except (smtplib.SMTPException, OSError) as error:
+        raise DeliveryError(
+            f"{where}: did not take the mail: {_reason(error)}; check host, port and tls"
+        ) from error
+
+
+def _opened(settings: MailReceiver, port: int, ca: Path | None) -> smtplib.SMTP:
+    if settings.tls == "ssl":
+        return smtplib.SMTP_SSL(settings.host, port, timeout=TIMEOUT_S, context=tls_context(ca))
+    server = smtplib.SMTP(settings.host, port, timeout=TIMEOUT_S)
+    if settings.tls == "starttls":
+        try:
+            server.starttls(context=tls_context(ca))
+        except BaseException:
+            server.close()
+            raise
+    return server
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return "; ".join(f"{name}: {_said(answer)}" for name, answer in error.recipients.items())
+    if isinstance(error, smtplib.SMTPResponseException):
+        return _said((error.smtp_code, error.smtp_error))
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _said(answer: tuple[int, bytes | str]) -> str:
+    code, text = answer
+    return f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}"

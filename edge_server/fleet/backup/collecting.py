@@ -1,0 +1,206 @@
+"""Collecting the files of a backup from folders that are in use.
+
+A run that goes on is saved so that it can be resumed: its journal is copied first, then all its files get
+second names (`Pins`), and then the living journal is read again. If no round was planned or closed meanwhile,
+the files are those that the copy names, and perhaps newer ones that it does not name yet: the state in which
+a kill between two writes leaves a run. Otherwise all is done again. Bytes are copied only after that.
+"""
+
+import contextlib
+import stat
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edge_server.fleet.backup.archive import ArchiveWriter
+from edge_server.fleet.backup.contents import APPENDED, JOURNAL, entries_of, is_run, is_secret
+from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
+from edge_server.fleet.backup.run_progress import progress_of
+from edge_server.fleet.backup.sealing import Sealer
+from edge_server.fleet.backup.sqlite_copies import copy_sqlite, is_sqlite
+from edge_server.fleet.backup.steady_files import FileChanged, Pins
+from schemas.errors import ConfigError
+
+TRIES = 20
+REPORT_EVERY_BYTES = 2**30
+Report = Callable[[str], None]
+Pinned = list[tuple[str, Path, Path]]
+"""Each file's path in the backup, its own path, and the one to read it from."""
+
+
+class Collector:
+    """Stores folders in an archive, and notes what a restore needs to know of them.
+
+    Without a `sealer` keys are left out. Folders in `sealed` hold keys. `work` is an empty folder for copies
+    of SQLite files.
+    """
+
+    def __init__(
+        self,
+        archive: ArchiveWriter,
+        sealer: Sealer | None,
+        work: Path,
+        report: Report,
+        sealed: frozenset[Path] = frozenset(),
+    ) -> None:
+        self._archive, self._sealer, self._work, self._report = archive, sealer, work, report
+        self._sealed = sealed
+        self._bytes = 0
+        self.files: list[SavedFile] = []
+        self.folders: list[SavedFolder] = []
+        self.links: list[SavedLink] = []
+        self.left_out: list[str] = []
+
+    def add_folder(self, folder: Path, path: str, *, secret: bool = False) -> None:
+        """Store a folder with all below it at `path`, "" for the top; a `secret` one is sealed as a whole."""
+        secret = secret or folder in self._sealed
+        if secret and self._sealer is None:
+            self.left_out.append(str(folder))
+            return
+        if is_run(folder):
+            self._add_run(folder, path)
+            return
+        self._note_folder(folder, path)
+        for entry in entries_of(folder):
+            inner = _join(path, entry.name)
+            if entry.is_symlink():
+                self._add_link(Path(entry.path), inner)
+            elif entry.is_dir():
+                self.add_folder(Path(entry.path), inner, secret=secret)
+            else:
+                self.add_file(Path(entry.path), inner, secret=secret)
+
+    def add_file(self, path: Path, inner: str, *, secret: bool = False) -> None:
+        """Store a file, unless it is gone; raises `ConfigError` for one that never stands still."""
+        for _ in range(TRIES):
+            try:
+                self._store(path, path, inner, secret=secret)
+            except FileChanged:
+                continue
+            except FileNotFoundError:
+                pass
+            return
+        raise ConfigError(f"{path} is written all the time: move it out of the folder, or stop its writer")
+
+    def _add_run(self, run: Path, path: str) -> None:
+        mark = [len(kept) for kept in self._lists()]
+        for _ in range(TRIES):
+            try:
+                with self._pinned_run(run, path) as (journal, files):
+                    private = _has_secret_noise(run)
+                    self._store(journal, journal, _join(path, JOURNAL), as_it_is=True)
+                    for inner, own, pinned in files:
+                        self._store(own, pinned, inner, secret=private and _holds_noise(inner))
+            except (FileChanged, FileNotFoundError):
+                for kept, length in zip(self._lists(), mark, strict=True):
+                    del kept[length:]
+                continue
+            self._report(f"saved the run {run}")
+            return
+        raise ConfigError(f"{run}: rounds follow each other faster than they can be saved; try again later")
+
+    def _lists(self) -> tuple[list[Any], ...]:
+        return self.files, self.folders, self.links, self.left_out
+
+    @contextmanager
+    def _pinned_run(self, run: Path, path: str) -> Iterator[tuple[Path, Pinned]]:
+        """A copy of the journal, and the files that belong to it; raises `FileChanged` if there are none."""
+        journal, copy = run / JOURNAL, self._work / JOURNAL
+        copy_sqlite(journal, copy)
+        with Pins(run) as pins:
+            files = list(self._pin(pins, run, path, journal))
+            if progress_of(journal) != progress_of(copy):
+                raise FileChanged(journal)
+            yield copy, files
+        copy.unlink()
+
+    def _pin(self, pins: Pins, folder: Path, path: str, journal: Path) -> Iterator[tuple[str, Path, Path]]:
+        """Give the files below a folder second names, except the `journal`, which is copied already."""
+        self._note_folder(folder, path)
+        for entry in entries_of(folder):
+            inner, own = _join(path, entry.name), Path(entry.path)
+            if entry.is_symlink():
+                self._add_link(own, inner)
+            elif entry.is_dir():
+                yield from self._pin(pins, own, inner, journal)
+            elif own != journal:
+                with contextlib.suppress(FileNotFoundError):
+                    yield inner, own, own if _is_appended(own) else pins.pin(own)
+
+    def _store(
+        self, own: Path, path: Path, inner: str, *, secret: bool = False, as_it_is: bool = False
+    ) -> None:
+        about = own.stat() if as_it_is else path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            return
+        sealed = secret or is_secret(path)
+        if sealed and self._sealer is None:
+            self.left_out.append(str(own))
+            return
+        if sealed and self._sealer is not None:
+            digest, size = self._archive.store_sealed(self._sealer.close(path.read_bytes(), inner))
+        elif not as_it_is and is_sqlite(path):
+            copy = self._work / "copy.sqlite"
+            copy_sqlite(path, copy)
+            digest, size = self._archive.store_file(copy)
+            copy.unlink()
+        elif path.name.endswith(APPENDED):
+            digest, size = self._archive.store_bytes(_whole_lines(path), ".txt")
+        else:
+            digest, size = self._archive.store_file(path)
+        mode = about.st_mode & 0o777
+        self._note_file(
+            SavedFile(path=inner, mode=mode, mtime=about.st_mtime_ns, size=size, digest=digest, sealed=sealed)
+        )
+
+    def _note_file(self, file: SavedFile) -> None:
+        self.files.append(file)
+        before, self._bytes = self._bytes, self._bytes + file.size
+        if before // REPORT_EVERY_BYTES < self._bytes // REPORT_EVERY_BYTES:
+            self._report(f"read {self._bytes / 2**30:.0f} GiB in {len(self.files)} files")
+
+    def _add_link(self, link: Path, inner: str) -> None:
+        """Note a link to a neighbour; other links are followed if they lead to a file."""
+        target = str(link.readlink())
+        parts = PurePosixPath(target).parts
+        if not target.startswith("/") and ".." not in parts:
+            self.links.append(SavedLink(path=inner, target=target))
+        elif link.is_file():
+            self.add_file(link, inner)
+        else:
+            self._report(f"left out {link}: a link to {target}, outside of its folder")
+
+    def _note_folder(self, folder: Path, path: str) -> None:
+        if path:
+            self.folders.append(SavedFolder(path=path, mode=folder.stat().st_mode & 0o777))
+
+
+def _is_appended(path: Path) -> bool:
+    """Whether a file is written in place, so that a second name would not keep its bytes."""
+    return path.name.endswith(APPENDED) or is_sqlite(path)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _whole_lines(path: Path) -> bytes:
+    """The whole lines of a file to which lines are only appended."""
+    data = path.read_bytes()
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _has_secret_noise(run: Path) -> bool:
+    """Whether a run's state holds the secret that noise is made from."""
+    try:
+        table = tomllib.loads((run / "federation.toml").read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(table.get("privacy", {}).get("mechanism", "none") != "none")
+
+
+def _holds_noise(inner: str) -> bool:
+    path = PurePosixPath(inner)
+    return path.parent.name == "checkpoints" or path.name == "before.safetensors"

@@ -1,0 +1,187 @@
+"""Restoring a backup into a new folder: built aside, renamed when it is whole and on disk."""
+
+import contextlib
+import fcntl
+import io
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from edge_client.security.identity.private_files import OWNER_FILE, OWNER_FOLDER
+from edge_client.storage.atomic_files import sync
+from edge_server.fleet.backup.archive import owner_file
+from edge_server.fleet.backup.chain import Chain
+from edge_server.fleet.backup.collecting import REPORT_EVERY_BYTES, Report
+from edge_server.fleet.backup.contents import LOCK, is_run
+from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
+from edge_server.fleet.backup.restored_run import mark_restored
+from edge_server.fleet.backup.sealing import Sealer
+from edge_server.storage import audit_log
+from edge_server.storage.service_folder import ServiceFolder
+from schemas.errors import ConfigError
+
+
+def restore_backup(
+    chain: Chain,
+    target: Path,
+    *,
+    sealer: Sealer | None,
+    report: Report = lambda line: None,
+    noted_as: str = "",
+    now: float | None = None,
+) -> tuple[Path, ...]:
+    """Make `target` what was backed up, and return its unfinished runs; raises `ConfigError`.
+
+    Without a `sealer` sealed files are left out. `target` must be new or empty; it appears in one step. The
+    audit log of a service names the backup as `noted_as`.
+    """
+    check_target(target)
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _aside(target) as aside:
+        _check_room(aside, chain.manifest)
+        _write(chain, aside, sealer, report)
+        runs = tuple(folder for folder in _runs(aside) if mark_restored(folder, now or time.time()))
+        _note(chain.manifest, aside, noted_as)
+        _sync_all(aside)
+        check_target(target)
+        aside.replace(target)
+        sync(target.parent)
+    return tuple(target / run.relative_to(aside) for run in runs)
+
+
+def check_target(target: Path) -> None:
+    """Raise `ConfigError` unless a backup may be restored to this folder."""
+    if not target.exists() and not target.is_symlink():
+        return
+    if not target.is_dir():
+        raise ConfigError(f"{target} is no folder: name a new one")
+    for lock in (target / LOCK, *target.glob(f"runs/*/{LOCK}")):
+        if _is_held(lock):
+            raise ConfigError(
+                f"{lock.parent} is in use: a server runs there; stop it, and restore to another folder"
+            )
+    if any(target.iterdir()):
+        raise ConfigError(f"{target} is not empty: name a new folder, or move this one away")
+
+
+def _check_room(folder: Path, manifest: BackupManifest) -> None:
+    """Raise `ConfigError` unless the disk has room for all files as they are announced."""
+    free = shutil.disk_usage(folder).free
+    if manifest.bytes > free:
+        raise ConfigError(
+            f"the backup has files of {manifest.bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free in "
+            f"{folder.parent}: make room, or restore elsewhere"
+        )
+
+
+def sealer_of(manifest: BackupManifest, passphrase: str) -> Sealer | None:
+    """What opens the backup's keys; raises `ConfigError` for another passphrase."""
+    return None if manifest.seal is None else Sealer.of(manifest.seal, passphrase)
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        file = lock.open("rb")
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """An empty folder next to the target, removed at the end unless it was renamed.
+
+    What a killed restore has left there is removed first.
+    """
+    aside = target.with_name(f".{target.name}.restoring")
+    aside.mkdir(mode=OWNER_FOLDER, exist_ok=True)
+    descriptor = os.open(aside, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{target}: another restore writes there; wait for its end") from None
+        _empty(aside)
+        try:
+            yield aside
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> None:
+    manifest, written = chain.manifest, 0
+    for folder in manifest.folders:
+        (aside / folder.path).mkdir(parents=True, exist_ok=True)
+    for file in manifest.files:
+        if file.sealed and sealer is None:
+            continue
+        path = aside / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_file(chain, file, path, sealer)
+        before, written = written, written + file.size
+        if before // REPORT_EVERY_BYTES < written // REPORT_EVERY_BYTES:
+            report(f"restored {written / 2**30:.0f} GiB")
+    for link in manifest.links:
+        (aside / link.path).symlink_to(link.target)
+    for folder in reversed(manifest.folders):
+        (aside / folder.path).chmod(folder.mode | 0o700)
+
+
+def _write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None) -> None:
+    if file.sealed:
+        assert sealer is not None
+        sealed = io.BytesIO()
+        chain.copy_to(file, sealed)
+        with owner_file(path) as plain:
+            plain.write(sealer.open(sealed.getvalue(), file.path))
+        path.chmod(OWNER_FILE)
+    else:
+        with owner_file(path) as plain:
+            chain.copy_to(file, plain)
+        path.chmod(file.mode)
+    os.utime(path, ns=(file.mtime, file.mtime))
+
+
+def _note(manifest: BackupManifest, aside: Path, name: str) -> None:
+    if not any(root.kind == "service" for root in manifest.roots):
+        return
+    audit_log.append(
+        ServiceFolder(aside).audit,
+        who=audit_log.local_user(),
+        what="restore",
+        target=name,
+        after={"id": manifest.id, "made-at": manifest.made_at},
+    )
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    for path, folders, _ in os.walk(folder):
+        if is_run(Path(path)):
+            folders.clear()
+            yield Path(path)
+
+
+def _sync_all(folder: Path) -> None:
+    for path, _, files in os.walk(folder):
+        for name in files:
+            if not (Path(path) / name).is_symlink():
+                sync(Path(path) / name)
+        sync(Path(path))

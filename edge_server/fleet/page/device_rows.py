@@ -1,0 +1,145 @@
+"""From the inventory's devices to the rows of the page: chosen, sorted, one page of them; pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge_server.fleet.page.interfaces import Json
+from edge_server.storage.inventory.records import InventoryDevice
+from schemas.errors import ConfigError, nearest
+from schemas.labels import Where, parse_where
+
+MOST_ROWS = 500
+USUAL_ROWS = 100
+DIGITS = 9
+CLIENT = "edge-federation"
+"""The client's own entry among a device's versions."""
+
+_SORTS: Mapping[str, Callable[[InventoryDevice], Any]] = {
+    "device": lambda device: (device.device, device.federation),
+    "federation": lambda device: (device.federation, device.device),
+    "seen": lambda device: device.seen_at,
+    "certificate": lambda device: device.certificate_until,
+    "model": lambda device: device.model or None,
+    "client": lambda device: device.versions.get(CLIENT),
+    "site": lambda device: device.selectable.get("site"),
+    "state": lambda device: (device.revoked_at is not None, not device.alive, device.device),
+}
+
+
+@dataclass(frozen=True)
+class DeviceQuery:
+    """What the page asks for: a selector, words, an order, and which rows of the result."""
+
+    where: Where
+    words: tuple[str, ...]
+    sort: str
+    descending: bool
+    offset: int
+    limit: int
+
+
+def parse_query(asked: Mapping[str, str]) -> DeviceQuery:
+    """The query of an address; raises `ConfigError`."""
+    order = asked.get("sort", "") or "device"
+    sort = order.removeprefix("-")
+    if sort not in _SORTS:
+        raise ConfigError(f"sort: there is no column '{sort}'{nearest(sort, _SORTS)}")
+    return DeviceQuery(
+        where=parse_where(asked.get("where", "")),
+        words=tuple(asked.get("find", "").lower().split()),
+        sort=sort,
+        descending=order.startswith("-"),
+        offset=_number(asked, "offset", 0),
+        limit=min(MOST_ROWS, _number(asked, "limit", USUAL_ROWS)),
+    )
+
+
+def device_page(devices: Sequence[InventoryDevice], query: DeviceQuery) -> Json:
+    """The rows of one page, and how many devices there are, match, and are online."""
+    found = [device for device in devices if _matches(device, query)]
+    ordered = _ordered(found, query)[query.offset : query.offset + query.limit]
+    return {
+        "total": len(devices),
+        "matching": len(found),
+        "online": sum(device.alive for device in found),
+        "offset": query.offset,
+        "rows": [device_row(device) for device in ordered],
+    }
+
+
+def device_row(device: InventoryDevice) -> Json:
+    return {
+        "federation": device.federation,
+        "device": device.device,
+        "state": state_of(device),
+        "seen_at": device.seen_at,
+        "certificate_until": device.certificate_until,
+        "labels": device.labels,
+        "site": device.selectable.get("site", ""),
+        "model": device.model,
+        "client": device.versions.get(CLIENT, ""),
+        "machine": device.machine,
+        "note": device.note,
+    }
+
+
+def device_detail(device: InventoryDevice) -> Json:
+    """Everything that the page of a device shows."""
+    return {
+        **device_row(device),
+        "own_labels": dict(device.own_labels),
+        "stated_labels": dict(device.stated_labels),
+        "versions": dict(device.versions),
+        "enrolled_at": device.enrolled_at,
+        "revoked_at": device.revoked_at,
+        "removed_at": device.removed_at,
+        "replaces": device.replaces,
+        "disk_free_bytes": device.free_disk,
+        "board": device.board.model_dump(mode="json") if device.board else {},
+        "drifts": device.drift is not None,
+        "broken_files": device.skipped.in_words() if device.skipped else "",
+    }
+
+
+def state_of(device: InventoryDevice) -> str:
+    """A device's state in one word."""
+    if device.removed_at is not None:
+        return "removed"
+    if device.revoked_at is not None:
+        return "revoked"
+    if device.alive:
+        return "online"
+    return "offline" if device.seen_at is not None else "never seen"
+
+
+def _matches(device: InventoryDevice, query: DeviceQuery) -> bool:
+    if not query.where.matches(device.selectable):
+        return False
+    if not query.words:
+        return True
+    texts = (
+        device.device,
+        device.federation,
+        device.machine,
+        device.model,
+        device.note,
+        *device.labels.values(),
+    )
+    text = " ".join(texts).lower()
+    return all(word in text for word in query.words)
+
+
+def _ordered(devices: Sequence[InventoryDevice], query: DeviceQuery) -> list[InventoryDevice]:
+    """Sorted; devices without the value come last in either direction."""
+    key = _SORTS[query.sort]
+    known = [device for device in devices if key(device) is not None]
+    unknown = [device for device in devices if key(device) is None]
+    return sorted(known, key=key, reverse=query.descending) + unknown
+
+
+def _number(asked: Mapping[str, str], name: str, usual: int) -> int:
+    text = asked.get(name, "") or str(usual)
+    if not (text.isascii() and text.isdigit()) or len(text) > DIGITS:
+        raise ConfigError(f"{name}: '{text}' is not a whole number from 0")
+    return int(text)

@@ -1,0 +1,132 @@
+"""The lists of the page, read from the files of the service folder."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from edge_server.fleet.page.audit_tail import AuditTail
+from edge_server.fleet.page.device_rows import device_detail, device_page, parse_query
+from edge_server.fleet.page.interfaces import Json
+from edge_server.fleet.page.work_lists import (
+    alert_list,
+    device_alerts,
+    job_detail,
+    job_list,
+    rollout_list,
+)
+from edge_server.fleet.people.lockout import USER_RULES, wait_s
+from edge_server.fleet.people.login import USER
+from edge_server.fleet.people.roles import may
+from edge_server.fleet.people.store import People
+from edge_server.fleet.people.values import Actor, User
+from edge_server.observability.dashboard.rollout_view import device_rollouts
+from edge_server.storage.inventory.device_reader import DeviceReader
+from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
+from edge_server.storage.service_folder import ServiceFolder
+from schemas.labels import parse_where
+
+MOST_ENTRIES = 200
+CURVES = ("at", "celsius", "disk_free_bytes")
+FRESH_S = 1.0
+"""The inventory is read again at most this often."""
+
+
+class FolderLists:
+    """Reads the folder; devices are kept in memory until another process or thread has changed them."""
+
+    def __init__(
+        self,
+        folder: ServiceFolder,
+        people: People,
+        *,
+        jobs_at_once: int,
+        diagnostics: Callable[[str, str], Json] = lambda federation, device: {},
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._people, self._clock = folder, people, clock
+        self._jobs_at_once, self._diagnostics = jobs_at_once, diagnostics
+        self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
+        self._reader = DeviceReader(self._inventory)
+        self._lock = threading.Lock()
+        self._known: Sequence[InventoryDevice] = ()
+        self._read_at = float("-inf")
+        self._others: Mapping[str, Callable[[float], Json]] = {
+            "jobs": partial(job_list, folder, jobs_at_once),
+            "rollouts": partial(rollout_list, folder, jobs_at_once),
+            "alerts": partial(alert_list, folder),
+        }
+
+    def close(self) -> None:
+        self._inventory.close()
+
+    def devices(self, asked: Mapping[str, str], actor: Actor, now: float) -> Json:
+        """One page of the device list."""
+        query, scope = parse_query(asked), parse_where(actor.where)
+        known = self._devices()
+        within = [device for device in known if scope.matches(device.selectable)] if actor.where else known
+        return {**device_page(within, query), "now": now}
+
+    def device(self, federation: str, device: str, actor: Actor, now: float) -> Json | None:
+        """One device, with its alerts, rollouts and curves; its answers for those who may ask it."""
+        known = self._inventory.device(federation, device)
+        if known is None or not parse_where(actor.where).matches(known.selectable):
+            return None
+        states = self._inventory.board_states(federation, device)
+        return {
+            **device_detail(known),
+            "alerts": device_alerts(self._folder, federation, device, now),
+            "rollouts": device_rollouts(self._folder.registry, federation, device),
+            "curves": {name: [row[n] for row in states] for n, name in enumerate(CURVES)},
+            "answers": self._diagnostics(federation, device) if may(actor.role, "devices.logs") else {},
+            "now": now,
+        }
+
+    def job(self, name: str, actor: Actor, now: float) -> Json | None:
+        """One job, with the end of its log for those who may read it."""
+        with_log = may(actor.role, "joblog.read")
+        found = job_detail(self._folder, name, self._jobs_at_once, now, with_log=with_log)
+        return None if found is None else {**found, "now": now}
+
+    def audit(self, asked: Mapping[str, str]) -> Json:
+        """The newest entries of the audit log, of a user and an action if they are named."""
+        who, what = asked.get("who", "").lower(), asked.get("what", "").lower()
+        return {"entries": self._audit.newest(who=who, what=what, most=MOST_ENTRIES)}
+
+    def users(self, now: float) -> Json:
+        """Users and tokens."""
+        return {
+            "users": [self._user(user, now) for user in self._people.users()],
+            "tokens": [
+                {
+                    "token": token.name,
+                    "role": token.role,
+                    "where": token.where,
+                    "made_by": token.made_by,
+                    "ends_at": token.ends_at,
+                    "used_at": token.used_at,
+                }
+                for token in self._people.tokens()
+            ],
+        }
+
+    def others(self) -> Sequence[str]:
+        """The names of further lists."""
+        return tuple(self._others)
+
+    def other(self, name: str, now: float) -> Json:
+        """A further list."""
+        return {**self._others[name](now), "now": now}
+
+    def _user(self, user: User, now: float) -> Json:
+        locked_s = wait_s(self._people.failures(USER, user.name), USER_RULES, now)
+        about = {"user": user.name, "role": user.role, "kind": user.kind, "made_at": user.made_at}
+        return {**about, "locked_s": locked_s}
+
+    def _devices(self) -> Sequence[InventoryDevice]:
+        with self._lock:
+            now = self._clock()
+            if now - self._read_at >= FRESH_S:
+                self._known, self._read_at = self._reader.devices(), now
+            return self._known

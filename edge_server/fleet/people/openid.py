@@ -1,0 +1,194 @@
+"""Logging in at an OpenID provider: authorization code with PKCE and nonce, ID token checked by its keys."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edge_server.fleet.people.claims import name_of_claims, role_of_claims
+from edge_server.fleet.people.pending_logins import PendingLogin
+from edge_server.fleet.people.provider_http import ProviderHttp
+from edge_server.fleet.people.roles import Role
+from edge_server.fleet.settings.page import OidcSettings
+from schemas.errors import ConfigError, EdgeError, PeerError
+
+if TYPE_CHECKING:
+    from authlib.oauth2.client import OAuth2Client
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by a key of the provider; never one by a shared secret, never none."""
+DISCOVERY = "/.well-known/openid-configuration"
+LEEWAY_S = 60
+FAILED_S = 10.0
+"""Seconds for which a provider that cannot be reached is not asked again."""
+KEYS_AGAIN_S = 60.0
+"""The provider's keys are requested again for an unknown key at most this often."""
+
+
+@dataclass(frozen=True)
+class KnownIdentity:
+    """What a checked ID token says: who at which issuer, under which name and with which role."""
+
+    subject: str
+    name: str
+    role: Role
+
+
+class OpenIdProvider:
+    """The provider; its description and keys are read when they are first needed."""
+
+    def __init__(
+        self,
+        settings: OidcSettings,
+        redirect_url: str,
+        *,
+        http: ProviderHttp | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._redirect_url, self._http = settings, redirect_url, http or ProviderHttp()
+        self._clock = clock
+        self._failed_at, self._failure = float("-inf"), ""
+        self._lock = threading.Lock()
+        self._described: Mapping[str, Any] | None = None
+        self._keys: Any = None
+        self._keys_at = float("-inf")
+
+    def login_url(self, state: str, pending: PendingLogin) -> str:
+        """The provider's address for this login."""
+        endpoint = self._described_by("authorization_endpoint")
+        url, _ = self._client().create_authorization_url(
+            endpoint, state=state, code_verifier=pending.verifier, nonce=pending.nonce
+        )
+        return str(url)
+
+    def identity(self, code: str, pending: PendingLogin, *, now: float) -> KnownIdentity:
+        """Who has logged in; raises `PeerError` for an answer that is not right."""
+        from authlib.oauth2 import OAuth2Error
+
+        try:
+            token = self._client().fetch_token(
+                self._described_by("token_endpoint"), code=code, code_verifier=pending.verifier
+            )
+        except (OAuth2Error, ValueError) as error:
+            raise PeerError(f"the OpenID provider refused the login: {error}") from error
+        if not isinstance(token.get("id_token"), str):
+            raise PeerError("the OpenID provider sent no ID token")
+        return self._known(self._claims(token, pending, now))
+
+    def is_issuer(self, issuer: str | None) -> bool:
+        """Whether an answer's `iss`, if it has one, names this provider (RFC 9207)."""
+        return issuer is None or issuer == self._settings.issuer
+
+    def _known(self, claims: Mapping[str, Any]) -> KnownIdentity:
+        settings = self._settings
+        name = name_of_claims(claims, settings.name_claim)
+        if name is None:
+            raise PeerError(f"the ID token has no usable name in its claim '{settings.name_claim}'")
+        roles = {value: Role(role) for value, role in settings.roles.items()}
+        role = role_of_claims(claims, settings.role_claim, roles)
+        if role is None:
+            raise PeerError(
+                f"'{name}' has no role here: no value of the claim '{settings.role_claim}' is in "
+                "[page.oidc] roles"
+            )
+        return KnownIdentity(f"{settings.issuer} {claims['sub']}", name, role)
+
+    def _claims(self, token: Mapping[str, Any], pending: PendingLogin, now: float) -> Mapping[str, Any]:
+        """The checked claims of an ID token."""
+        from authlib.oidc.core import CodeIDToken
+        from joserfc.errors import JoseError
+
+        settings = self._settings
+        terms = {"iss": {"essential": True, "value": settings.issuer}, "aud": {"value": settings.client_id}}
+        given = {
+            "nonce": pending.nonce,
+            "client_id": settings.client_id,
+            "access_token": token.get("access_token"),
+        }
+        try:
+            signed = self._decoded(token["id_token"], now)
+            claims = CodeIDToken(signed.claims, signed.header, terms, given)
+            claims.validate(now=int(now), leeway=LEEWAY_S)
+        except (JoseError, ValueError, TypeError) as error:
+            raise PeerError(f"the ID token is not valid: {error}") from error
+        return dict(claims)
+
+    def _decoded(self, text: str, now: float) -> Any:
+        from joserfc import jwt
+        from joserfc.errors import InvalidKeyIdError
+
+        try:
+            return jwt.decode(text, self._key_set(now, again=False), algorithms=self._algorithms())
+        except InvalidKeyIdError:
+            # The provider may have changed its keys.
+            return jwt.decode(text, self._key_set(now, again=True), algorithms=self._algorithms())
+
+    def _algorithms(self) -> list[str]:
+        stated = self._description().get("id_token_signing_alg_values_supported") or ["RS256"]
+        return [name for name in ALGORITHMS if name in stated]
+
+    def _key_set(self, now: float, *, again: bool) -> Any:
+        from joserfc.jwk import KeySet
+
+        address = self._described_by("jwks_uri")
+        with self._lock:
+            if self._keys is None or (again and now - self._keys_at >= KEYS_AGAIN_S):
+                self._keys, self._keys_at = KeySet.import_key_set(self._http.get(address)), now
+            return self._keys
+
+    def _described_by(self, key: str) -> str:
+        value = self._description().get(key)
+        if not isinstance(value, str):
+            raise EdgeError(f"the OpenID provider's description has no {key}")
+        return value
+
+    def _description(self) -> Mapping[str, Any]:
+        with self._lock:
+            if self._described is None:
+                if self._clock() - self._failed_at < FAILED_S:
+                    raise EdgeError(self._failure)
+                self._described = self._first_description()
+            return self._described
+
+    def _first_description(self) -> Mapping[str, Any]:
+        """The description; its failure is remembered, so that visitors do not wait one after another."""
+        try:
+            return self._read_description()
+        except EdgeError as error:
+            self._failed_at, self._failure = self._clock(), str(error)
+            raise
+
+    def _read_description(self) -> Mapping[str, Any]:
+        issuer = self._settings.issuer
+        try:
+            read = self._http.get(issuer.rstrip("/") + DISCOVERY)
+        except ValueError as error:
+            raise EdgeError(f"{issuer}{DISCOVERY} is not JSON: {error}") from error
+        if not isinstance(read, dict) or read.get("issuer") != issuer:
+            raise EdgeError(f"{issuer}{DISCOVERY} names another issuer; correct [page.oidc] issuer")
+        return read
+
+    def _client(self) -> "OAuth2Client":
+        from authlib.oauth2.client import OAuth2Client
+
+        settings = self._settings
+        return OAuth2Client(
+            self._http,
+            client_id=settings.client_id,
+            client_secret=_secret(settings),
+            scope=" ".join(settings.scopes),
+            redirect_uri=self._redirect_url,
+            code_challenge_method="S256",
+            grant_type="authorization_code",
+        )
+
+
+def _secret(settings: OidcSettings) -> str | None:
+    path = settings.client_secret_file
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"[page.oidc] client-secret-file {path}: cannot be read: {error}") from error

@@ -1,0 +1,66 @@
+"""A job: what is run, when, on which devices."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from edge_server.fleet.queue.schedule import Schedule
+from schemas.base import Frozen
+from schemas.errors import ConfigError
+from schemas.names import Name
+
+RUN = "run"
+"""The action of a federation file; all others are fleet actions."""
+
+JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""1 to 40 letters, digits, dots, dashes, underscores: a run's name has the time behind it."""
+
+
+REMEDIES = {
+    "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
+    "weight": "--weight is above 0 and at most 1000",
+}
+
+
+class Wanted(StrEnum):
+    """What the operator wants of a job."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class Job(Frozen):
+    """A job as the operator has added it.
+
+    `words` are the arguments of the action: a federation file with its overrides, or those of a fleet action.
+    Each growth of `asked` asks for a run without regard to the schedule, which counts from `since`.
+    """
+
+    name: JobName
+    action: str
+    words: tuple[str, ...]
+    federation: Name
+    folder: str
+    """The working directory: relative paths of a federation file count from there."""
+    schedule: Schedule | None = None
+    where: str = ""
+    min_eligible: int = Field(default=0, ge=0)
+    weight: float = Field(default=1.0, gt=0, le=1000)
+    shared: bool = False
+    """Whether the job may use devices at the same time as other shared jobs."""
+    wanted: Wanted = Wanted.ACTIVE
+    asked: int = 0
+    since: float
+    owner: str
+
+
+def make_job(**fields: Any) -> Job:
+    """The job of these fields; raises `ConfigError`."""
+    try:
+        return Job(**fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = str(problem["loc"][0])
+        raise ConfigError(REMEDIES.get(key, f"{key}: {problem['msg']}")) from error

@@ -1,0 +1,166 @@
+"""Runs the queue of jobs: the machine decides, the journal keeps it, the processes do it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from edge_server.fleet.part import Heard, Part, ServiceContext
+from edge_server.fleet.queue.eligible import devices_of_jobs
+from edge_server.fleet.queue.endings import BAD_USAGE, FAILED
+from edge_server.fleet.queue.events import (
+    Closing,
+    Command,
+    DevicesOfJob,
+    EndRun,
+    Event,
+    JobsChanged,
+    KillRun,
+    RunEnded,
+    StartRun,
+    SuspendRun,
+    Tick,
+)
+from edge_server.fleet.queue.job_actions import ACTIONS, command_of
+from edge_server.fleet.queue.job_run import JobRun
+from edge_server.fleet.queue.journal import JobJournal
+from edge_server.fleet.queue.log_reader import LOG, last_line
+from edge_server.fleet.queue.machine import step
+from edge_server.fleet.queue.old_runs import remove_run_folders
+from edge_server.fleet.queue.processes import JobProcesses
+from edge_server.fleet.queue.state import QueueRules
+from edge_server.storage.service_folder import ServiceFolder
+from schemas.errors import ConfigError
+from schemas.messages import Birth, Death
+
+log = logging.getLogger(__name__)
+
+CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
+"""Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
+POLL_S = 0.1
+"""Seconds between two looks at the processes while the service ends."""
+
+MakeCommand = Callable[[StartRun], list[str]]
+
+
+class JobsPart(Part):
+    """The queue of jobs; `make_command` makes the command line of an attempt."""
+
+    def __init__(self, context: ServiceContext, make_command: MakeCommand | None = None) -> None:
+        self._context = context
+        # Jobs have working directories of their own.
+        self._folder = ServiceFolder(context.folder.path.resolve())
+        self._journal = JobJournal(self._folder.jobs)
+        self._processes = JobProcesses(self._folder.runs)
+        self._make_command = make_command or self._command
+        rules = context.settings.jobs
+        self._queue = self._journal.load(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
+        self._fleet: dict[str, DevicesOfJob] = {}
+        self._fleet_at = 0.0
+        self._fleet_changed = False
+        self._inventory_version = 0
+
+    def heard(self, heard: Heard, now: float) -> None:
+        self._fleet_changed |= isinstance(heard.message, Birth | Death)
+
+    def tick(self, now: float) -> None:
+        if self._journal.changed():
+            self._apply(JobsChanged(self._journal.jobs()), now)
+            self._fleet_at = 0.0
+        self._look_at_processes(now)
+        self._look_at_devices(now)
+        self._apply(Tick(self._fleet), now)
+
+    def stop(self) -> None:
+        """Suspend what runs, and wait for it; a later service goes on with it."""
+        self._apply(Closing(), time.time())
+        waited = threading.Event()
+        while self._queue.on():
+            self._look_at_processes(time.time())
+            self._apply(Tick(self._fleet), time.time())
+            waited.wait(POLL_S)
+        self._journal.close()
+
+    def _look_at_processes(self, now: float) -> None:
+        for run in self._queue.on():
+            outcome = self._processes.outcome(run.name, run.attempt)
+            if outcome is not None:
+                said = last_line(self._folder.runs / run.name / LOG)
+                self._apply(RunEnded(run.name, run.attempt, outcome.code, self._is_over(run), said), now)
+
+    def _look_at_devices(self, now: float) -> None:
+        """Renew the view of the devices if it is old and a run depends on it."""
+        version = self._context.inventory.changed_elsewhere()
+        changed = self._fleet_changed or version != self._inventory_version
+        depends = any(not run.over for run in self._queue.runs.values())
+        if depends and not 0 <= now - self._fleet_at < (CHANGED_FLEET_EVERY_S if changed else FLEET_EVERY_S):
+            self._fleet = devices_of_jobs(self._context.inventory, self._queue.jobs.values())
+            self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
+
+    def _is_over(self, run: JobRun) -> bool:
+        action = ACTIONS[self._queue.jobs[run.job].action]
+        return action.is_over(self._folder.runs / run.name)
+
+    def _apply(self, event: Event, now: float) -> None:
+        """Apply an event; what follows is on disk before it is done."""
+        after, commands = step(self._queue, event, now)
+        if not self._journal.save(self._queue, after):
+            log.info("a job was removed meanwhile; the queue is read again")
+            self._queue = self._journal.load(self._queue.rules)
+            return
+        changed = _changed(self._queue.runs, after.runs)
+        self._queue = after
+        for run in changed:
+            self._changed(run)
+        for command in commands:
+            self._do(command, now)
+
+    def _do(self, command: Command, now: float) -> None:
+        match command:
+            case StartRun():
+                self._start(command, now)
+            case SuspendRun(run):
+                self._processes.suspend(run)
+            case EndRun(run):
+                self._processes.end(run)
+            case KillRun(run):
+                log.warning("%s does not end on request and is killed", run)
+                self._processes.kill(run)
+
+    def _start(self, command: StartRun, now: float) -> None:
+        run = command.run
+        try:
+            arguments = self._make_command(command)
+            self._processes.start(run.name, run.attempt, arguments, command.job.folder)
+        except ConfigError as error:
+            self._fail(run, RunEnded(run.name, run.attempt, BAD_USAGE, said=str(error)), error, now)
+        except OSError as error:
+            ended = RunEnded(run.name, run.attempt, FAILED, over=False, said=str(error))
+            self._fail(run, ended, error, now)
+
+    def _fail(self, run: JobRun, ended: RunEnded, error: Exception, now: float) -> None:
+        """A run that cannot be started is over, or is tried again if the machine refused a process."""
+        log.error("job %s cannot be started: %s", run.job, error)
+        self._processes.note(run.name, f"cannot be started: {error}")
+        self._apply(ended, now)
+
+    def _command(self, command: StartRun) -> list[str]:
+        served = self._context.settings.federation(command.job.federation)
+        run = self._folder.runs / command.run.name
+        return command_of(command.job, run, self._folder, served)
+
+    def _changed(self, run: JobRun) -> None:
+        log.info("job %s: run %s is %s%s", run.job, run.name, run.phase, f": {run.why}" if run.why else "")
+        keep = self._context.settings.jobs.keep_runs
+        if run.over and keep:
+            old = self._journal.runs(run.job, most=keep + 100)[keep:]
+            remove_run_folders(self._folder.runs, [gone.name for gone in old])
+
+
+def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[JobRun]:
+    """The runs that have begun or entered another phase."""
+
+    def stage(run: JobRun | None) -> object:
+        return run and (run.name, run.phase, run.attempt)
+
+    return [run for job, run in after.items() if stage(before.get(job)) != stage(run)]

@@ -1,0 +1,216 @@
+"""The queue of jobs as a pure state machine: `step(queue, event, now)` returns the next state and commands.
+
+    (due) -> waiting -> running -> done | failed | stopped
+                ^          | suspended, cut off, or broken down
+                +- suspended
+
+No socket, clock, thread or file. The journal writes the next state before a command is carried out, so that
+a service that dies at any moment finds it again: a run that it finds running has a process that still runs,
+or one that has ended, which is the event `RunEnded`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edge_server.fleet.queue.endings import ending_of
+from edge_server.fleet.queue.events import (
+    Closing,
+    Command,
+    EndRun,
+    Event,
+    Fleet,
+    JobsChanged,
+    KillRun,
+    RunEnded,
+    StartRun,
+    SuspendRun,
+    Tick,
+)
+from edge_server.fleet.queue.job import Job, Wanted
+from edge_server.fleet.queue.job_run import JobRun, RunPhase, run_name
+from edge_server.fleet.queue.schedule import next_time
+from edge_server.fleet.queue.state import JobProgress, Queue, Step
+from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns
+
+
+def step(queue: Queue, event: Event, now: float) -> Step:
+    """Apply one event."""
+    match event:
+        case JobsChanged(jobs):
+            return _changed(queue, jobs), []
+        case RunEnded():
+            return _ended(queue, event, now), []
+        case Closing():
+            return _requested(replace(queue, closing=True), now)
+        case Tick(fleet):
+            return _tick(queue, fleet, now)
+
+
+def _changed(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
+    """The new definitions; a job is removed only while it has no run on."""
+    return replace(
+        queue,
+        jobs=jobs,
+        runs={name: run for name, run in queue.runs.items() if name in jobs},
+        progress={name: progress for name, progress in queue.progress.items() if name in jobs},
+    )
+
+
+def _ended(queue: Queue, event: RunEnded, now: float) -> Queue:
+    run = queue.run(event.run)
+    if run is None or not run.on or event.attempt != run.attempt:
+        return queue
+    queue = _charged(queue, run, now)
+    ending = ending_of(run, event, queue.rules, now)
+    ended = run.model_copy(
+        update={
+            "phase": ending.phase,
+            "why": ending.why,
+            "not_before": ending.not_before,
+            "crashes": ending.crashes,
+            "code": event.code,
+            "signalled_at": None,
+            "short_since": None,
+        }
+    )
+    return queue.put(ended.model_copy(update={"ended_at": now}) if ended.over else ended)
+
+
+def _tick(queue: Queue, fleet: Fleet, now: float) -> Step:
+    """What comes due starts with the next tick, which knows the devices as they are then."""
+    for run in queue.on():
+        queue = _charged(queue, run, now)
+    turns = take_turns(queue, fleet, now)
+    if not queue.closing:
+        for job in queue.jobs.values():
+            queue = _scheduled(queue, job, now)
+    queue = _watched(queue, fleet, now)
+    queue, commands = _requested(queue, now)
+    queue, starts = _started(queue, turns, now)
+    return queue, [*commands, *starts]
+
+
+def _charged(queue: Queue, run: JobRun, now: float) -> Queue:
+    """Count the time since the last count for the federation's share."""
+    job, seconds = queue.jobs[run.job], max(0.0, now - run.counted_at)
+    shares = queue.shares.used(job.federation, seconds, job.weight)
+    return replace(queue.put(run.model_copy(update={"counted_at": now})), shares=shares)
+
+
+# --- what is due ---
+def _scheduled(queue: Queue, job: Job, now: float) -> Queue:
+    """Follow a job's schedule and its requests; of times that were missed, one run comes of all."""
+    progress = queue.progress.get(job.name) or JobProgress(since=-1.0)
+    if progress.since != job.since:
+        first = None if job.schedule is None else next_time(job.schedule, job.since, since=job.since)
+        progress = progress.model_copy(update={"since": job.since, "next_at": first})
+    if job.wanted is not Wanted.ACTIVE:
+        return queue.moved(job.name, progress)
+    if job.asked > progress.answered:
+        queue, progress = _asked(queue, job, progress, now)
+    if job.schedule is not None and progress.next_at is not None and progress.next_at <= now:
+        following = next_time(job.schedule, now, since=job.since)
+        queue, progress = _came_due(queue, job, progress, progress.next_at, following)
+    return queue.moved(job.name, progress)
+
+
+def _asked(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Queue, JobProgress]:
+    """Answer a request to run now; a run that waits to try again does so now."""
+    progress = progress.model_copy(update={"answered": job.asked})
+    run = queue.runs.get(job.name)
+    if run is not None and not run.over:
+        return queue.put(run.model_copy(update={"not_before": 0.0})), progress
+    return _fired(queue, job, progress, now, by="request")
+
+
+def _came_due(
+    queue: Queue, job: Job, progress: JobProgress, due: float, following: float | None
+) -> tuple[Queue, JobProgress]:
+    progress = progress.model_copy(update={"next_at": following})
+    run = queue.runs.get(job.name)
+    if run is not None and not run.over:
+        return queue, progress.model_copy(update={"missed": progress.missed + 1})
+    return _fired(queue, job, progress, due, by="schedule")
+
+
+def _fired(
+    queue: Queue, job: Job, progress: JobProgress, due: float, *, by: str
+) -> tuple[Queue, JobProgress]:
+    """A new run; its time, and thereby its name, is later than that of each run before."""
+    due = max(float(int(due)), progress.last_due + 1)
+    run = JobRun(name=run_name(job.name, due), job=job.name, due=due, by=by)
+    return queue.put(run), progress.model_copy(update={"last_due": due})
+
+
+# --- what must end ---
+def _watched(queue: Queue, fleet: Fleet, now: float) -> Queue:
+    """Note since when running jobs lack eligible devices."""
+    for run in queue.on():
+        job = queue.jobs[run.job]
+        short = fleet.get(job.name, NO_DEVICES).eligible < job.min_eligible
+        since = None if not short else now if run.short_since is None else run.short_since
+        if since != run.short_since:
+            queue = queue.put(run.model_copy(update={"short_since": since}))
+    return queue
+
+
+def _requested(queue: Queue, now: float) -> Step:
+    """Suspend, end or kill what may not run any more; a waiting run of a stopped job is over."""
+    commands: list[Command] = []
+    for run in queue.runs.values():
+        stopped = queue.jobs[run.job].wanted is Wanted.STOPPED
+        if run.queued and stopped:
+            over = {"phase": RunPhase.STOPPED, "ended_at": now, "why": "stopped on request"}
+            queue = queue.put(run.model_copy(update=over))
+        elif run.on:
+            queue, command = _let_end(queue, run, now)
+            commands += command
+    return queue, commands
+
+
+def _let_end(queue: Queue, run: JobRun, now: float) -> Step:
+    rules, job = queue.rules, queue.jobs[run.job]
+    if run.signalled_at is not None and now - run.signalled_at >= rules.end_s:
+        return queue.put(run.model_copy(update={"signalled_at": now})), [KillRun(run.name)]
+    if job.wanted is Wanted.STOPPED and run.phase is not RunPhase.STOPPING and not queue.closing:
+        return _signalled(queue, run, RunPhase.STOPPING, "", now), [EndRun(run.name)]
+    why = _pause(queue, job, run, now)
+    if why and run.phase is RunPhase.RUNNING:
+        return _signalled(queue, run, RunPhase.SUSPENDING, why, now), [SuspendRun(run.name)]
+    return queue, []
+
+
+def _pause(queue: Queue, job: Job, run: JobRun, now: float) -> str:
+    """Why a running job must not go on for now; empty if it may."""
+    if queue.closing:
+        return "the service ended, and it goes on"
+    if job.wanted is Wanted.PAUSED:
+        return "paused on request"
+    lacks = run.short_since is not None and now - run.short_since >= queue.rules.grace_s
+    return f"fewer than {job.min_eligible} devices were eligible" if lacks else ""
+
+
+def _signalled(queue: Queue, run: JobRun, phase: RunPhase, why: str, now: float) -> Queue:
+    return queue.put(run.model_copy(update={"phase": phase, "why": why, "signalled_at": now}))
+
+
+# --- what may start ---
+def _started(queue: Queue, turns: Turns, now: float) -> Step:
+    commands: list[Command] = []
+    for waiting in turns.starts:
+        job = queue.jobs[waiting.job]
+        run = waiting.model_copy(
+            update={
+                "phase": RunPhase.RUNNING,
+                "attempt": waiting.attempt + 1,
+                "began_at": now if waiting.began_at is None else waiting.began_at,
+                "attempt_at": now,
+                "counted_at": now,
+                "not_before": 0.0,
+                "why": "",
+                "code": None,
+            }
+        )
+        queue = replace(queue.put(run), shares=queue.shares.started(job.federation))
+        commands.append(StartRun(job, run))
+    return queue, commands

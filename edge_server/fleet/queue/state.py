@@ -1,0 +1,74 @@
+"""The state of the queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from edge_server.fleet.queue.events import Command
+from edge_server.fleet.queue.job import Job
+from edge_server.fleet.queue.job_run import JobRun
+from edge_server.fleet.queue.shares import Shares
+from schemas.base import Frozen
+
+
+@dataclass(frozen=True)
+class QueueRules:
+    """What holds for all jobs: how many run at once, and how patient the queue is, in seconds."""
+
+    at_once: int = 2
+    grace_s: float = 300.0
+    """How long a running job may lack eligible devices before it is suspended."""
+    end_s: float = 540.0
+    """How long a process may take to end on request before it is killed."""
+    crashes: int = 5
+    """Processes of a run that may break down one after the other."""
+    retry_s: float = 2.0
+    """The wait after the first of them, which doubles each time."""
+
+
+class JobProgress(Frozen):
+    """How far a job's schedule and requests have been followed.
+
+    `since` is the job's beginning that `next_at` was computed from, `answered` the number of requests to run,
+    `last_due` the time of its newest run, `missed` counts the times at which an earlier run was still on.
+    """
+
+    since: float
+    next_at: float | None = None
+    answered: int = 0
+    last_due: float = 0.0
+    missed: int = 0
+
+
+@dataclass(frozen=True)
+class Queue:
+    """All jobs, their newest runs and their progress, by the job's name."""
+
+    rules: QueueRules = field(default_factory=QueueRules)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    runs: Mapping[str, JobRun] = field(default_factory=dict)
+    progress: Mapping[str, JobProgress] = field(default_factory=dict)
+    shares: Shares = field(default_factory=Shares)
+    closing: bool = False
+
+    def put(self, run: JobRun) -> "Queue":
+        """With this run as the newest of its job."""
+        return replace(self, runs={**self.runs, run.job: run})
+
+    def moved(self, job: str, progress: JobProgress) -> "Queue":
+        """With this progress of a job."""
+        return replace(self, progress={**self.progress, job: progress})
+
+    def run(self, name: str) -> JobRun | None:
+        """The newest run of a job by the run's own name."""
+        return next((run for run in self.runs.values() if run.name == name), None)
+
+    def on(self) -> tuple[JobRun, ...]:
+        """The runs that have a process."""
+        return tuple(run for run in self.runs.values() if run.on)
+
+    def queued(self) -> tuple[JobRun, ...]:
+        """The runs that wait for their turn."""
+        return tuple(run for run in self.runs.values() if run.queued)
+
+
+Step = tuple[Queue, list[Command]]

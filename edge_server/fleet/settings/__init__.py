@@ -1,0 +1,1 @@
+"""service.toml: the settings of the fleet service."""

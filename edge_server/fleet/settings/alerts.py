@@ -1,0 +1,170 @@
+"""The table `[alerts]` of service.toml: which states of devices, rounds and jobs become alerts, for whom."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from edge_server.config.measures import (
+    parse_bytes,
+    parse_celsius,
+    parse_count,
+    parse_duration,
+    parse_share,
+)
+from edge_server.fleet.settings.alert_receivers import RECEIVER_KINDS, Duration, Receiver, lasting
+from schemas.base import Settings
+from schemas.errors import ConfigError, nearest
+from schemas.labels import EVERY, Where, parse_where
+from schemas.names import Name
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How the `value` of a kind of rule is read, and its default."""
+
+    read: Callable[[str], float] | None = None
+    default: float = 0.0
+
+
+MEASURES: Mapping[str, Measure] = {
+    "silent-for": Measure(parse_duration, 2 * 3600.0),
+    "certificate-ends-within": Measure(parse_duration, 14 * 86_400.0),
+    "drift": Measure(),
+    "disk-free-below": Measure(parse_bytes, 1e9),
+    "temperature-above": Measure(parse_celsius, 80.0),
+    "refused-times": Measure(parse_count, 5.0),
+    "accuracy-fell": Measure(parse_share, 0.05),
+    "round-failed": Measure(parse_count, 1.0),
+    "job-failed": Measure(),
+}
+"""The kinds of rules."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with every value in its base unit: seconds, bytes, degrees Celsius, a share of one, a count."""
+
+    name: str
+    when: str
+    threshold: float = 0.0
+    where: Where = EVERY
+    severity: Severity = "warning"
+    repeat_s: float = 86_400.0
+    for_s: float = 0.0
+    within_s: float = 86_400.0
+    to: tuple[str, ...] = ()
+
+
+class RuleSettings(Settings):
+    """A rule; it holds for each device, run or job that `where` chooses."""
+
+    when: str
+    """What raises the alert: silent-for, certificate-ends-within, drift, disk-free-below, temperature-above,
+    refused-times, accuracy-fell, round-failed or job-failed."""
+    value: str | int | float | None = None
+    """Threshold, with its unit: a duration, size, temperature, share or count; each kind has a default."""
+    name: Name | None = None
+    """Name of the rule; by default that of its kind."""
+    where: str = ""
+    """Label selector of devices, such as `site=barn`; every device without one."""
+    severity: Severity = "warning"
+    """How urgent the alert is."""
+    for_: Duration = lasting("0s", alias="for")
+    """How long the state must last before the alert is raised, and be over before it is resolved."""
+    repeat: Duration = lasting("24h")
+    """How often an alert that is not resolved is sent again."""
+    within: Duration = lasting("24h")
+    """How far refusals, failed rounds, failed jobs and rollouts are looked back at."""
+    to: tuple[str, ...] | None = None
+    """Names of receivers; all of them without it."""
+
+    @field_validator("when")
+    @classmethod
+    def _known(cls, when: str) -> str:
+        if when not in MEASURES:
+            raise ValueError(f"there is no kind of rule '{when}'{nearest(when, MEASURES)}")
+        return when
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        try:
+            self.threshold()
+            parse_where(self.where)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if self.repeat < 60:
+            raise ValueError(f'repeat: {self.repeat:g} s is less than a minute: write for instance "4h"')
+        return self
+
+    @property
+    def title(self) -> str:
+        """The rule's name."""
+        return self.name or self.when
+
+    def threshold(self) -> float:
+        """The value in its base unit, or the kind's default; raises `ConfigError`."""
+        measure = MEASURES[self.when]
+        if self.value is None:
+            return measure.default
+        if measure.read is None:
+            raise ConfigError(f"'{self.when}' takes no value: remove value = {self.value!r}")
+        try:
+            return measure.read(f"{self.value:g}" if isinstance(self.value, float) else str(self.value))
+        except ConfigError as error:
+            raise ConfigError(f"value of '{self.when}': {error}") from None
+
+
+class AlertSettings(Settings):
+    """Rules and receivers of alerts; without rules there are none."""
+
+    rules: tuple[RuleSettings, ...] = ()
+    """The rules."""
+    receivers: Mapping[Name, Receiver] = Field(default_factory=dict)
+    """Where notifications are sent, by name."""
+    every: Duration = lasting("10s")
+    """How often the rules are evaluated."""
+    gather: Duration = lasting("30s")
+    """How long a notification waits for further alerts of its rule."""
+
+    @field_validator("receivers", mode="before")
+    @classmethod
+    def _kinds(cls, receivers: Any) -> Any:
+        for name, receiver in receivers.items() if isinstance(receivers, Mapping) else ():
+            kind = receiver.get("kind") if isinstance(receiver, Mapping) else None
+            if isinstance(kind, str) and kind not in RECEIVER_KINDS:
+                raise ValueError(f"{name}: there is no kind '{kind}'{nearest(kind, RECEIVER_KINDS)}")
+        return receivers
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for name, count in Counter(rule.title for rule in self.rules).items():
+            if count > 1:
+                raise ValueError(f"rules: {count} rules are called '{name}': give each a name of its own")
+        for rule in self.rules:
+            for receiver in rule.to or ():
+                if receiver not in self.receivers:
+                    known = nearest(receiver, self.receivers)
+                    raise ValueError(f"rules: {rule.title}: to: there is no receiver '{receiver}'{known}")
+        return self
+
+    def parsed_rules(self) -> tuple[Rule, ...]:
+        """The rules with values in base units."""
+        return tuple(self._parsed(rule) for rule in self.rules)
+
+    def _parsed(self, rule: RuleSettings) -> Rule:
+        return Rule(
+            name=rule.title,
+            when=rule.when,
+            threshold=rule.threshold(),
+            where=parse_where(rule.where),
+            severity=rule.severity,
+            repeat_s=rule.repeat,
+            for_s=rule.for_,
+            within_s=rule.within,
+            to=tuple(self.receivers) if rule.to is None else rule.to,
+        )

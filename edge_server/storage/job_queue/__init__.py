@@ -1,1 +1,0 @@
-"""The queue of jobs on disk."""

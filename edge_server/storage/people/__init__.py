@@ -1,1 +1,0 @@
-"""people.sqlite: users, sessions, tokens and failed logins; logging in."""

@@ -1,0 +1,54 @@
+"""`service.toml` is read with its federations, and mistakes are named."""
+
+from pathlib import Path
+
+import pytest
+
+from edge_server.fleet.settings.service import load_service_settings
+from schemas.errors import ConfigError
+
+TWO = """
+[[federations]]
+name = "home"
+broker = "mqtts://farm.lan:8883"
+authority = "authority"
+
+[[federations]]
+name = "shop"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "service.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_federation_has_the_certificates_of_its_authority(tmp_path: Path) -> None:
+    home = load_service_settings(written(tmp_path, TWO)).federation("home")
+    assert home.tls("operator").certificate == Path("authority/operator/operator.pem")
+    assert home.tls("fleet").ca == Path("authority/fleet/ca.pem")
+
+
+def test_the_only_federation_needs_no_name(tmp_path: Path) -> None:
+    settings = load_service_settings(written(tmp_path, '[[federations]]\nname = "shop"\n'))
+    assert settings.federation(None).address().port == 1883
+    with pytest.raises(ConfigError, match="no federation 'hoem'"):
+        settings.federation("hoem")
+    with pytest.raises(ConfigError, match="--federation"):
+        load_service_settings(written(tmp_path, TWO)).federation(None)
+    with pytest.raises(ConfigError, match="names no federation"):
+        load_service_settings(tmp_path / "missing.toml").federation(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[[federations]]\nbrokr = 'x'\n", "brokr"),
+        ("[[federations]\n", "not valid TOML"),
+        (TWO + '[[federations]]\nname = "shop"\n', "'shop' is there twice"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        load_service_settings(written(tmp_path, text))
