@@ -128,7 +128,7 @@ def _serve_received(start: ServerStart, lease: LeaseKeeper | None, reception: Re
     from edge_server.coordinator.label_watch import watched_labels
     from edge_server.coordinator.object_store import open_object_store
     from edge_server.coordinator.server import Server
-    from edge_server.integrations.open import open_bridges
+    from edge_server.observability.integrations.open import open_bridges
     from edge_server.releases.registry.register import try_enter_run
 
     config, address = start.config, start.address

@@ -90,6 +90,6 @@ def preload() -> None:
     import edge_server.coordinator.object_store
     import edge_server.coordinator.scaling
     import edge_server.coordinator.server
-    import edge_server.integrations.open
+    import edge_server.observability.integrations.open
     import edge_server.observability.report.report
     import edge_server.releases.registry.register  # noqa: F401

@@ -20,7 +20,7 @@ from edge_client.data.sources import load_source
 from edge_server.observability.snapshot import Snapshot
 from edge_server.rounds.state import Phase
 from schemas.values import CapabilityProfile
-from tests.edge_server.integrations.home_assistant.field import Listener
+from tests.edge_server.observability.integrations.home_assistant.field import Listener
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 
 COLUMNS = ("co2=home/office/air#co2", "light=home/office/air#lamp.lux")

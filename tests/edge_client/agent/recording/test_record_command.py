@@ -11,7 +11,7 @@ import pytest
 from edge_client.cli.main import main
 from edge_client.data.sources import load_source
 from edge_server.transport.broker.launch import RunningBroker, running_broker
-from tests.edge_server.integrations.home_assistant.field import Listener
+from tests.edge_server.observability.integrations.home_assistant.field import Listener
 from tests.forked import forked_python
 
 

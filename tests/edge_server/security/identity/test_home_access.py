@@ -6,7 +6,7 @@ import pytest
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_server.cli.main import main
-from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.mosquitto import SERVICE_IDENTITIES
 from edge_server.security.identity.service_certificates import service_broker_address

@@ -6,7 +6,7 @@ The names are always the same, with null for unknown values: data may only use n
 from collections.abc import Mapping
 
 from edge_server.config.units import clean
-from edge_server.integrations.sparkplug.payload import Datatype, Scalar
+from edge_server.observability.integrations.sparkplug.payload import Datatype, Scalar
 from edge_server.observability.snapshot import DeviceView, Snapshot
 
 Value = tuple[Datatype, Scalar]

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from edge_server.config.home_assistant import identifier, name_of
-from edge_server.integrations.home_assistant.discovery import device_config
-from edge_server.integrations.home_assistant.model_versions import ModelVersions
-from edge_server.integrations.home_assistant.states import (
+from edge_server.observability.integrations.home_assistant.discovery import device_config
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
+from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
     CurrentState,
@@ -18,9 +18,9 @@ from edge_server.integrations.home_assistant.states import (
     Installation,
     clear_devices,
 )
-from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from schemas.values import CapabilityProfile
-from tests.edge_server.integrations.home_assistant.moments import (
+from tests.edge_server.observability.integrations.home_assistant.moments import (
     GARAGE,
     KITCHEN,
     PLACES,
@@ -28,7 +28,7 @@ from tests.edge_server.integrations.home_assistant.moments import (
     named,
     snapshot,
 )
-from tests.edge_server.integrations.home_assistant.published import discovery, update_state
+from tests.edge_server.observability.integrations.home_assistant.published import discovery, update_state
 
 GOLDEN = Path(__file__).with_name("golden")
 UNDER_WAY = {

@@ -12,7 +12,7 @@ import pytest
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.home_assistant import HomeAssistantSettings
-from edge_server.integrations.home_assistant.service import HomeAssistant
+from edge_server.observability.integrations.home_assistant.service import HomeAssistant
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
@@ -20,9 +20,14 @@ from edge_server.transport.broker.launch import find_mosquitto, running_broker
 from schemas.messages import encode_message
 from schemas.security.manifest import decode_manifest, manifest_path
 from schemas.topics import Channel, DeviceTopic
-from tests.edge_server.integrations.home_assistant.field import DEADLINE_S, Listener, Run
-from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, PLACES, snapshot
-from tests.edge_server.integrations.home_assistant.published import discovery, update_state
+from tests.edge_server.observability.integrations.home_assistant.field import DEADLINE_S, Listener, Run
+from tests.edge_server.observability.integrations.home_assistant.moments import (
+    GARAGE,
+    KITCHEN,
+    PLACES,
+    snapshot,
+)
+from tests.edge_server.observability.integrations.home_assistant.published import discovery, update_state
 from tests.edge_server.releases.rollout.fleet import birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from edge_server.config.home_assistant import identifier
 from edge_server.config.units import clean
-from edge_server.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView
 
 ORIGIN = {"name": "edge-federation"}

@@ -10,9 +10,9 @@ from edge_client.storage.session_number import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from edge_server.integrations.background_thread import BackgroundThread
-from edge_server.integrations.sparkplug import edge_node as machine
-from edge_server.integrations.sparkplug.edge_node import (
+from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_server.observability.integrations.sparkplug import edge_node as machine
+from edge_server.observability.integrations.sparkplug.edge_node import (
     REBIRTH,
     Connected,
     Disconnected,
@@ -22,8 +22,8 @@ from edge_server.integrations.sparkplug.edge_node import (
     Observed,
     RebirthAsked,
 )
-from edge_server.integrations.sparkplug.metrics import device_metrics, node_metrics
-from edge_server.integrations.sparkplug.payload import decode_payload
+from edge_server.observability.integrations.sparkplug.metrics import device_metrics, node_metrics
+from edge_server.observability.integrations.sparkplug.payload import decode_payload
 from edge_server.observability.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

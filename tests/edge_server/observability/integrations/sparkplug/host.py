@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from edge_server.integrations.sparkplug.payload import Payload, Scalar, decode_payload
+from edge_server.observability.integrations.sparkplug.payload import Payload, Scalar, decode_payload
 
 
 @dataclass

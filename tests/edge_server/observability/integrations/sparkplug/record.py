@@ -1,7 +1,7 @@
 """Record payloads with Eclipse Tahu's own schema, for `test_payload.py` to compare with.
 
     protoc --python_out=. sparkplug_b.proto      (of eclipse-tahu/tahu at 5736e404, folder sparkplug_b)
-    python -m tests.edge_server.integrations.sparkplug.record             with `sparkplug_b_pb2` on the path
+    python -m tests.edge_server.observability.integrations.sparkplug.record (`sparkplug_b_pb2` on the path)
 
 Tahu's files are under EPL-2.0 and are not copied; only the recorded bytes are stored here.
 """

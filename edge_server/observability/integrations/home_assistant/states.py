@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_server.config.units import clean
-from edge_server.integrations.home_assistant.discovery import board_readings, device_config
-from edge_server.integrations.home_assistant.model_versions import ModelVersions
-from edge_server.integrations.home_assistant.topics import HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.discovery import board_readings, device_config
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
+from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
 
 ONLINE, OFFLINE = b"online", b"offline"

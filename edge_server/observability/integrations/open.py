@@ -36,7 +36,7 @@ def open_home_assistant(
     settings: HomeAssistantSettings, federation: str, address: BrokerAddress, registry: Path
 ) -> Iterator[Watcher]:
     """Run the bridge until the block ends; raises `ConfigError` where a certificate is missing."""
-    from edge_server.integrations.home_assistant.service import HomeAssistant
+    from edge_server.observability.integrations.home_assistant.service import HomeAssistant
 
     home = HomeAssistant(
         settings,
@@ -62,7 +62,7 @@ def open_sparkplug(
     """
     assert settings.group is not None
     try:
-        from edge_server.integrations.sparkplug.service import Sparkplug
+        from edge_server.observability.integrations.sparkplug.service import Sparkplug
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[sparkplug]'"
         raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error

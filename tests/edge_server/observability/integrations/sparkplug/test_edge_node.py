@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from edge_server.integrations.sparkplug.edge_node import (
+from edge_server.observability.integrations.sparkplug.edge_node import (
     MOST_DATA,
     REBIRTH_MS,
     SPACING_MS,
@@ -22,10 +22,15 @@ from edge_server.integrations.sparkplug.edge_node import (
     next_bd_seq,
     step,
 )
-from edge_server.integrations.sparkplug.metrics import device_metrics, node_metrics
-from edge_server.integrations.sparkplug.payload import Datatype, decode_payload
-from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, named, snapshot
-from tests.edge_server.integrations.sparkplug.host import Host
+from edge_server.observability.integrations.sparkplug.metrics import device_metrics, node_metrics
+from edge_server.observability.integrations.sparkplug.payload import Datatype, decode_payload
+from tests.edge_server.observability.integrations.home_assistant.moments import (
+    GARAGE,
+    KITCHEN,
+    named,
+    snapshot,
+)
+from tests.edge_server.observability.integrations.sparkplug.host import Host
 
 NODE_BINARY = shutil.which("node") or ""
 NODE = {"Round": (Datatype.UINT64, 1)}

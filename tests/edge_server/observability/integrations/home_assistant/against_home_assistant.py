@@ -1,7 +1,7 @@
 """Check with Home Assistant itself that it accepts the recorded messages.
 
     python3.13 -m venv /tmp/ha && /tmp/ha/bin/pip install homeassistant
-    /tmp/ha/bin/python tests/edge_server/integrations/home_assistant/against_home_assistant.py
+    /tmp/ha/bin/python tests/edge_server/observability/integrations/home_assistant/against_home_assistant.py
 
 A separate program, because Home Assistant needs a newer Python than this project and two hundred packages.
 """

@@ -13,8 +13,8 @@ Sparkplug specification 3.0.0, sections 4.2 (messages), 5.4 to 5.7 (sessions), 5
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edge_server.integrations.sparkplug.metrics import Metrics, Value
-from edge_server.integrations.sparkplug.payload import Datatype, Metric, Payload, encode_payload
+from edge_server.observability.integrations.sparkplug.metrics import Metrics, Value
+from edge_server.observability.integrations.sparkplug.payload import Datatype, Metric, Payload, encode_payload
 
 NAMESPACE = "spBv1.0"
 BD_SEQ, REBIRTH = "bdSeq", "Node Control/Rebirth"

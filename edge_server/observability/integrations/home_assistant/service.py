@@ -12,11 +12,11 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.config.home_assistant import HomeAssistantSettings
-from edge_server.integrations.background_thread import BackgroundThread
-from edge_server.integrations.home_assistant.install_button import Installer
-from edge_server.integrations.home_assistant.model_versions import ModelVersionReader
-from edge_server.integrations.home_assistant.rate_limit import SentMessages, due, forget_sent
-from edge_server.integrations.home_assistant.states import (
+from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_server.observability.integrations.home_assistant.install_button import Installer
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
+from edge_server.observability.integrations.home_assistant.rate_limit import SentMessages, due, forget_sent
+from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
     CurrentState,
@@ -24,7 +24,7 @@ from edge_server.integrations.home_assistant.states import (
     Installation,
     clear_devices,
 )
-from edge_server.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_server.integrations.sparkplug.payload import (
+from edge_server.observability.integrations.sparkplug.payload import (
     Datatype,
     Metric,
     Payload,
     decode_payload,
     encode_payload,
 )
-from edge_server.integrations.sparkplug.service import asks_for_rebirth
+from edge_server.observability.integrations.sparkplug.service import asks_for_rebirth
 from schemas.errors import PeerError
-from tests.edge_server.integrations.sparkplug.record import GOLDEN, NOW
+from tests.edge_server.observability.integrations.sparkplug.record import GOLDEN, NOW
 
 BIRTH = Payload(
     NOW,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_server.integrations.home_assistant.states import Installation
+from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import begin_for_devices, offered_files, rollout_lock, wanted_version

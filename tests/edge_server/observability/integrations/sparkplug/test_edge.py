@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.integrations.sparkplug.service import Sparkplug, next_connection
+from edge_server.observability.integrations.sparkplug.service import Sparkplug, next_connection
 from edge_server.transport.broker.launch import find_mosquitto, running_broker
-from tests.edge_server.integrations.home_assistant.field import Listener
-from tests.edge_server.integrations.home_assistant.moments import GARAGE, KITCHEN, snapshot
-from tests.edge_server.integrations.sparkplug.host import Host
-from tests.edge_server.integrations.sparkplug.record import GOLDEN
+from tests.edge_server.observability.integrations.home_assistant.field import Listener
+from tests.edge_server.observability.integrations.home_assistant.moments import GARAGE, KITCHEN, snapshot
+from tests.edge_server.observability.integrations.sparkplug.host import Host
+from tests.edge_server.observability.integrations.sparkplug.record import GOLDEN
 
 NBIRTH, NDEATH = "spBv1.0/Plant/NBIRTH/home", "spBv1.0/Plant/NDEATH/home"
 
