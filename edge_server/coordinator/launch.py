@@ -18,11 +18,11 @@ from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.endings import Deposed, Suspended
-from edge_server.coordinator.lease import lease_of
 from edge_server.coordinator.reception import Reception, received
-from edge_server.coordinator.replication.standby_status import following
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import locked, open_run
+from edge_server.coordinator.standby.run_lease import lease_of
+from edge_server.coordinator.standby.standby_status import following
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers

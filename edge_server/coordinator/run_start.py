@@ -12,12 +12,12 @@ from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.differences import differences
 from edge_server.config.object_store import ObjectStoreSettings
+from edge_server.coordinator.standby.replica_copy import is_copy
+from edge_server.coordinator.standby.replica_source import COPIED
 from edge_server.rounds.state import RoundRules
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered, recover
-from edge_server.storage.replica.copy import is_copy
-from edge_server.storage.replica.source import COPIED
 from edge_server.storage.run_files import known_rounds
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import in_words, this_process

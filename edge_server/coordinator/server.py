@@ -19,11 +19,11 @@ from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFail
 from edge_server.coordinator.label_watch import LabelWatch
 from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reception import Reception
-from edge_server.coordinator.replication.shipper import EntryMade, FollowedRun, Shipper
-from edge_server.coordinator.replication.standby_output import StandbyOutput
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
-from edge_server.coordinator.writing_right import WritingRight
+from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper
+from edge_server.coordinator.standby.standby_output import StandbyOutput
+from edge_server.coordinator.standby.writing_right import WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.workload import ServerParts

@@ -14,9 +14,9 @@ import numpy as np
 
 from edge_client.agent.session.state import SessionPhase
 from edge_client.agent.session_runner import SessionRunner
+from edge_server.coordinator.standby.replica_copy import RunCopy
 from edge_server.rounds.participant import FINAL
 from edge_server.storage.journal import Journal
-from edge_server.storage.replica.copy import RunCopy
 from schemas.errors import PeerError
 from schemas.messages import Delivery, Update
 from schemas.tensors.blobs import FileGroups, FlatGroups

@@ -188,7 +188,7 @@ MUTANTS = {
     ),
     "standby-told-later": Mutant(
         "devices hear of what the standby does not have yet",
-        "edge_server.coordinator.replication.gate",
+        "edge_server.coordinator.standby.gate",
         "OutputGate.__call__",
         "if not self.closed:",
         "if True:",

@@ -41,10 +41,10 @@ import edge_server.coordinator.gateway.links
 import edge_server.coordinator.jobs
 import edge_server.coordinator.launch
 import edge_server.coordinator.reception
-import edge_server.coordinator.replication.follower
 import edge_server.coordinator.round_driver
 import edge_server.coordinator.run_storage
 import edge_server.coordinator.server
+import edge_server.coordinator.standby.follower
 import edge_server.security.signing_key
 import edge_server.storage.background_delete
 import edge_server.storage.disk
@@ -271,7 +271,7 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_server.transport.lease.keeper, "queue", queues),
         (edge_server.transport.lease.keeper, "threading", over(threading, Thread=NoThread)),
         (edge_server.transport.lease.keeper, "runs_here", around.runs_here),
-        (edge_server.coordinator.replication.follower, "queue", queues),
+        (edge_server.coordinator.standby.follower, "queue", queues),
         (edge_server.coordinator.jobs, "ThreadPoolExecutor", around.make_executor),
         (edge_server.coordinator.gateway.command_runner, "ThreadPoolExecutor", around.make_executor),
         *((module, "ThreadPoolExecutor", InlineExecutor) for module in inline),

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.endings import Suspended
-from edge_server.coordinator.replication.follower import Standby
-from edge_server.coordinator.replication.standby_status import STATUS
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, recorded
 from edge_server.coordinator.server import Server
+from edge_server.coordinator.standby.follower import Standby
+from edge_server.coordinator.standby.replica_copy import mark_as_copy, was_copy
+from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.rounds.events import EndRun, Started
 from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
-from edge_server.storage.replica.copy import mark_as_copy, was_copy
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.keeper import DECIDED, UNREACHABLE_S, LeaseKeeper
 from schemas.messages import LeaseHolder

@@ -49,8 +49,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _ready(run: Path) -> tuple[int, str]:
     """The active server's process, and its standby; raises `ConfigError` unless both are there."""
-    from edge_server.coordinator.replication.standby_status import STATUS, StandbyStatus
     from edge_server.coordinator.run_start import lock_holder
+    from edge_server.coordinator.standby.standby_status import STATUS, StandbyStatus
     from edge_server.transport.lease.holder import runs_here
     from schemas.errors import ConfigError
 

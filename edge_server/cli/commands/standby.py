@@ -49,8 +49,8 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run
-    from edge_server.coordinator.standby import copied_config, follow
-    from edge_server.storage.replica.copy import was_copy
+    from edge_server.coordinator.standby.replica_copy import was_copy
+    from edge_server.coordinator.standby.takeover import copied_config, follow
 
     begin_run_log(args)
     lease = None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving, TransferCommand
-from edge_server.storage.replica.entry import Entry
+from edge_server.coordinator.standby.replica_entry import Entry
 from schemas.messages import StandbyEntry
 from schemas.tensors.chunks import BlobRef, Chunk
 

@@ -5,8 +5,8 @@ from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.mqtt_client import Link
-from edge_server.coordinator.replication.known_standby import KnownStandby
-from edge_server.storage.replica.source import Numbered, RunSource
+from edge_server.coordinator.standby.known_standby import KnownStandby
+from edge_server.coordinator.standby.replica_source import Numbered, RunSource
 from schemas.messages import BlobRequest, Message, StandbyEntry, StandbyRefusal, encode_message
 from schemas.tensors.chunks import BlobRef
 from schemas.topics import StandbyTopic

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.replication.known_standby import NEARLY, SILENT_S, STUCK_S
-from edge_server.coordinator.replication.shipper import FollowedRun, Shipper
-from edge_server.coordinator.replication.standby_output import StandbyOutput
-from edge_server.coordinator.replication.standby_status import STATUS
+from edge_server.coordinator.standby.known_standby import NEARLY, SILENT_S, STUCK_S
+from edge_server.coordinator.standby.shipper import FollowedRun, Shipper
+from edge_server.coordinator.standby.standby_output import StandbyOutput
+from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.journal import Journal
 from schemas.errors import PeerError
 from schemas.messages import StandbyEntry, StandbyRefusal, StandbyReport, decode_message, encode_message

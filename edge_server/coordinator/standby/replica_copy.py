@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.storage.replica.changes import only_rows, repeat
-from edge_server.storage.replica.entry import Entry
-from edge_server.storage.replica.source import COPIED, FOLDER, FOLLOWED, JOURNAL, SUFFIXES
+from edge_server.coordinator.standby.replica_entry import Entry
+from edge_server.coordinator.standby.replica_source import COPIED, FOLDER, FOLLOWED, JOURNAL, SUFFIXES
+from edge_server.storage.sqlite_changes import only_rows, repeat
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import BlobRef
 

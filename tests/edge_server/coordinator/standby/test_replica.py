@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.coordinator.standby.replica_copy import RunCopy, is_copy, mark_as_copy, was_copy
+from edge_server.coordinator.standby.replica_entry import Entry
+from edge_server.coordinator.standby.replica_source import RunSource
 from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import Journal
-from edge_server.storage.replica.copy import RunCopy, is_copy, mark_as_copy, was_copy
-from edge_server.storage.replica.entry import Entry
-from edge_server.storage.replica.source import RunSource
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import decode_json, digest_of
 from tests.schemas.examples import MESSAGES_BY_KIND

@@ -10,11 +10,11 @@ from typing import Literal
 
 from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Arrived, Inbox
-from edge_server.coordinator.replication import following
-from edge_server.coordinator.replication.following import Following
 from edge_server.coordinator.run_start import recorded
-from edge_server.storage.replica.copy import RunCopy
-from edge_server.storage.replica.entry import Entry
+from edge_server.coordinator.standby import following
+from edge_server.coordinator.standby.following import Following
+from edge_server.coordinator.standby.replica_copy import RunCopy
+from edge_server.coordinator.standby.replica_entry import Entry
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.lease.phases import Held, Looking
 from schemas.errors import ConfigError, PeerError

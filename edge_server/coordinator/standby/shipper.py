@@ -9,12 +9,12 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import unlink
 from edge_client.transport.link_events import Inbox
-from edge_server.coordinator.replication.gate import OutputGate
-from edge_server.coordinator.replication.known_standby import KnownStandby
-from edge_server.coordinator.replication.standby_output import StandbyOutput
-from edge_server.coordinator.replication.standby_status import STATUS
+from edge_server.coordinator.standby.gate import OutputGate
+from edge_server.coordinator.standby.known_standby import KnownStandby
+from edge_server.coordinator.standby.replica_source import RunSource
+from edge_server.coordinator.standby.standby_output import StandbyOutput
+from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.journal import Journal
-from edge_server.storage.replica.source import RunSource
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, StandbyReport, decode_message

@@ -11,10 +11,10 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.launch import stopped_by_signals
-from edge_server.coordinator.lease import lease_address
-from edge_server.coordinator.replication.follower import End, Standby
 from edge_server.coordinator.run_start import locked, recorded
-from edge_server.storage.replica.copy import mark_as_copy
+from edge_server.coordinator.standby.follower import End, Standby
+from edge_server.coordinator.standby.replica_copy import mark_as_copy
+from edge_server.coordinator.standby.run_lease import lease_address
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.errors import ConfigError

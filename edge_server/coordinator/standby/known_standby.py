@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from edge_server.coordinator.replication.standby_status import StandbyStatus
+from edge_server.coordinator.standby.standby_status import StandbyStatus
 from schemas.messages import StandbyReport
 
 SILENT_S = 4.0

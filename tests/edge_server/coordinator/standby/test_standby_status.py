@@ -9,7 +9,7 @@ import pytest
 from edge_client.cli.app import SUSPENDED
 from edge_server.coordinator import launch
 from edge_server.coordinator.endings import Suspended
-from edge_server.coordinator.replication.standby_status import StandbyStatus
+from edge_server.coordinator.standby.standby_status import StandbyStatus
 from edge_server.storage.records import Summary
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
-from edge_server.coordinator.replication.standby_status import STATUS
 from edge_server.coordinator.run_start import recorded
+from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper

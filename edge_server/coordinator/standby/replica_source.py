@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.storage.blob_store import BlobStore
+from edge_server.coordinator.standby.replica_entry import Entry
 from edge_server.storage.journal import Journal
-from edge_server.storage.replica.changes import Changes
-from edge_server.storage.replica.entry import Entry
+from edge_server.storage.sqlite_changes import Changes
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef
 
 FOLDER = "standby"
