@@ -128,7 +128,7 @@ matrix: $(INSTALLED)
 chaos: $(INSTALLED)
 	CHAOS_EVERY_WRITE=1 SLOW_TESTS=1 $(BIN)/python -m pytest --timeout 1200 tests/chaos/test_every_write.py \
 		tests/chaos/test_damaged_folders.py tests/chaos/test_rollback.py tests/chaos/test_backups.py \
-		tests/edge_server/releases/rollout/test_on_the_device.py tests/integration/test_rollout.py \
+		tests/edge_client/agent/rollout/test_on_the_device.py tests/integration/test_rollout.py \
 		tests/integration/test_client_updates.py tests/edge_server/simulation/test_ray_engine.py
 	$(BIN)/python -m tests.chaos --blows $(BLOWS)
 	$(BIN)/python -m tests.chaos.standby --blows $(TAKEOVERS)

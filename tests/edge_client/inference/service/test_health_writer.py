@@ -7,7 +7,7 @@ import pytest
 from edge_client.inference.model_slots import Slots
 from edge_client.inference.service.health import Health, read_health
 from edge_client.inference.service.health_writer import HealthWriter
-from tests.edge_server.releases.rollout.device import NEW, serving
+from tests.edge_client.agent.rollout.device import NEW, serving
 
 
 @pytest.fixture

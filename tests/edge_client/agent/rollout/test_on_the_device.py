@@ -18,9 +18,9 @@ from schemas.errors import PeerError
 from schemas.messages import BlobRequest, ModelWithdrawal
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import digest_of
+from tests.edge_client.agent.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power
 from tests.edge_client.signed import STRANGER, TRUSTED, manifest_of
-from tests.edge_server.releases.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
 from tests.edge_server.releases.rollout.measured import measured
 
 BAD = Comparison(MEASURED, measured(0.1), lost=60, won=0)
