@@ -5,10 +5,10 @@ from typing import Any
 from edge_server.config.load import load_config
 from edge_server.config.recipe_files import recipe_names
 from edge_server.fleet.actions.action import Args, Change, Desk
-from edge_server.fleet.page.work_lists import ROLLOUT, rollout_jobs
 from edge_server.fleet.people.values import Actor
 from edge_server.fleet.queue import changes
 from edge_server.fleet.queue.job import RUN, Job, make_job
+from edge_server.fleet.queue.overview import ROLLOUT, rollout_jobs
 from edge_server.fleet.queue.schedule import parse_schedule
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.open import check_signed

@@ -8,9 +8,9 @@ from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
 from edge_server.fleet.alerts.rules import Key
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.page.interfaces import Json
-from edge_server.fleet.queue.job import RUN, Job
+from edge_server.fleet.queue.job import RUN
 from edge_server.fleet.queue.log_reader import LOG, last_lines
-from edge_server.fleet.queue.overview import JobOverview, read_overviews
+from edge_server.fleet.queue.overview import JobOverview, read_overviews, rollout_jobs
 from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.service_folder import ServiceFolder
@@ -18,10 +18,6 @@ from edge_server.storage.service_folder import ServiceFolder
 MOST_VERSIONS = 50
 MOST_LINES = 200
 SHOWN_OF_RUN = {"name", "by", "phase", "attempt", "began_at", "ended_at", "why"}
-ROLLOUT = "rollout"
-"""The action of jobs that run `edge-server rollout`."""
-OVER = frozenset({"done", "failed", "stopped"})
-"""States of a job that has nothing to stop."""
 
 
 def job_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
@@ -93,13 +89,6 @@ def _job(overview: JobOverview) -> Json:
         "began_at": run.began_at if run else None,
         "ended_at": run.ended_at if run else None,
     }
-
-
-def rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, Job]:
-    """The job of each version that is rolled out or withdrawn now."""
-    overviews = read_overviews(folder, at_once=at_once, now=now).values()
-    running = [seen.job for seen in overviews if seen.job.action == ROLLOUT and seen.state not in OVER]
-    return {job.words[0]: job for job in running if job.words}
 
 
 def _versions(registry: Path) -> list[Json]:

@@ -15,6 +15,10 @@ from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
 
 SHOWN_RUNS = 10
+ROLLOUT = "rollout"
+"""The action of jobs that run `edge-server rollout`."""
+OVER = frozenset({"done", "failed", "stopped"})
+"""States of a job that has nothing to stop."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,13 @@ def read_overviews(folder: ServiceFolder, *, at_once: int, now: float) -> dict[s
             )
             for name, job in queue.jobs.items()
         }
+
+
+def rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, Job]:
+    """The job of each version that is rolled out or withdrawn now."""
+    overviews = read_overviews(folder, at_once=at_once, now=now).values()
+    running = [seen.job for seen in overviews if seen.job.action == ROLLOUT and seen.state not in OVER]
+    return {job.words[0]: job for job in running if job.words}
 
 
 def next_at(job: Job, progress: JobProgress | None) -> float | None:
