@@ -74,7 +74,7 @@ $(USABLE): pyproject.toml deploy/constraints.txt
 	@test "$$($(PYTHON) -V)" = "$$($(BIN)/python -V 2>&1)" || rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
-		--constraint deploy/constraints.txt --editable '.[server]'
+		--constraint deploy/constraints.txt --editable '.[fleet]'
 	@touch $@
 
 $(INSTALLED): $(USABLE)

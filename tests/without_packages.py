@@ -13,7 +13,7 @@ class Blocker:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name.partition(".")[0] in {packages!r}:
-            raise ImportError(name + " is blocked")
+            raise ModuleNotFoundError(name + " is blocked", name=name)
 
 sys.meta_path.insert(0, Blocker)
 """

@@ -13,7 +13,7 @@ COPY edge_server edge_server
 COPY deploy/constraints.txt constraints.txt
 # hadolint ignore=SC2086
 RUN python -m venv /opt/edge \
-    && /opt/edge/bin/pip install --no-cache-dir ${PIP_ARGS} --constraint constraints.txt '.[server]' \
+    && /opt/edge/bin/pip install --no-cache-dir ${PIP_ARGS} --constraint constraints.txt '.[fleet]' \
     && find /opt/edge -name tests -type d -path '*/site-packages/*' -prune -exec rm -rf {} +
 
 FROM python:3.13-slim-trixie

@@ -35,7 +35,8 @@ def verb_name(verb: Verb) -> str:
 class CommandLine:
     """A command: its name, its summary, examples for `--help`, and its verbs in the order of `--help`.
 
-    `extra` is the optional part of the package that all verbs need.
+    `extra` is the optional part of the package that all verbs need; `extras` maps packages to the part that
+    brings them where it is another.
     """
 
     prog: str
@@ -43,6 +44,7 @@ class CommandLine:
     description: str
     examples: str
     verbs: Sequence[Verb]
+    extras: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
         return self._built()[0]
@@ -80,7 +82,8 @@ class CommandLine:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return DONE
         except ModuleNotFoundError as error:
-            remedy = f"pip install 'edge-federation[{self.extra}]'"
+            extra = self.extras.get((error.name or "").partition(".")[0], self.extra)
+            remedy = f"pip install 'edge-federation[{extra}]'"
             return self._fail(
                 ConfigError(f"this needs {error.name}, which is not installed: {remedy}"), BAD_USAGE
             )

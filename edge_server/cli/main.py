@@ -100,6 +100,7 @@ exit codes: 0 done, 1 the run failed, 2 bad usage or configuration, 130 interrup
         replay,
         schemas,
     ),
+    extras=dict.fromkeys(("argon2", "authlib", "cronsim", "joserfc"), "fleet"),
 )
 
 

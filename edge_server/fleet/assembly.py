@@ -25,6 +25,11 @@ def _page(context: ServiceContext, remote: RemotePart) -> tuple[Part, ...]:
     """The page, unless the settings turn it off; it listens when this returns."""
     if not context.settings.page.enabled:
         return ()
+    # What logging in needs is missed now, not at the first login.
+    import argon2  # noqa: F401
+    import authlib  # noqa: F401
+    import joserfc  # noqa: F401
+
     from edge_server.fleet.page.page_part import PagePart
 
     page = PagePart(context, remote)
