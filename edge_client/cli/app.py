@@ -3,8 +3,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_client.cli.output import DISPLACED, Parser, PrintVersion, Subparsers, print_help
