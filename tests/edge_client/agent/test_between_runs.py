@@ -12,7 +12,7 @@ from edge_server.fleet.federation_link import FederationLink
 from edge_server.fleet.settings.service import ServedFederation
 from schemas.messages import BlobRequest, FederationEnd, RoundAnnouncement, encode_message
 from schemas.topics import StateTopic, parse_topic
-from tests.edge_client.agent.test_earlier_server import Births
+from tests.edge_client.agent.births import Births
 
 END = FederationEnd(federation="home", run="r", outcome="finished", rounds=3)
 ROUND = RoundAnnouncement(federation="home", run="r", round=1, rounds=3, phase="training", selected=2)

@@ -9,7 +9,7 @@ from edge_client.agent.session.state import Session
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.transport.link_events import LinkUp
 from schemas.topics import Channel
-from tests.edge_client.agent.test_earlier_server import Births
+from tests.edge_client.agent.births import Births
 
 SESSION = cast(Session, None)
 

@@ -10,7 +10,7 @@ from edge_client.transport.link_events import Arrived, LinkUp
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death, encode_message
 from schemas.topics import Channel, DeviceTopic
-from tests.edge_client.agent.test_earlier_server import Births
+from tests.edge_client.agent.births import Births
 
 TOPIC = DeviceTopic("home", "pi", Channel.BIRTH)
 SEEN: dict[str, Callable[[Birth], Birth | Death]] = {

@@ -1,0 +1,35 @@
+"""An announcer whose births are kept."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from edge_client.agent.announcer import Announcer
+from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.messenger import Messenger
+from edge_client.agent.presence import Presence
+from edge_client.agent.settings import AgentSettings
+from edge_client.data.local import LocalData
+from edge_client.data.sources import load_source
+from edge_client.transport.broker_address import parse_address
+from schemas.messages import Birth
+from schemas.topics import Channel
+from schemas.values import CapabilityProfile
+
+
+class Births:
+    """An announcer's messenger that keeps the births."""
+
+    def __init__(self, state: Path) -> None:
+        address = parse_address("mqtt://127.0.0.1:1")
+        settings = AgentSettings(
+            "home", "pi", address, state, "digits", CapabilityProfile(), labels={"site": "barn"}
+        )
+        data = LocalData(load_source("digits"), load_source("digits"))
+        monitor = EligibilityMonitor.of_board(settings.eligibility, cores=1, root=state)
+        self.made: list[Birth] = []
+        self.presence = Presence(settings, data)
+        self.announcer = Announcer(settings, self.presence, cast(Messenger, self), monitor)
+
+    def publish(self, channel: Channel, message: Any, *, retain: bool = False) -> None:
+        assert (channel, retain) == (Channel.BIRTH, True)
+        self.made.append(message)
