@@ -8,6 +8,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.config.recipe_files import read_recipe, recipe_names
 from edge_server.config.sections import RunTrainingSettings
+from schemas.base import kebab
 from schemas.strategy import Component
 
 ADDED = {"fill-with-global": frozenset({"decay", "normalised"})}
@@ -79,9 +80,11 @@ def _without_later_steps(before: RunTrainingSettings, config: Config) -> RunTrai
     began = {name: value for name, value in defaults.items() if getattr(before, name) == value}
     unstated = began.keys() - now.model_fields_set
     now = now.model_copy(update={name: began[name] for name in unstated})
-    if not before.sam_passes and now.sam_passes == _of_recipe(config, "training").get("sam-passes"):
-        now = now.model_copy(update={"sam_passes": 0})
-    if before.sam_radius or now.sam_radius != _of_recipe(config, "training").get("sam-radius"):
+    recipe = _of_recipe(config, "training")
+    for name in ("sam_passes", "rate_by_width"):
+        if not getattr(before, name) and getattr(now, name) == recipe.get(kebab(name)):
+            now = now.model_copy(update={name: getattr(before, name)})
+    if before.sam_radius or now.sam_radius != recipe.get("sam-radius"):
         return now
     return now.model_copy(update={"sam_radius": 0.0, "sam_normalised": before.sam_normalised})
 

@@ -32,7 +32,11 @@ DISTIL = Component(name="distil", options={"weight": 0.3})
 """How a delivered model that trains further keeps its answers."""
 MAX_EPOCHS_ALONE = 50
 """Epochs of that at most, where the file does not state their number, and of what a device trains alone."""
-STEPS_OF = {Capability.TRAINS_SHARPLY: "sam_radius", Capability.WARMS_UP: "warm_up_steps"}
+STEPS_OF = {
+    Capability.TRAINS_SHARPLY: "sam_radius",
+    Capability.WARMS_UP: "warm_up_steps",
+    Capability.RATES_BY_WIDTH: "rate_by_width",
+}
 """Settings that devices without the capability do not know; 0 means plain steps."""
 
 
@@ -190,7 +194,7 @@ def personal_training(
     seed = _seed(config.federation.seed, round_number, f"{device}/delivery")
 
     def training(number: int, count: int, objectives: tuple[Component, ...] = ()) -> TrainingPlan:
-        steps = {"local_epochs": count, **_unknown_steps(plan), "sam_radius": 0.0}
+        steps = {"local_epochs": count, **_unknown_steps(plan), "sam_radius": 0.0, "rate_by_width": False}
         settings = config.training.of_round(number).model_dump()
         return TrainingPlan(**{**settings, **steps}, seed=seed, objectives=objectives)
 

@@ -45,6 +45,15 @@ def test_a_short_run_with_sharp_steps_goes_on_with_them(tmp_path: Path) -> None:
     assert as_begun(path, now).to_toml() == before.to_toml()
 
 
+def test_a_run_with_one_rate_for_all_widths_goes_on_with_it(tmp_path: Path) -> None:
+    before, now = load_config("attending", ["rate-by-width=false"]), load_config("attending")
+    path = tmp_path / "federation.toml"
+    path.write_text(before.to_toml())
+    assert now.training.rate_by_width
+    assert list(differences(path, now)) == []
+    assert as_begun(path, now).to_toml() == before.to_toml()
+
+
 def test_a_run_goes_on_with_the_defaults_of_an_earlier_version(tmp_path: Path) -> None:
     before = load_config("fedavg", ['optimizer="sgd"', "learning-rate=0.01", "local-epochs=1"])
     path = tmp_path / "federation.toml"

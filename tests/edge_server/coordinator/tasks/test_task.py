@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
+from edge_server.coordinator.tasks.task import STEPS_OF, TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
@@ -104,11 +104,12 @@ def test_networks_that_normalise_and_short_runs_have_plain_steps_where_the_file_
 def test_a_device_of_an_earlier_version_takes_plain_steps(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "attending", 'training.optimizer="adam"', "sam-passes=0")
     weak, strong = bench.devices
-    bench.devices = (replace(weak, can=ALL - {Capability.TRAINS_SHARPLY, Capability.WARMS_UP}), strong)
+    bench.devices = (replace(weak, can=ALL - STEPS_OF.keys()), strong)
     plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
     assert {name: plan.sam_radius for name, plan in plans.items()} == {"weak": 0.0, "strong": 0.1}
     assert {name: plan.warm_up_steps for name, plan in plans.items()} == {"weak": 0, "strong": 10}
-    assert not {"sam_radius", "warm_up_steps"} & plans["weak"].model_dump().keys()
+    assert plans["strong"].rate_by_width
+    assert not {*STEPS_OF.values()} & plans["weak"].model_dump().keys()
 
 
 @pytest.mark.parametrize(("network", "kept"), [("cnn", True), ("cnn-group", False)])
