@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.tasks.task import STEPS_OF, TaskPlan, personal_training, plan_training_tasks
+from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
