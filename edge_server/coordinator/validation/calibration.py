@@ -34,7 +34,7 @@ def calibrate(loss: Loss, outputs: Tensor, targets: Tensor) -> Calibration:
     targets = targets.double() if targets.is_floating_point() else targets
     bias = torch.zeros(outputs.shape[1], dtype=outputs.dtype, requires_grad=True)
     scale = torch.zeros(1, dtype=outputs.dtype, requires_grad=True)
-    fit = torch.optim.LBFGS([bias, scale], max_iter=STEPS, tolerance_grad=1e-4, line_search_fn="strong_wolfe")
+    fit = torch.optim.LBFGS([bias, scale], max_iter=STEPS, tolerance_grad=1e-3, line_search_fn="strong_wolfe")
 
     def calibrated() -> Tensor:
         return loss(outputs * scale.exp() + bias, targets) + PRIOR * bias.square().mean()

@@ -30,14 +30,11 @@ def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor, shift: Tenso
     with evaluating(module):
         gradients = _gradients(module, inputs[:LOOKED_AT], shift)
         answers = _answers(module, inputs, shift)
-        shares = []
-        for number, gradient in enumerate(gradients):
-            others = inputs[(targets != number) & (answers != number)]
-            turned = (
-                _answers(module, _turned(others, gradient), shift) == number if len(others) else answers[:0]
-            )
-            shares.append(int(turned.sum()) / max(1, len(others)))
-    return max(shares)
+        changed = torch.cat([_turned(inputs, gradient) for gradient in gradients])
+        turned = _answers(module, changed, shift).view(len(gradients), len(inputs))
+    numbers = torch.arange(len(gradients), device=device)[:, None]
+    others = (targets != numbers) & (answers != numbers)
+    return float((((turned == numbers) & others).sum(dim=1) / others.sum(dim=1).clamp(min=1)).max())
 
 
 def _answers(module: nn.Module, inputs: Tensor, shift: Tensor) -> Tensor:
