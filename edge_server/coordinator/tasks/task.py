@@ -165,7 +165,7 @@ def personal_training(
     epochs = stated if stated != "auto" else _personalises(model, plan) * unstated
     if not epochs:
         return {}
-    steps = {"local_epochs": epochs, "sam_radius": 0.0, "rate_by_width": False}
+    steps = {"local_epochs": epochs, "sam_radius": 0.0}
     training = TrainingPlan(
         **{**config.training.of_round(number).model_dump(), **steps},
         seed=_seed(config.federation.seed, round_number, f"{device}/delivery"),

@@ -20,13 +20,6 @@ def test_without_warm_up_the_rate_is_the_plans() -> None:
     assert [step_rate(TrainingPlan(learning_rate=0.3), taken) for taken in (0, 9)] == [0.3, 0.3]
 
 
-@pytest.mark.parametrize(("optimizer", "rate"), [("sgd", 0.3), ("adam", 1.0), ("adamw", 1.0)])
-def test_adams_rate_is_over_the_share_of_the_channels_that_a_step_trains(optimizer: str, rate: float) -> None:
-    plan = TrainingPlan(optimizer=optimizer, learning_rate=0.3, rate_by_width=True)
-    assert step_rate(plan, 0, share=0.3) == rate
-    assert step_rate(plan.model_copy(update={"rate_by_width": False}), 0, share=0.3) == 0.3
-
-
 def moved(plan: TrainingPlan) -> float:
     """How far the plan moves one weight, whose gradient hardly changes."""
 
