@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.device_training import DeviceTraining, Pruned
-from edge_client.agent.own_model import as_own_training, train_own_model
-from edge_client.agent.statistics_task import do_statistics
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decoded
@@ -16,15 +14,19 @@ from edge_client.compression.layered_model import received_groups
 from edge_client.compression.unpacking import unpacked
 from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
+from edge_client.data.statistics import not_finite, statistics_of
 from edge_client.data.tasks.registry import learning_task
-from edge_client.pruning.own_layers import kept_own, with_own
+from edge_client.pruning.own_layers import ANCHOR, HELD, OWN, kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
 from edge_client.training.dead_channels import DEAD_CHANNELS, MOST_DEAD, dead_share
 from edge_client.training.results import EpochReport
 from edge_client.training.trainer import Trained, declined
+from schemas.counted import counted
+from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
+from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import FileGroups, Groups, decode_json
 from schemas.values import (
@@ -32,6 +34,7 @@ from schemas.values import (
     DeliveryMetrics,
     DriftFinding,
     Personalisation,
+    Reason,
     TrainingMetrics,
 )
 
@@ -235,3 +238,60 @@ def _previous(task: Task, context: TaskContext, number: int | None = None) -> Gr
     if context.private is None:
         return {}
     return context.private.load(task.run, task.round if number is None else number)
+
+
+def do_statistics(
+    task: TrainTask, request: StatisticsRequest, context: TaskContext, identity: dict[str, Any]
+) -> Update:
+    """Measure the training examples; the update's blob is in the store when this returns.
+
+    Raises `PeerError` for fewer examples than the owner lets the server see the statistics of, and for values
+    that have no statistics.
+    """
+    data = context.data.as_the_server_says(task).train
+    if len(data) < context.min_examples:
+        raise PeerError(
+            f"{counted(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
+            "much of each "
+            "(--min-examples)",
+            reason=Reason.INELIGIBLE,
+        )
+    odd = not_finite(data)
+    if odd:
+        raise PeerError(f"{odd} has values that are no finite numbers", reason=Reason.NOT_FINITE)
+    groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
+    blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
+    metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)
+    return Update(**identity, blob=blob, spec=task.spec, metrics=metrics)
+
+
+# The model that a device trains for itself besides the shared one, and keeps (Ditto, Li et al. 2021).
+
+
+def as_own_training(task: TrainTask) -> TrainTask | None:
+    """The task's second training, of the same epochs, batches and seed; None if it has none."""
+    if task.own_model is None:
+        return None
+    plan = task.training.model_copy(update={"objectives": (task.own_model,)})
+    return task.model_copy(update={"training": plan})
+
+
+def train_own_model(
+    task: TrainTask, training: DeviceTraining, sent: Groups, previous: Groups
+) -> tuple[Trained, Groups]:
+    """Train the own model v towards the received model w (Ditto, Algorithm 1, lines 6 to 8).
+
+    v starts from what the device kept, `previous` in global coordinates, and from w where it kept nothing.
+    Also returns what to keep, in global coordinates.
+    """
+    layers, channel_map = _layers(training.channel_map), training.channel_map
+    known = {name: previous[name] for name in (OWN, HELD) if name in previous}
+    received = {"model": sent["model"], ANCHOR: sent["model"], FIXED: sent.get(FIXED, {})}
+    start = with_own(received, in_sub_model(known, task.spec, channel_map), layers)
+    trained = training.own(task, start)
+    own = kept_own(start["model"], trained.delta, layers)
+    return trained, in_global(own, known, task.spec, channel_map)
+
+
+def _layers(channel_map: ChannelMap) -> frozenset[str]:
+    return frozenset(name.rpartition(".")[0] for name in channel_map.parameters)

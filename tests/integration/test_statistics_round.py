@@ -10,7 +10,7 @@ import pytest
 
 from edge_client.agent import task_runner
 from edge_client.agent.agent import Agent, AgentSettings
-from edge_client.agent.statistics_task import do_statistics
+from edge_client.agent.task_runner import do_statistics
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source

@@ -11,12 +11,11 @@ from edge_client.agent.agent import Agent
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.assembly import Parts, _make_link
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.message_intake import MessageIntake
+from edge_client.agent.message_intake import MessageIntake, SignaturePolicy
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.signature_policy import SignaturePolicy
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry

@@ -4,10 +4,12 @@ Installing and checking happen in a thread of their own. They wait for a trainin
 restart, for `LONGEST_WAIT_S` at most.
 """
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from edge_client.agent.client_update import machine
 from edge_client.agent.client_update.events import (
@@ -35,8 +37,8 @@ from edge_client.agent.client_update.installer import ReleaseInstaller
 from edge_client.agent.client_update.offer_check import objection_to
 from edge_client.agent.client_update.slots import ClientSlots
 from edge_client.agent.client_update.state import Update, UpdateState
-from edge_client.agent.client_update.update_file import update_file
 from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
+from edge_client.agent.offers.progress_file import ProgressFile
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
 from edge_client.agent.settings import AgentSettings
@@ -51,6 +53,7 @@ from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
+
 
 LONGEST_WAIT_S = 600.0
 """Seconds that an installation or a restart waits for a training to end."""
@@ -275,3 +278,14 @@ class UpdateRuntime:
         now = self._state.update
         if now is not None and (before.update is None or before.update.stage is not now.stage):
             log.info("client release %s: %s", now.offer.version, now.stage_text())
+
+
+def update_file(path: Path) -> ProgressFile[Update]:
+    return ProgressFile(path, _update_in)
+
+
+def _update_in(data: bytes) -> Update:
+    """The update in a file that another version may have written: fields that this one lacks are left out."""
+    stored = json.loads(data)
+    offer = {name: value for name, value in stored["offer"].items() if name in ClientOffer.model_fields}
+    return Update.model_validate_json(json.dumps({**stored, "offer": offer}))

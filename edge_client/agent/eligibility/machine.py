@@ -5,9 +5,8 @@ may train <-> held (training waits before its next batch) -> given back (held fo
 
 from dataclasses import dataclass, replace
 
-from edge_client.agent.eligibility.conditions import Conditions
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.eligibility.verdict import MAY_TRAIN, EligibilityVerdict, judge
+from edge_client.agent.eligibility.verdict import MAY_TRAIN, Conditions, EligibilityVerdict, judge
 from schemas.values import Eligibility
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from edge_client.agent.eligibility.conditions import Conditions, conditions
 from edge_client.agent.eligibility.machine import Command, EligibilityState, step
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.eligibility.verdict import EligibilityVerdict, unknown
+from edge_client.agent.eligibility.verdict import Conditions, EligibilityVerdict, conditions, unknown
 
 log = logging.getLogger(__name__)
 

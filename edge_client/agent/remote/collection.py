@@ -1,16 +1,19 @@
 """Collects what an operator may ask for, as JSON text that is masked and bounded."""
 
+import contextlib
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
-from edge_client.agent.remote.hidden import hidden_by
-from edge_client.agent.remote.masking import Masker
+from edge_client.agent.remote.masking import Hidden, Masker
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.crash_record import last_crash
 from edge_client.system.hardware.sysfs import ROOT
@@ -163,3 +166,95 @@ def _cut(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut(part) for part in value]
     return value
+
+
+MOST_NAMES, MOST_FILES = 10_000, 200_000
+"""Names of data files that are looked for one by one, and files whose endings are: an index takes memory."""
+LONGEST_SUFFIX = 6
+NO_PATHS = frozenset({"digits", "python"})
+
+
+def hidden_by(settings: AgentSettings) -> Hidden:
+    """What to hide, by the device's settings and the files of its data now."""
+    kind, colon, stated = settings.source.partition(":")
+    root = settings.remote.data_root
+    path = _path_of(stated, root) if colon and kind not in NO_PATHS else None
+    names: list[str] = []
+    suffixes: set[str] = set()
+    for name in islice(_names(path), MOST_FILES) if path is not None else ():
+        suffixes.add(_suffix(name))
+        if len(names) < MOST_NAMES:
+            names.append(name)
+    address = settings.address
+    return Hidden(
+        data=tuple(_data_paths(kind, stated, path, root)),
+        places=dict(_places(settings.state)),
+        secrets=tuple(secret for secret in (address.username, address.password) if secret),
+        names=tuple(names),
+        suffixes=frozenset(suffixes - {""}),
+    )
+
+
+def _places(state: Path) -> Iterator[tuple[str, str]]:
+    yield str(state), "<state>"
+    yield str(state.absolute()), "<state>"
+    # A service's user may have no home folder.
+    with contextlib.suppress(RuntimeError):
+        yield str(Path.home()), "~"
+
+
+def _path_of(stated: str, root: Path | None) -> Path:
+    """The path in a source such as `csv:room.csv?label=open` or `npz:digits.npz#train`."""
+    text = stated
+    if not _exists(text):
+        text = stated.partition("?")[0].partition("#")[0]
+    path = _expanded(text)
+    return path if root is None else root / path
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return _expanded(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _data_paths(kind: str, stated: str, path: Path | None, root: Path | None) -> Iterator[str]:
+    """The paths of the data in the spellings that messages may have."""
+    for folder in (root, path):
+        if folder is not None:
+            yield str(folder.absolute())
+            yield str(folder.resolve())
+            # A relative path of one word may be an ordinary word, and is hidden behind its kind alone.
+            yield from (str(folder),) if len(folder.parts) > 1 else ()
+    if path is not None:
+        yield f"{kind}:{stated.partition('?')[0]}"
+        yield f"{kind}:{path}"
+    for option in stated.partition("?")[2].split("&"):
+        value = unquote(option.partition("=")[2])
+        if "/" in value:
+            yield value
+
+
+def _names(path: Path) -> Iterator[str]:
+    """The names of a data file, or of all files in a data folder."""
+    if path.is_file():
+        yield path.name
+    for _, _, files in os.walk(path):
+        yield from files
+
+
+def _suffix(name: str) -> str:
+    suffix = Path(name).suffix.lower()
+    return (
+        suffix
+        if 2 <= len(suffix) <= LONGEST_SUFFIX and suffix[1:].isalnum() and not suffix[1:].isdigit()
+        else ""
+    )

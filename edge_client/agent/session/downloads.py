@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from edge_client.agent.session import work_starts
 from edge_client.agent.session.events import Command, DrawEntropy, SendMessage, StartWork
+from edge_client.agent.session.snapshot import WorkStarts
 from edge_client.agent.session.state import Session, SessionPhase, Step
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
-from schemas.messages import Refusal, Task
+from schemas.messages import BroadcastEnd, BroadcastProgress, Refusal, Task
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import Chunk
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
 from schemas.values import Reason
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]
@@ -150,7 +150,7 @@ def _work_when_complete(session: Session) -> Step:
         return session, []
     if session.receiving or session.transfers.fetching:
         return session, []
-    starts = work_starts.another(session.starts, session.task)
+    starts = count_start(session.starts, session.task)
     return replace(session, phase=SessionPhase.WORKING, starts=starts), [StartWork(session.task)]
 
 
@@ -175,3 +175,91 @@ def _requests(session: Session, commands: list[chunk_transfer.TransferCommand]) 
 
 def _with_receiving(session: Session, receiving: Receiving) -> Session:
     return replace(session, receiving={**session.receiving, receiving.ref.digest: receiving})
+
+
+# Blobs whose chunks the server publishes once for several devices.
+#
+# After the last chunk a device requests those that it has missed, as in any other download.
+
+
+REPORT_BYTES = 2 * 1024 * 1024
+"""Report progress after this many broadcast bytes."""
+
+
+def take_shared_chunk(session: Session, chunk: Chunk, now: float) -> Step:
+    """Take a chunk from a shared topic; report progress now and then.
+
+    A blob that is complete before its last chunk is reported as received to the end: the rest is not needed.
+    """
+    taken, commands = accept_chunk(session, chunk, now)
+    receiving = {
+        digest: chunk_transfer.still_coming(download, now) for digest, download in session.receiving.items()
+    }
+    if taken is not None:
+        receiving[taken.ref.digest] = taken
+    unreported = session.unreported_bytes + len(chunk.data)
+    received = len(chunk.data) + CHUNK_HEADER_BYTES
+    shared = None if session.shared_bytes is None else session.shared_bytes + received
+    session = replace(session, receiving=receiving, unreported_bytes=unreported, shared_bytes=shared)
+    if taken is None or session.task is None:
+        return session, commands
+    last = taken.ref.chunks - 1
+    early = taken.complete and chunk.index < last
+    if not early and (unreported < REPORT_BYTES or not session.listens):
+        return session, commands
+    progress = BroadcastProgress(
+        federation=session.federation,
+        device=session.device,
+        run=session.task.run,
+        attempt=session.task.attempt,
+        digest=taken.ref.digest,
+        index=last if early else chunk.index,
+    )
+    return replace(session, unreported_bytes=0), [*commands, SendMessage(progress)]
+
+
+def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
+    """The broadcast of these blobs has ended: request their missing chunks."""
+    if not session.is_at(end.run, end.attempt):
+        return session, []
+    awaited = session.awaited
+    return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in awaited], now)
+
+
+# Counts how often the work on a task was begun: one that ends the process is not begun for ever.
+
+
+MAX_STARTS = 2
+"""Starts of the same work that may end with the process."""
+GIVEN_UP = (
+    f"the client's process has ended {MAX_STARTS} times during this task without a result, as it does "
+    "without memory"
+)
+
+
+def count_start(starts: WorkStarts | None, task: Task) -> WorkStarts:
+    """The count with another start of the work on this task."""
+    if starts is None or not _is_of(starts, task):
+        return WorkStarts(run=task.run, attempt=task.attempt)
+    return starts.model_copy(update={"count": starts.count + 1})
+
+
+def count_epoch(starts: WorkStarts | None, task: Task, epoch: int) -> WorkStarts | None:
+    """The count after an epoch: work that gets further than ever before has begun once."""
+    if starts is None or not _is_of(starts, task) or epoch <= starts.epoch:
+        return starts
+    return starts.model_copy(update={"count": 1, "epoch": epoch})
+
+
+def without_last_start(starts: WorkStarts | None) -> WorkStarts | None:
+    """The count without the last start, which ended with the process as its owner wished."""
+    return starts and starts.model_copy(update={"count": max(0, starts.count - 1)})
+
+
+def is_given_up(starts: WorkStarts | None, task: Task) -> bool:
+    """Whether the work on this task may not be begun again."""
+    return starts is not None and _is_of(starts, task) and starts.count >= MAX_STARTS
+
+
+def _is_of(starts: WorkStarts, task: Task) -> bool:
+    return (starts.run, starts.attempt) == (task.run, task.attempt)

@@ -11,15 +11,7 @@ Every message may be lost, duplicated, reordered or stale; important ones are re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_client.agent.session import (
-    broadcasts,
-    downloads,
-    epochs,
-    results,
-    secure_aggregation,
-    secure_participation,
-    work_starts,
-)
+from edge_client.agent.session import downloads, epochs, results, secure_aggregation, secure_participation
 from edge_client.agent.session.events import (
     BlobChecked,
     BlobsDiscarded,
@@ -84,11 +76,11 @@ def step(session: Session, event: Event, now: float) -> Step:
         case SessionRestored(snapshot, present):
             return _remembered(session, snapshot, present, now)
         case EpochReached(task, epoch):
-            return replace(session, starts=work_starts.reached(session.starts, task, epoch)), []
+            return replace(session, starts=downloads.count_epoch(session.starts, task, epoch)), []
         case Stopping():
             working = session.phase is SessionPhase.WORKING
             return replace(
-                session, starts=work_starts.without_last(session.starts) if working else session.starts
+                session, starts=downloads.without_last_start(session.starts) if working else session.starts
             ), []
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
@@ -96,7 +88,7 @@ def step(session: Session, event: Event, now: float) -> Step:
             epochs.check_epoch(session, message)
             return _received(epochs.note_epoch(session, message), event, now)
         case ChunkArrived(chunk, shared):
-            take = broadcasts.take_shared_chunk if shared else downloads.take_chunk
+            take = downloads.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)
         case BlobChecked(digest, sound):
             return downloads.blob_checked(session, digest, sound, now)
@@ -148,7 +140,7 @@ def _receive(session: Session, message: AnyMessage, now: float) -> Step:
         case FederationEnd():
             return _end_run(session, message)
         case BroadcastEnd():
-            return broadcasts.fetch_missing(session, message, now)
+            return downloads.fetch_missing(session, message, now)
         case _:
             return session, []
 
@@ -172,7 +164,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, ChunkSet], now:
         return _repeat(session, task, now)
     if (why := secure_participation.refusal_reason(session.masks, task)) is not None:
         return session, [SendMessage(task_reply(session, task, accepted=False, reason=why[0], detail=why[1]))]
-    if work_starts.is_given_up(session.starts, task):
+    if downloads.is_given_up(session.starts, task):
         return session, [_given_up(session, task)]
     dropped, commands = drop_task(session)
     if dropped.unanswered is not None and dropped.unanswered.run != task.run:
@@ -201,7 +193,7 @@ def _remembered(
     task, result = snapshot.task, snapshot.result
     if task is None or session.task is not None or (task.masking is not None and result is None):
         return known, []
-    if result is None and work_starts.is_given_up(known.starts, task):
+    if result is None and downloads.is_given_up(known.starts, task):
         return known, [_given_up(known, task)]
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
@@ -230,7 +222,7 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
 
 
 def _given_up(session: Session, task: Task) -> Command:
-    why = {"reason": Reason.NO_MEMORY, "detail": work_starts.GIVEN_UP}
+    why = {"reason": Reason.NO_MEMORY, "detail": downloads.GIVEN_UP}
     return SendMessage(task_reply(session, task, accepted=False, **why))
 
 

@@ -119,7 +119,7 @@ from edge_client.storage.session_number import note_session
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.storage.atomic_files import write_synced
 from edge_client.agent.session.snapshot import SessionSnapshot
-from edge_client.agent.session_store import SnapshotFile
+from edge_client.agent.state_store import SnapshotFile
 from edge_client.storage.private_state import PrivateState
 from edge_client.agent.session.events import BlobChecked, ChunkLost
 from edge_client.transport.chunk_transfer import WriteChunk

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edge_client.agent.client_update import launcher
-from edge_client.agent.client_update.update_file import update_file
+from edge_client.agent.client_update.runtime import update_file
 from edge_client.agent.offers import progress_file
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from edge_client.agent.eligibility.conditions import Conditions
 from edge_client.agent.eligibility.machine import (
     Command,
     EligibilityState,
@@ -13,6 +12,7 @@ from edge_client.agent.eligibility.machine import (
     step,
 )
 from edge_client.agent.eligibility.rules import Rules
+from edge_client.agent.eligibility.verdict import Conditions
 from schemas.values import Eligibility
 
 RULES = Rules(max_temperature_c=70, mains_only=True, give_back_after_s=60)

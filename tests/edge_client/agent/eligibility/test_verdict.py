@@ -2,9 +2,8 @@
 
 import pytest
 
-from edge_client.agent.eligibility.conditions import Conditions, conditions
 from edge_client.agent.eligibility.rules import Rules, is_quiet
-from edge_client.agent.eligibility.verdict import BREACHES, judge, unknown
+from edge_client.agent.eligibility.verdict import BREACHES, Conditions, conditions, judge, unknown
 from schemas.values import Eligibility
 from tests.edge_client.system.hardware.trees import PI, tree
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edge_client.agent.recording.labels import ById, ByTime, FromNow, read_label
 from edge_client.agent.recording.readings import Place, Reading, number_in, parse_place, parse_reading
+from edge_client.agent.recording.row_maker import ById, ByTime, FromNow, read_label
 from schemas.errors import ConfigError, PeerError
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.remote.collection import Collector, bounded, selected
+from edge_client.agent.remote.collection import Collector, bounded, hidden_by, selected
 from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
-from edge_client.agent.remote.hidden import hidden_by
 from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.crash_record import FOLDER, LAST

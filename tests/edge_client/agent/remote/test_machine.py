@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.agent.remote.limits import Bucket
 from edge_client.agent.remote.machine import (
     KEPT_S,
     LONGEST_COLLECTION_S,
     Abandon,
+    Bucket,
     Collect,
     Collected,
     Diagnostics,

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from edge_client.agent.session.snapshot import SessionSnapshot, WorkStarts
-from edge_client.agent.session_store import SnapshotFile
+from edge_client.agent.state_store import SnapshotFile
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,

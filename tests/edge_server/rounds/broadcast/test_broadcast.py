@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_client.agent.session import broadcasts
+from edge_client.agent.session import downloads
 from edge_client.agent.session.events import ChunkArrived
 from edge_client.transport.chunk_transfer import BROADCAST_PATIENCE_S
 from edge_server.rounds import events as on_server
@@ -30,7 +30,7 @@ AHEAD = 8
 def _small(monkeypatch):
     monkeypatch.setattr(pacing, "RANGE_BYTES", 2 * CHUNK)
     monkeypatch.setattr(pacing, "AHEAD_BYTES", AHEAD * CHUNK)
-    monkeypatch.setattr(broadcasts, "REPORT_BYTES", 2 * CHUNK)
+    monkeypatch.setattr(downloads, "REPORT_BYTES", 2 * CHUNK)
 
 
 def world(devices: int = 3, chunks: int = CHUNKS) -> World:
