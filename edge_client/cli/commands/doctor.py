@@ -63,8 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.commands.run import default_state
     from edge_client.cli.doctor import machine
-    from edge_client.cli.doctor.libraries import libraries
-    from edge_client.cli.doctor.trainers import first_trainer, trainers
+    from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
     from edge_client.system.hardware.memory import memory
     from edge_client.system.hardware.processor import processor
     from edge_client.system.hardware.speed_cache import kept_at, recall

@@ -3,7 +3,7 @@
 import pytest
 
 from edge_client.cli.doctor.finding import Finding
-from edge_client.cli.doctor.trainers import first_trainer, trainers
+from edge_client.cli.doctor.libraries import first_trainer, trainers
 from tests.edge_client.training.test_choice import installed
 
 ROOMY, TIGHT = 4 * 10**9, 239 * 10**6
