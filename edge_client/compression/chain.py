@@ -22,8 +22,16 @@ from edge_client.compression.decoding import (
     decoded,
     is_coded,
 )
-from edge_client.compression.quantization import Fp16, Int8, NumberCodec, draw
-from edge_client.compression.radix_packing import BYTE, pack_codes, per_byte, row_bytes
+from edge_client.compression.quantization import (
+    BYTE,
+    Fp16,
+    Int8,
+    NumberCodec,
+    draw,
+    pack_codes,
+    per_byte,
+    row_bytes,
+)
 from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
 from edge_client.compression.zstd import Zstd
 from edge_client.system.plugins import Registry

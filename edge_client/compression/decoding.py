@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edge_client.compression.quantization import floats_of
-from edge_client.compression.radix_packing import unpack_codes
+from edge_client.compression.quantization import floats_of, unpack_codes
 from edge_client.compression.sparse import COUNTS, Sparse, to_dense
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups

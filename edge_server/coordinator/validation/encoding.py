@@ -21,8 +21,7 @@ from edge_client.compression.decoding import (
     is_coded,
     shape_of,
 )
-from edge_client.compression.quantization import Int8
-from edge_client.compression.radix_packing import BYTE, largest_byte, row_bytes
+from edge_client.compression.quantization import BYTE, Int8, largest_byte, row_bytes
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from schemas.errors import PeerError
 from schemas.tensors.arrays import Kind, blocks, kind_of, rows_of

@@ -12,8 +12,17 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from edge_client.compression.chain import CODECS, in_codes, make_chain
 from edge_client.compression.decoding import decoded, is_coded
-from edge_client.compression.quantization import Fp16, Int8, draw, floats_of
-from edge_client.compression.radix_packing import largest_byte, pack_codes, per_byte, row_bytes, unpack_codes
+from edge_client.compression.quantization import (
+    Fp16,
+    Int8,
+    draw,
+    floats_of,
+    largest_byte,
+    pack_codes,
+    per_byte,
+    row_bytes,
+    unpack_codes,
+)
 from edge_client.compression.sparse import TopK, to_dense, to_sparse
 from edge_client.compression.zstd import MAGIC, Zstd, is_compressed, unpack
 from edge_client.storage.blob_store import BlobStore
