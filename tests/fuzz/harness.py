@@ -6,7 +6,7 @@ import atheris
 
 OURS = [
     "schemas",
-    "edge_client.data.sounds.wav_files",
+    "edge_client.data.sounds.sound_files",
     "edge_client.pruning.slicing",
     "edge_server.transport.broker",
     "edge_server.coordinator.validation",

@@ -2,8 +2,12 @@
 `options` their options.
 """
 
-from collections.abc import Mapping
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +16,19 @@ from edge_client.data.columns import features_of
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.csv_table import csv_table
-from edge_client.data.tables.labels import labels_of, rows_with_labels
-from edge_client.data.tables.late_labels import late_labels
-from edge_client.data.tables.options import TableChoice, choose
+from edge_client.data.tables.labels import labels_of, rows_with_labels, warn_if_coarse
+from edge_client.data.tables.options import TableChoice, choose, numbering, say_numbering
 from edge_client.data.tables.plan import Column, TablePlan, TableRows
-from edge_client.data.tables.precision import warn_if_coarse
-from edge_client.data.tables.row_numbers import numbering, say_numbering
 from edge_client.data.tables.rows import Mask, read_rows
 from edge_client.data.tables.table import Table, first_row
 from edge_client.data.tables.times import as_text, gaps_in, without_repeated_hours
 from edge_client.data.tables.values import is_truth
-from edge_client.data.tables.windows import window_ends
+from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import Feature, Preprocessing
+
+log = logging.getLogger(__name__)
+
 
 REMEDY = "write its differences into a column of their own"
 
@@ -199,3 +203,53 @@ def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:
     # A constant column says nothing, and stays near 0.
     deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = 1.0
     return tuple(mean.tolist()), tuple(deviation.tolist())
+
+
+def window_ends(
+    count: int,
+    breaks: NDArray[Any] | None,
+    *,
+    window: int,
+    stride: int,
+    after: int = 0,
+    numbers: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """The last rows of all windows of `window` rows, of `count`, with `after` more rows behind them.
+
+    At `breaks` [count - 1] the next row begins another series: no window, nor what follows it, crosses one.
+    Windows begin every `stride` rows of a series. With the rows' `numbers` [count], a gap begins another
+    series, and windows end at multiples of `stride`, so that they stay the same when earlier rows are gone.
+    """
+    breaks = np.zeros(max(count - 1, 0), bool) if breaks is None else breaks.copy()
+    if numbers is not None:
+        breaks |= np.diff(numbers) != 1
+    edges = np.concatenate([[0], np.flatnonzero(breaks) + 1, [count]]).astype(np.int64)
+    found = []
+    for start, stop in pairwise(edges.tolist()):
+        first = start + window - 1
+        if numbers is not None and first < stop:
+            first += int(-numbers[first] % stride)
+        found.append(np.arange(first, stop - after, stride, dtype=np.int64))
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> Column:
+    """The labels [N] of the examples with these ids [N], "" or NaN where there is none yet.
+
+    The table has the columns `ident` and `label`; of an id that occurs twice, the last line counts. Labels
+    without an example are counted in the log. Raises `ConfigError` if no label names an example.
+    """
+    read = read_rows(table, TablePlan(labels=(label,), texts=(ident,), sparse=(label,))).columns
+    none = "" if read[label].dtype.kind == "U" else math.nan
+    is_given = read[label] == read[label] if none != "" else read[label] != ""
+    known = dict(zip(read[ident][is_given].tolist(), read[label][is_given].tolist(), strict=True))
+    strangers = sorted(known.keys() - set(ids))
+    if known and len(strangers) == len(known):
+        raise ConfigError(
+            f"{table.path}: none of {counted(len(known), 'label')} names an example: compare its column "
+            f"'{ident}' with that of the examples",
+            quoted=f"'{strangers[0]}' here, '{ids[0]}' there",
+        )
+    if strangers:
+        log.warning("%s: no example for %s", table.path, counted(len(strangers), "label"))
+    return np.array([known.get(name, none) for name in ids])

@@ -1,5 +1,6 @@
 """The labels of a table's examples: classes or numbers, of a row or of those behind a window."""
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,8 +10,7 @@ from edge_client.data.classes import shortened
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.options import TableChoice
 from edge_client.data.tables.plan import Column
-from edge_client.data.tables.precision import warn_if_coarse
-from edge_client.data.tables.values import is_number, is_truth
+from edge_client.data.tables.values import Numbers, is_number, is_truth
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
 from edge_client.data.validation import MOST_CLASSES, checked_labels
 from schemas.counted import counted
@@ -100,4 +100,22 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
         first = min(word for word in words if not is_number(word) or is_truth(word))
         raise ConfigError(
             f"{choice.source}: column '{name}' has texts, no numbers to learn", quoted=repr(first)
+        )
+
+
+MAX_LOST = 0.01
+"""Share of a column's steps that may be lost in float32, in which networks compute, without a warning."""
+
+
+def warn_if_coarse(column: Numbers, where: str, remedy: str) -> None:
+    """Warn once of a column whose steps from row to row are lost in float32."""
+    steps = np.diff(column) != 0
+    lost = np.count_nonzero(steps & (np.diff(column.astype(np.float32)) == 0))
+    if lost > MAX_LOST * np.count_nonzero(steps):
+        largest = np.abs(column).max()
+        say_once(
+            f"{where}: networks (float32) tell its largest values apart in steps of "
+            f"{np.spacing(np.float32(largest)):.3g}, and {lost} smaller ones are lost: {remedy}, or leave it "
+            "out",
+            logging.WARNING,
         )

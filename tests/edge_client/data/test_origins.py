@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from edge_client.data.origins import units_of
 from edge_client.data.partition import (
     HELD,
     NEW,
@@ -11,6 +10,7 @@ from edge_client.data.partition import (
     parse_partition,
     partition_indices,
     split_indices,
+    units_of,
 )
 from schemas.errors import ConfigError
 

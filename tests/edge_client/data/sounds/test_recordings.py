@@ -12,7 +12,7 @@ import soundfile
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import holdout, parse_partition, share
-from edge_client.data.sounds import recording_files
+from edge_client.data.sounds import recordings
 from edge_client.data.sounds.recordings import cut
 from edge_client.data.sources import load_source
 from schemas.errors import ConfigError
@@ -224,7 +224,7 @@ def test_recordings_of_all_kinds_are_one_source(tmp_path: Path) -> None:
 
 
 def without_libsndfile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_files.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(recordings.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "soundfile", None)
 
 

@@ -8,7 +8,7 @@ import pytest
 import soundfile
 from scipy.io import wavfile
 
-from edge_client.data.sounds import wav_files
+from edge_client.data.sounds import sound_files
 from edge_client.data.sounds.sound_files import read_sound
 from schemas.errors import ConfigError
 from tests.edge_client.data.sounds.sound_bytes import pcm, tone, wav_bytes
@@ -55,10 +55,10 @@ def channels_mean(data: bytes) -> np.ndarray:
     return soundfile.read(io.BytesIO(data), always_2d=True)[0].mean(axis=1)
 
 
-@pytest.mark.parametrize("block", [16, wav_files.BLOCK])
+@pytest.mark.parametrize("block", [16, sound_files.BLOCK])
 @pytest.mark.parametrize("data", FILES.values(), ids=FILES)
 def test_samples_are_those_of_libsndfile(data: bytes, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wav_files, "BLOCK", block)
+    monkeypatch.setattr(sound_files, "BLOCK", block)
     expected = channels_mean(data)
     # No other library is asked.
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)

@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.data.sources import files_of, load_source
 from edge_client.data.tables import rows
-from edge_client.data.tables.windows import window_ends
+from edge_client.data.tables.examples import window_ends
 from schemas.errors import ConfigError
 
 ROOM = """date,CO2,light,room,busy
