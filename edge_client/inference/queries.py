@@ -33,9 +33,8 @@ from edge_client.data.sounds.sound_files import ENDINGS
 from edge_client.data.source_options import place_and_options
 from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.data.tasks.conversion import in_task
-from edge_client.inference.image_files import read_image
+from edge_client.inference.input_files import read_image, read_recording, takes_recordings
 from edge_client.inference.onnx_model import LoadedModel
-from edge_client.inference.recordings import read_recording, takes_recordings
 from schemas.errors import ConfigError
 
 

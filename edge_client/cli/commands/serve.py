@@ -25,7 +25,7 @@ from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_client.inference.service.health_writer import HealthWriter
+    from edge_client.inference.service.health import HealthWriter
     from edge_client.inference.service.model_source import Source
     from edge_client.inference.service.mqtt import MqttChannel
     from edge_client.inference.service.predictor import Predictor
@@ -155,7 +155,7 @@ def _source(args: argparse.Namespace) -> "Source":
 
 def _health(source: "Source") -> "HealthWriter | None":
     """The health record that the agent reads after a rollout, in the slot of the model."""
-    from edge_client.inference.service.health_writer import HealthWriter
+    from edge_client.inference.service.health import HealthWriter
     from edge_client.inference.service.model_source import SlotSource
 
     return HealthWriter(source.slots) if isinstance(source, SlotSource) else None

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Protocol
 
-from edge_client.inference.service.health_writer import HealthWriter
+from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.http import PredictionServer
 from edge_client.inference.service.predictor import Predictor
 from edge_client.system.process_memory import give_back

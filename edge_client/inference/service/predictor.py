@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.inference.onnx_model import said_in_one_line
-from edge_client.inference.service.health_writer import HealthWriter
+from edge_client.inference.service.health import HealthWriter
 from edge_client.inference.service.metrics import RequestMetrics
 from edge_client.inference.service.model_source import Model, Source
 from edge_client.inference.service.requests import read_request, request_id

@@ -24,9 +24,8 @@ from edge_client.data.columns import column_misfit, features_of
 from edge_client.data.dataset import Pixels
 from edge_client.data.shapes import in_words
 from edge_client.data.sounds.sound_files import is_sound
-from edge_client.inference.image_files import read_image
+from edge_client.inference.input_files import read_image, read_recording
 from edge_client.inference.onnx_model import LoadedModel
-from edge_client.inference.recordings import read_recording
 from schemas.errors import ConfigError
 from schemas.values import Feature
 

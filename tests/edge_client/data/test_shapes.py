@@ -13,7 +13,7 @@ from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import labelled
 from edge_client.data.shapes import fit, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
-from edge_client.inference.image_files import read_image
+from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data, model_spec

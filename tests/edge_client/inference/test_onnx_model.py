@@ -17,7 +17,7 @@ from PIL import Image
 
 from edge_client.cli.main import main
 from edge_client.inference.benchmark import BenchResult, bench, resident_bytes, thread_counts
-from edge_client.inference.image_files import read_image
+from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing

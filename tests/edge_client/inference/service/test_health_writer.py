@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.inference.model_slots import Slots
-from edge_client.inference.service.health import Health, read_health
-from edge_client.inference.service.health_writer import HealthWriter
+from edge_client.inference.service.health import Health, HealthWriter, read_health
 from tests.edge_client.agent.rollout.device import NEW, serving
 
 
