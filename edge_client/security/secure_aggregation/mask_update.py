@@ -8,8 +8,14 @@ from numpy.typing import NDArray
 
 from edge_client.security.secure_aggregation import masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.security.secure_aggregation.masked_figures import FIGURES, as_numbers, only_measures
-from edge_client.security.secure_aggregation.masked_statistics import as_means, map_of, shapes_of
+from edge_client.security.secure_aggregation.masked_figures import (
+    FIGURES,
+    as_means,
+    as_numbers,
+    map_of,
+    only_measures,
+    shapes_of,
+)
 from edge_client.security.secure_aggregation.quantization import quantise
 from edge_client.security.secure_aggregation.segments import checked_labels, split
 from edge_client.storage.blob_store import BlobStore

@@ -4,14 +4,144 @@ Weighted by its held-out examples, a device sends each figure of the task to the
 each class's share of the examples; whether it has a figure is a number too.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
-from edge_client.security.secure_aggregation.masked_statistics import Numbers, Shapes
 from schemas.messages import TrainTask
-from schemas.tensors.blobs import Arrays
+from schemas.statistics import (
+    COUNT,
+    DEVICES,
+    FEATURES,
+    HISTOGRAM,
+    LABELS,
+    LEAST,
+    MOST,
+    SQUARES,
+    SUM,
+    TARGETS,
+    Ranges,
+    StatisticsRequest,
+)
+from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout
+from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec, TrainingMetrics
+
+# Statistics of a device's examples as numbers that masks can hide, and back.
+#
+# Masks hide weighted means of numbers within +-1. Weighted by its examples, a device sends the mean of each
+# feature and that of its square, in widths of the feature's stated range, and the share of values in each
+# bin. A value beyond the range counts as one at its end. Least and most values are of single examples: they
+# are left out, and known by the bins alone.
+
+
+VALUE_RANGE = 1.0
+"""The numbers' range in the masking terms."""
+Numbers = NDArray[np.float64]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def mean_shapes(answer: Mapping[str, Shapes]) -> dict[str, tuple[int, ...]]:
+    """The numbers of an answer whose arrays have these shapes, by group."""
+    return {
+        f"{kind}.{name}": shape
+        for kind, arrays in answer.items()
+        for name, shape in arrays.items()
+        if name in (SUM, SQUARES, HISTOGRAM) or kind == LABELS
+    }
+
+
+def shapes_of(numbers: Mapping[str, Numbers]) -> Shapes:
+    return {name: array.shape for name, array in numbers.items()}
+
+
+def map_of(shapes: Shapes, groups: Mapping[str, ChannelGroup] = MappingProxyType({})) -> ChannelMap:
+    """A channel map in which these numbers are one segment, held by sub-models with any of the `groups`."""
+    return ChannelMap(groups=groups, parameters={n: ParameterLayout(shape=s) for n, s in shapes.items()})
+
+
+def as_means(answer: Groups, request: StatisticsRequest, examples: int) -> dict[str, Numbers]:
+    """The numbers of a device's answer to a request with ranges."""
+    found: dict[str, Numbers] = {}
+    for kind, ranges in _ranged(request):
+        if kind in answer:
+            sums = {name: np.asarray(answer[kind][name], np.float64) for name in (COUNT, SUM, SQUARES)}
+            width, counts = _widths(ranges), np.asarray(answer[kind][HISTOGRAM], np.float64)
+            found[f"{kind}.{SUM}"] = sums[SUM] / sums[COUNT] / width
+            found[f"{kind}.{SQUARES}"] = sums[SQUARES] / sums[COUNT] / np.square(width)
+            found[f"{kind}.{HISTOGRAM}"] = counts / sums[COUNT][:, None]
+    if LABELS in answer:
+        found[f"{LABELS}.{COUNT}"] = np.asarray(answer[LABELS][COUNT], np.float64) / examples
+    return found
+
+
+def as_sums(
+    means: Arrays, request: StatisticsRequest, examples: int, *, values: int, devices: int
+) -> dict[str, dict[str, Any]]:
+    """The answer of `devices` with these means over all their examples, each with `values` per feature.
+
+    Masked numbers may be anything: counts below 0 are 0.
+    """
+    groups: dict[str, dict[str, Any]] = {DEVICES: {COUNT: np.array([float(devices)])}}
+    for kind, ranges in _ranged(request):
+        if f"{kind}.{SUM}" in means:
+            count = examples * (values if kind == FEATURES else 1)
+            groups[kind] = _sums({n: _array(means, f"{kind}.{n}") for n in _MEANS}, ranges, count)
+    if f"{LABELS}.{COUNT}" in means:
+        groups[LABELS] = {COUNT: _counts(_array(means, f"{LABELS}.{COUNT}"), examples)}
+    return groups
+
+
+_MEANS = (SUM, SQUARES, HISTOGRAM)
+
+
+def _sums(means: Mapping[str, Numbers], ranges: Ranges, count: int) -> dict[str, Numbers]:
+    width, histogram = _widths(ranges), _counts(means[HISTOGRAM], count)
+    least, most = _reached(histogram, ranges)
+    return {
+        COUNT: np.full(len(histogram), float(count)),
+        SUM: means[SUM] * width * count,
+        SQUARES: means[SQUARES] * np.square(width) * count,
+        LEAST: least,
+        MOST: most,
+        HISTOGRAM: histogram,
+    }
+
+
+def _reached(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
+    """The lower edge of the first bin of [F, bins + 2] with a value, and the upper edge of the last."""
+    low, high = (np.asarray(edge, np.float64) for edge in (ranges.low, ranges.high))
+    bins, there = histogram.shape[1] - 2, histogram > 0
+    first = np.clip(there.argmax(1) - 1, 0, bins)
+    last = np.clip(bins + 1 - there[:, ::-1].argmax(1), 0, bins)
+    return low + (high - low) * first / bins, low + (high - low) * last / bins
+
+
+def _ranged(request: StatisticsRequest) -> list[tuple[str, Ranges]]:
+    both = ((FEATURES, request.features), (TARGETS, request.targets))
+    return [(kind, ranges) for kind, ranges in both if ranges is not None]
+
+
+def _widths(ranges: Ranges) -> Numbers:
+    """The largest distance [F] of a value within the range from its centre; 1 in a range of one value."""
+    centre, low, high = (np.asarray(e, np.float64) for e in (ranges.centre, ranges.low, ranges.high))
+    width = np.maximum(high - centre, centre - low)
+    return np.where(width > 0, width, 1.0)
+
+
+def _counts(shares: Numbers, count: int) -> Numbers:
+    counts: Numbers = np.maximum(0, np.rint(shares * count))
+    return counts
+
+
+def _array(means: Arrays, name: str) -> Numbers:
+    return np.asarray(means[name], np.float64)
+
 
 FIGURES, KNOWN, CLASSES = "figures", "known", "classes"
 LOSS = Metric("loss", lambda answers: None, higher_is_better=False, share=False)

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from edge_client.security.secure_aggregation.mask_update import GROUP
-from edge_client.security.secure_aggregation.masked_figures import as_measured, figure_shapes
-from edge_client.security.secure_aggregation.masked_statistics import (
+from edge_client.security.secure_aggregation.masked_figures import (
     VALUE_RANGE,
+    as_measured,
     as_sums,
+    figure_shapes,
     map_of,
     mean_shapes,
 )

@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.statistics import statistics_of
-from edge_client.security.secure_aggregation.masked_statistics import as_means, as_sums, map_of
+from edge_client.security.secure_aggregation.masked_figures import as_means, as_sums, map_of
 from edge_server.strategy.data_statistics import rough_request
 from schemas.statistics import COUNT, DEVICES, FEATURES, HISTOGRAM, LABELS, LEAST, MOST, TARGETS, Ranges
 from schemas.statistics import StatisticsRequest as Request

@@ -115,7 +115,7 @@ def test_a_device_renews_its_certificate_during_a_task_without_losing_the_round(
 
     The authority answers only after training has begun, and training continues only after that answer.
     """
-    monkeypatch.setattr("edge_client.security.identity.renewal.LONGEST_RETRY_S", 1.0)
+    monkeypatch.setattr("edge_client.security.identity.certificate_renewer.LONGEST_RETRY_S", 1.0)
     began, renewed, train = threading.Event(), threading.Event(), edge_client.agent.task_runner.do_training
 
     def train_slowly(*arguments: Any, **options: Any) -> Any:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from edge_client.security.identity.certificate_renewer import make_renewer
+from edge_client.security.identity.certificate_renewer import Due, Renewal, make_renewer
 from edge_client.security.identity.key_pair import CertificateFiles
-from edge_client.security.identity.renewal import Due, Renewal
 from edge_client.security.identity.validity import Validity, needs_renewal
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
