@@ -19,8 +19,7 @@ from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
 from edge_client.security.trusted_key import TrustedKey, check_model
-from edge_client.system.out_of_memory import is_shortage
-from edge_client.system.process_memory import trim_heap
+from edge_client.system.process_memory import is_shortage, trim_heap
 from schemas.errors import ConfigError, EdgeError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.cgroups import HIGH, bounded_groups
-from edge_client.system.hardware.sysfs import ROOT, text, whole
+from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
 ADDRESS_SPACE = "Max address space"
 
@@ -65,3 +64,91 @@ def _address_space(root: Path) -> int | None:
         if line.startswith(ADDRESS_SPACE):
             return whole((line.removeprefix(ADDRESS_SPACE).split() or [""])[0])
     return None
+
+
+# The control groups that limit this process's memory: its own and all above it, of versions 1 and 2.
+#
+# systemd's `MemoryMax` is such a limit. So is `MemoryHigh`: a process above it is not killed, but slowed down
+# a hundredfold. A group's folder is the path in `/proc/self/cgroup` below the mount point of the hierarchy.
+# In a container that path may not exist; then the mount point itself is the process's group. Linux,
+# Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
+
+
+NO_LIMIT = 2**60
+"""Version 1 writes the largest number of pages if there is no limit."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """The folder of a version of control groups, below `root`, and the names of its files."""
+
+    mount: str
+    limits: tuple[str, ...]
+    usage: str
+    files: tuple[str, str]
+    """Pages of files in `memory.stat`: those read once, and those read again or in use."""
+
+
+HIGH = "memory.high"
+V2 = Version("sys/fs/cgroup", ("memory.max", HIGH), "memory.current", ("inactive_file", "active_file"))
+V1 = Version(
+    "sys/fs/cgroup/memory",
+    ("memory.limit_in_bytes",),
+    "memory.usage_in_bytes",
+    ("total_inactive_file", "total_active_file"),
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group with a limit, in bytes, that a file states; `used` excludes what the kernel can reclaim."""
+
+    folder: Path
+    file: str
+    limit: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        """Bytes that can still be allocated in the group."""
+        return max(0, self.limit - self.used)
+
+
+def bounded_groups(root: Path = ROOT) -> list[Group]:
+    """The limits of groups that contain this process, its own first."""
+    found = []
+    for version, path in _paths(root):
+        for folder in _folders(root / version.mount, path):
+            for file in version.limits:
+                limit = number(folder / file)
+                if limit is not None and 0 <= limit < NO_LIMIT:
+                    found.append(Group(folder, file, limit, _used(folder, version)))
+    return found
+
+
+def _paths(root: Path) -> list[tuple[Version, str]]:
+    """The process's path in each hierarchy that controls memory; at least the root of version 2."""
+    found = []
+    for line in text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon and "memory" in controllers.split(","):
+            found.append((V1, path))
+        elif colon and not controllers:
+            found.append((V2, path))
+    return found or [(V2, "/"), (V1, "/")]
+
+
+def _folders(mount: Path, path: str) -> list[Path]:
+    """The group's folder and all above it, up to the mount point; only the mount point for a foreign path."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in path or not mount.joinpath(*parts).is_dir():
+        parts = []
+    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _used(folder: Path, version: Version) -> int:
+    """The used memory without file pages, which the kernel can reclaim."""
+    lines = (line.split() for line in text(folder / "memory.stat").splitlines())
+    pages = sum(whole(line[1]) or 0 for line in lines if len(line) == 2 and line[0] in version.files)
+    return max(0, (number(folder / version.usage) or 0) - pages)

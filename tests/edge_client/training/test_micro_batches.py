@@ -17,7 +17,7 @@ from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import Memory, memory
-from edge_client.system.out_of_memory import is_shortage
+from edge_client.system.process_memory import is_shortage
 from edge_client.training import torch_trainer
 from edge_client.training.cost_model import network_cost
 from edge_client.training.loop import train

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from edge_client.system.hardware.board import accelerator, look, throttle_flags
-from edge_client.system.hardware.cgroups import bounded_groups
 from edge_client.system.hardware.load import Pressure, load, pressure
-from edge_client.system.hardware.memory import memory
+from edge_client.system.hardware.memory import bounded_groups, memory
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, power
 from edge_client.system.hardware.processor import processor
