@@ -14,20 +14,17 @@ from edge_client.models.modes import device_of, evaluating, normalises_batches
 from edge_client.models.random_state import seeded
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
+from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
 from edge_client.training.losses import Loss, loss_of
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS, Optimizer
-from edge_client.training.progress import EpochProgress
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
-from edge_client.training.sharp_epochs import WORK, epoch_radius
 from edge_client.training.sharpness import step_gradients
-from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
-from edge_client.training.warm_up import step_rate
 from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -20,13 +20,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import evaluating
+from edge_client.training.evaluation import evaluate, judged
 from edge_client.training.memory_format import channels_innermost
+from edge_client.training.results import Evaluation
+
+log = logging.getLogger(__name__)
+
 
 Cut = Mapping[str, Mapping[int, NDArray[np.int64]]]
 """By parameter and axis, the indices that a sub-model has of the whole network's."""
-
-log = logging.getLogger(__name__)
 
 LEARNING = 2
 """Examples on which the common layers are found."""
@@ -241,3 +245,31 @@ def _same(rows: Tensor | None, other: Tensor | None) -> bool:
     if rows is None or other is None:
         return rows is other
     return torch.equal(rows, other)
+
+
+WORTH_SHARING = 4
+"""Batches from which layers are shared: the first batch is computed twice."""
+
+
+def evaluate_sub_models(
+    modules: Sequence[nn.Module],
+    cuts: Sequence[Cut],
+    data: LabelledData,
+    *,
+    inputs: Inputs | None = None,
+    batch_size: int = 256,
+    compared: set[Hashable] | None = None,
+) -> list[Evaluation]:
+    """Evaluate a network, the first of the modules, and sub-models cut from it, as `evaluate` does.
+
+    Layers that they have in common run once, if the results are the same to the bit. All are on the CPU;
+    `compared` as in `shared_outputs`.
+    """
+    given = data.inputs() if inputs is None else inputs
+    batches = torch.split(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
+    if len(modules) > 1 and len(batches) >= WORTH_SHARING:
+        with prepared(modules, batches[0]):
+            outputs = shared_outputs(modules, cuts, batches, compared)
+        if outputs is not None:
+            return [judged(found, data, given) for found in outputs]
+    return [evaluate(module, data, inputs=given, batch_size=batch_size) for module in modules]

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from edge_client.training.epochs import SMALLEST_NORM
 from edge_client.training.optimizers import Optimizer
-from edge_client.training.sharp_epochs import SMALLEST_NORM
 
 
 def step_gradients(

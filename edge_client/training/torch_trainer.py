@@ -3,22 +3,25 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from edge_client.data.dataset import Inputs
+from edge_client.models.modes import normalises_batches
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
-from edge_client.system.hardware.memory import memory
+from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
+from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.evaluation import evaluate, logits
 from edge_client.training.loop import train
-from edge_client.training.micro_batches import micro_batch
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import Evaluation, TrainingResult
@@ -27,7 +30,9 @@ from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
+from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
+from schemas.values import Reason
 
 EVALUATION_BATCH = 64
 """Larger batches would need more memory than training, and save no time."""
@@ -145,3 +150,59 @@ class TorchTrainer(Trainer):
         fixed = received.get(FIXED)
         module = self._sub_models.get(task.model, task.spec, job.channel_map, received["model"], fixed)
         return ModuleJob(**vars(job), module=module, recorder=self._recorder)
+
+
+# Splits batches into parts that fit into memory; the gradients of the parts are added up.
+#
+# A batch whose estimated cost (`cost_model`) exceeds the free memory is split into as few parts as possible.
+# If single examples do not fit, the task is refused with `no-memory`, and the server assigns a smaller
+# sub-model. The mean over a batch is the weighted mean over its parts, so that the step is the same up to
+# rounding.
+#
+# Batches are not split for networks with batch normalisation, which depends on the statistics of a batch, or
+# for objectives that decide once per batch; such a task is refused.
+
+
+MARGIN = 1.2
+"""Factor by which free memory must exceed the estimate, which may be a fifth too low."""
+PER_BATCH = frozenset({"mix"})
+"""Objectives that decide once per batch."""
+
+_known: WeakKeyDictionary[nn.Module, NetworkCost] = WeakKeyDictionary()
+
+
+def micro_batch(
+    module: nn.Module, input_shape: tuple[int, ...], plan: TrainingPlan, *, examples: int, memory: Memory
+) -> int | None:
+    """Number of examples per forward pass that fits into memory; None for whole batches.
+
+    Raises `PeerError` with `no-memory`, the needed and the free bytes if nothing fits.
+    """
+    if memory.free is None or plan.local_epochs == 0 or examples == 0:
+        return None
+    if module not in _known:
+        _known[module] = network_cost(module, input_shape)
+    cost = _known[module]
+    whole = min(plan.batch_size, examples)
+    per_batch = any(objective.name in PER_BATCH for objective in plan.objectives)
+    for size in _sizes(whole, can_be_split=not per_batch and not normalises_batches(module)):
+        if MARGIN * _further_bytes(cost, plan, examples, size) <= memory.free:
+            return None if size == whole else size
+    least = _further_bytes(cost, plan, examples, size)
+    raise PeerError(
+        f"training needs {MARGIN * least / 1e6:.0f} MB more, {memory.free / 1e6:.0f} MB are free"
+        f" ({'batches of ' + str(size) if size > 1 else 'one example at a time'})",
+        reason=Reason.NO_MEMORY,
+    )
+
+
+def _sizes(whole: int, *, can_be_split: bool) -> Iterable[int]:
+    """The batch in 1, 2, 3, ... nearly equal parts, each size once."""
+    if not can_be_split:
+        return (whole,)
+    return dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
+
+
+def _further_bytes(cost: NetworkCost, plan: TrainingPlan, examples: int, batch: int) -> int:
+    """Bytes that training needs besides the network and the examples."""
+    return cost.training(plan, examples=examples, batch=batch, pixel_bytes=0).total - cost.parameters

@@ -12,8 +12,7 @@ from edge_client.pruning.slicing import cut_axes, extract
 from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
 from edge_client.training.evaluation import evaluate
 from edge_client.training.results import Evaluation
-from edge_client.training.shared_evaluation import evaluate_sub_models
-from edge_client.training.shared_forward import Cut
+from edge_client.training.shared_forward import Cut, evaluate_sub_models
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Preprocessing

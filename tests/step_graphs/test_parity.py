@@ -19,8 +19,7 @@ from edge_client.training.loop import train
 from edge_client.training.step_graphs.running import optimizers
 from edge_client.training.step_graphs.running.loop import Training
 from edge_client.training.step_graphs.running.objectives import registry
-from edge_client.training.step_graphs.running.objectives.prox import Prox
-from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, Prox
 from edge_client.training.step_graphs.running.session import StepSession
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -17,7 +17,7 @@ from edge_client.data.dataset import labelled
 from edge_client.system.hardware.memory import memory
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.loop import train
-from edge_client.training.micro_batches import micro_batch
+from edge_client.training.torch_trainer import micro_batch
 from schemas.messages import Task
 from schemas.strategy import TrainingPlan
 from tests.schemas.examples import MESSAGES_BY_KIND

@@ -13,8 +13,8 @@ from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training import evaluation, loop
+from edge_client.training.epochs import epoch_orders
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.shuffling import epoch_orders
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.other_networks import Viewed

@@ -21,10 +21,9 @@ from edge_client.system.process_memory import is_shortage
 from edge_client.training import torch_trainer
 from edge_client.training.cost_model import network_cost
 from edge_client.training.loop import train
-from edge_client.training.micro_batches import MARGIN, micro_batch
 from edge_client.training.results import TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.torch_trainer import ModuleJob
+from edge_client.training.torch_trainer import MARGIN, ModuleJob, micro_batch
 from schemas.errors import PeerError
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec

@@ -17,8 +17,7 @@ from edge_client.pruning.channel_selection import group_ratios
 from edge_client.pruning.slicing import cut_axes
 from edge_client.pruning.surgery import compact
 from edge_client.training.evaluation import evaluate
-from edge_client.training.shared_evaluation import evaluate_sub_models
-from edge_client.training.shared_forward import Cut, prepared, shared_outputs
+from edge_client.training.shared_forward import Cut, evaluate_sub_models, prepared, shared_outputs
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import labelled
 from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.training.epochs import epoch_radius
 from edge_client.training.loop import train
 from edge_client.training.optimizers import OPTIMIZERS
 from edge_client.training.results import EpochReport, TrainingStopped
-from edge_client.training.sharp_epochs import epoch_radius
 from edge_client.training.sharpness import step_gradients, uphill
 from schemas.strategy import TrainingPlan, TrainingSettings
 

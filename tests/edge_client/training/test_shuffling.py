@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.training.shuffling import epoch_orders
+from edge_client.training.epochs import epoch_orders
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**31, 2**32 - 1, 2**32 + 7, 2**47 + 3])

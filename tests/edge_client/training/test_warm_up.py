@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import labelled
+from edge_client.training.epochs import step_rate
 from edge_client.training.loop import train
-from edge_client.training.warm_up import step_rate
 from schemas.strategy import TrainingPlan
 
 

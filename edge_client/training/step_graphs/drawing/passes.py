@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
@@ -16,7 +17,6 @@ from edge_client.training.losses import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
-from edge_client.training.step_graphs.drawing.dropout import mask_dropouts, mask_shapes
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 
@@ -190,3 +190,55 @@ def _classes(network: nn.Module, input_shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(network).eval()
     with torch.no_grad():
         return int(probe(torch.zeros(2, *input_shape)).shape[1])
+
+
+# Dropout with masks that are inputs of the graph, because a graph draws no random numbers.
+
+
+class Masked(nn.Module):
+    """Multiplies its inputs [B, ...] by `mask`, which the graph's caller draws."""
+
+    mask: Tensor
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+        self.register_buffer("mask", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.mask
+
+
+def mask_dropouts(network: nn.Module) -> dict[str, Masked]:
+    """Replace the network's dropouts by `Masked`; returns them by name. Dropouts of probability 0 go."""
+    found = {name: part for name, part in network.named_modules() if isinstance(part, _DropoutNd)}
+    masked = {}
+    for name, part in found.items():
+        owner, _, attribute = name.rpartition(".")
+        put: nn.Module = nn.Identity()
+        if part.p:
+            put = masked[name] = Masked(part.p)
+        setattr(network.get_submodule(owner), attribute, put)
+    return masked
+
+
+def mask_shapes(
+    network: nn.Module, masked: Mapping[str, Masked], input_shape: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each mask without the batch axis, by its name in the graph."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    hooks = [
+        part.register_forward_pre_hook(
+            lambda _, given, name=name: shapes.__setitem__(names.DROPOUT + name, tuple(given[0].shape[1:]))
+        )
+        for name, part in masked.items()
+    ]
+    training = network.training
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(2, *input_shape))
+    finally:
+        network.train(training)
+        for hook in hooks:
+            hook.remove()
+    return shapes

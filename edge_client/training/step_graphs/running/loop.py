@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
-from edge_client.training.progress import EpochProgress
+from edge_client.training.epochs import (
+    SMALLEST_NORM,
+    WORK,
+    EpochProgress,
+    epoch_orders,
+    epoch_radius,
+    step_rate,
+)
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
-from edge_client.training.sharp_epochs import SMALLEST_NORM, WORK, epoch_radius
-from edge_client.training.shuffling import epoch_orders
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
-from edge_client.training.warm_up import step_rate
 from schemas.strategy import TrainingPlan
 
 Array = NDArray[Any]

@@ -1,20 +1,24 @@
 """Trains with the task's step graphs in onnxruntime, without torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
+from edge_client.data.dataset import LabelledData
+from edge_client.data.tasks.losses import losses_of
 from edge_client.models.graphs.checks import GraphRefused
+from edge_client.models.graphs.filling import opened
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.optimizer_names import check_optimizer
-from edge_client.training.results import TrainingResult
+from edge_client.training.results import NOTHING, Evaluation, TrainingResult
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.arena import reserve, return_memory
-from edge_client.training.step_graphs.running.evaluation import evaluate, outputs_of
+from edge_client.training.step_graphs.running.arena import reserve, return_memory, session_options
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.loop import Examples, Network, Training
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
@@ -196,3 +200,51 @@ def _since(arrays: Mapping[str, Array], received: Arrays) -> ComputedArrays:
         return (array[start:stop] if array.ndim else array) - rows_of(received, name, start, stop)
 
     return ComputedArrays({name: (array.dtype, array.shape) for name, array in arrays.items()}, rows)
+
+
+BATCH = 16
+
+
+def evaluate(
+    arrays: Mapping[str, NDArray[Any]], graph: Path, data: LabelledData, *, threads: int = 0
+) -> Evaluation:
+    """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`."""
+    if len(data) == 0:
+        return NOTHING
+    answer = _opened(arrays, graph, data.input_shape, threads)
+    loss, total = losses_of(data.learning_task), 0.0
+    answers, targets = list[NDArray[Any]](), list[NDArray[Any]]()
+    for start in range(0, len(data), BATCH):
+        part = data.subset(range(start, min(start + BATCH, len(data))))
+        inputs = part.inputs()
+        answers.append(answer(inputs))
+        targets.append(part.targets(inputs))
+        total += float(loss(answers[-1], targets[-1]).sum())
+    return Evaluation.of(data, np.concatenate(answers), total / len(data), np.concatenate(targets))
+
+
+def outputs_of(
+    arrays: Mapping[str, NDArray[Any]], graph: Path, inputs: NDArray[Any], *, threads: int = 0
+) -> NDArray[Any]:
+    """The outputs [N, L] of the network of `graph` with these arrays for inputs [N, ...], N at least 1."""
+    answer = _opened(arrays, graph, inputs.shape[1:], threads)
+    return np.concatenate([answer(inputs[start : start + BATCH]) for start in range(0, len(inputs), BATCH)])
+
+
+def _opened(
+    arrays: Mapping[str, NDArray[Any]], graph: Path, shape: tuple[int, ...], threads: int
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """A function from inputs [B, ...] to outputs [B, L]."""
+    session = onnxruntime.InferenceSession(
+        opened(graph.read_bytes(), arrays, shape),
+        session_options(threads),
+        providers=["CPUExecutionProvider"],
+    )
+    examples, *weights = [value.name for value in session.get_inputs()]
+    given = {name: arrays[name] for name in weights}
+
+    def answer(inputs: NDArray[Any]) -> NDArray[Any]:
+        (outputs,) = session.run(None, {**given, examples: inputs})
+        return outputs  # type: ignore[no-any-return]
+
+    return answer

@@ -22,10 +22,9 @@ from flwr.clientapp import ClientApp
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
-from edge_client.training.flower.app import load_app
 from edge_client.training.flower.messages import FlowerError
 from edge_client.training.flower.settings import FlowerSettings
-from edge_client.training.flower.work import FlowerWork
+from edge_client.training.flower.work import FlowerWork, load_app
 from edge_client.training.results import TrainingStopped
 from edge_client.training.torch_trainer import ModuleJob, TorchTrainer
 from schemas.errors import ConfigError, PeerError
@@ -268,7 +267,7 @@ def test_an_app_that_cannot_be_loaded_is_refused_with_a_remedy(module: ModuleTyp
 
 SILENT = """
 import sys, threading, urllib.request
-from edge_client.training.flower.app import load_app
+from edge_client.training.flower.work import load_app
 def refuse(*_, **__): raise AssertionError("a request was sent")
 urllib.request.urlopen = refuse
 load_app(sys.argv[1])

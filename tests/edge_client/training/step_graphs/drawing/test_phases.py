@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing import phases
-from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
-from edge_client.training.step_graphs.drawing.phases import PooledPhases
+from edge_client.training.step_graphs.drawing import drawn_pools
+from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools, PooledPhases
 from edge_client.training.step_graphs.drawing.step import draw_step
 from tests.edge_client.models.graphs.networks import network, spec_of
 
@@ -57,7 +56,7 @@ def test_numbers_and_gradients_are_those_of_torch(
     in_phases: list[tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(phases, "MOST_MULTIPLICATIONS", 4)
+    monkeypatch.setattr(drawn_pools, "MOST_MULTIPLICATIONS", 4)
     given = [whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)]
     given += [whole_numbers(3, 4)] if bias else []
 

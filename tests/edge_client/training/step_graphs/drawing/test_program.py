@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from edge_client.training.step_graphs.drawing import export
-from edge_client.training.step_graphs.drawing.program import NotReady, ready_program
+from edge_client.training.step_graphs.drawing.export import NotReady, ready_program
 from edge_client.training.step_graphs.drawing.step import draw_step
 
 SHAPE = (2, 4, 4)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from edge_client.models.graphs.checks import check_graph
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing import comparison, step
+from edge_client.training.step_graphs.drawing import step
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.step import draw_step
 from schemas.strategy import Component
@@ -158,6 +158,6 @@ def test_a_graph_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
 
 def test_one_batch_of_a_size_may_differ_by_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter(["'loss' differs from torch by 1", None, None])
-    monkeypatch.setattr(comparison, "_first_difference", lambda *_: next(found))
+    monkeypatch.setattr(step, "_first_difference", lambda *_: next(found))
     draw_step(nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), (2, 2, 2))
     assert next(found, "none left") == "none left"

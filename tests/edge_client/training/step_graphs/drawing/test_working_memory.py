@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edge_client.training.step_graphs.drawing.working_memory import convolution_buffer, working_memory
+from edge_client.training.step_graphs.drawing.step import convolution_buffer, working_memory
 
 ROW = 40
 """Bytes of ten numbers, the values of an example."""

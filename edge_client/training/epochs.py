@@ -1,0 +1,118 @@
+"""The epochs of a training, with torch and without: progress, order of examples, rate, sharp steps."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.training.results import EpochReport
+from schemas.strategy import TrainingPlan
+from schemas.values import TrainingMetrics
+
+
+class EpochProgress:
+    """The loss of each epoch, the number of steps, and the seconds since the training began."""
+
+    def __init__(self) -> None:
+        self.losses: list[float | None] = []
+        self.steps = 0
+        self._began = time.perf_counter()
+
+    @property
+    def done(self) -> int:
+        """Number of finished epochs."""
+        return len(self.losses)
+
+    def figures(self) -> dict[str, Any]:
+        """The part of a checkpoint that `resume` takes."""
+        return {"losses": self.losses, "steps": self.steps, "seconds": time.perf_counter() - self._began}
+
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Add the epochs of a checkpoint; raises `LookupError` or `TypeError` for anything else."""
+        losses, steps, began = list(saved["losses"]), saved["steps"], self._began - saved["seconds"]
+        self.losses, self.steps, self._began = losses, steps, began
+
+    def add(self, loss: float | None, steps: int, *, epochs: int) -> None:
+        """Count what took the work of so many epochs with this loss, and of so many steps in each."""
+        self.losses.extend([loss] * epochs)
+        self.steps += steps * epochs
+
+    def report(self, plan: TrainingPlan) -> EpochReport:
+        """The last pass over the data, of those of the plan."""
+        return EpochReport(passes(plan, self.done), passes(plan, plan.local_epochs), self.losses[-1])
+
+    def metrics(self, examples: int) -> TrainingMetrics:
+        """The measurements of the whole training."""
+        return TrainingMetrics(
+            examples=examples,
+            epochs=self.done,
+            steps=self.steps,
+            train_loss=self.losses[-1] if self.losses else None,
+            seconds=time.perf_counter() - self._began,
+        )
+
+
+# The order of the examples in each epoch: torch's random permutations, without torch.
+
+
+def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
+    """Endless random orders of `count` examples, those of `torch.randperm` with a generator of that seed.
+
+    torch draws 32 bits of a Mersenne Twister per position (Matsumoto and Nishimura 1998) and swaps
+    (Durstenfeld 1964).
+    """
+    bits = np.random.MT19937()
+    bits._legacy_seeding(seed & 0xFFFFFFFF)
+    while True:
+        order = np.arange(count, dtype=np.int64)
+        if count > 1:
+            draws = bits.random_raw(count - 1) % np.arange(count, 1, -1, dtype=np.uint64)
+            _swap(order, draws.astype(np.int64))
+        yield order
+
+
+def _swap(order: NDArray[np.int64], draws: NDArray[np.int64]) -> None:
+    """Swap each position with the one that many places behind it."""
+    values = order.tolist()
+    for place, offset in enumerate(draws.tolist()):
+        other = place + offset
+        values[place], values[other] = values[other], values[place]
+    order[:] = values
+
+
+# The learning rate of each step of a round, with and without torch.
+
+
+def step_rate(plan: TrainingPlan, taken: int) -> float:
+    """The learning rate after `taken` steps of the round: it rises linearly over the plan's `warm_up_steps`.
+
+    Each round starts an optimizer anew. Adam's first steps are of full size in every weight, however small
+    its gradient is (Ma and Yarats 2021), which kills channels of a network without normalisation.
+    """
+    return plan.learning_rate * min(1.0, (taken + 1) / (plan.warm_up_steps + 1))
+
+
+# Which epochs of a training are sharpness-aware, with and without torch.
+
+
+WORK = 2
+"""Epochs that a sharpness-aware one counts as: each of its steps runs both passes twice."""
+SMALLEST_NORM = 1e-12
+"""Gradients of a smaller norm move the weights by less than the radius."""
+
+
+def epoch_radius(plan: TrainingPlan, done: int) -> float:
+    """The radius of the next epoch: the plan's `sam_radius`, or 0 for plain steps.
+
+    `done` epochs of the plan's are over, of which a sharpness-aware one is two. The first epochs of a round
+    are sharpness-aware, and its last one is plain.
+    """
+    return plan.sam_radius if plan.local_epochs - done > WORK else 0.0
+
+
+def passes(plan: TrainingPlan, epochs: int) -> int:
+    """Passes over the data in the plan's first `epochs`, where a sharpness-aware pass counts as two."""
+    sharp = max(0, plan.local_epochs - 1) // WORK if plan.sam_radius else 0
+    return epochs - min(epochs // WORK, sharp)
