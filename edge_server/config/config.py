@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.config.integrations import HomeAssistantSettings, SparkplugSettings
 from edge_server.config.object_store import ObjectStoreSettings
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.sections import (
@@ -23,7 +23,6 @@ from edge_server.config.sections import (
     SimulationSettings,
     TierSettings,
 )
-from edge_server.config.sparkplug import SparkplugSettings
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.data_statistics import rough_request
 from edge_server.strategy.selection.schedules import constant

@@ -15,7 +15,7 @@ from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.openings import opening_problems
 from edge_server.config.checks.privacy import privacy_problems
 from edge_server.config.checks.secure_aggregation import masking_problems
-from edge_server.config.checks.sites import site_problems
+from edge_server.config.checks.summability import site_problems
 from edge_server.config.checks.trainers import trainer_problems
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS

@@ -1,6 +1,9 @@
 """Whether the updates of a run may be added in parts, by several processes or at several sites."""
 
+from collections.abc import Iterator
+
 from edge_server.config.config import Config
+from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.summability import needs_each_update
 
 
@@ -19,3 +22,27 @@ def summability(config: Config) -> str:
     if needed := separate(config):
         return f"sums: {' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update: one process adds them"
     return "sums: exact, so that several processes and sites may add the updates in parts"
+
+
+# Checks for runs with sites, whose gateways add updates that the server never sees.
+
+
+_KEY = "[federation] sites"
+
+
+def site_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """One line per setting that needs single updates at the server, with a remedy."""
+    sites = config.federation.sites
+    if not sites:
+        return
+    if twice := sorted({site for site in sites if sites.count(site) > 1}):
+        yield f"{_KEY}: '{twice[0]}' is there twice: name each site once"
+    if needed := separate(config):
+        yield (
+            f"{_KEY}: {' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update, and gateways send "
+            "their sum: choose other components, or leave sites out"
+        )
+    if config.clients.mode == "buffered":
+        yield f'{_KEY}: sums are those of one round: set [clients] mode = "rounds"'
+    if config.object_store.store is not None:
+        yield f"{_KEY}: [object-store] updates would go past the gateways: leave store out"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from edge_server.config.home_assistant import PREFIX_PATTERN
+from edge_server.config.integrations import PREFIX_PATTERN
 from edge_server.config.measures import parse_duration
 from schemas.base import Settings
 from schemas.errors import ConfigError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
-from edge_server.config.home_assistant import HomeAssistantSettings
-from edge_server.config.sparkplug import SparkplugSettings
+from edge_server.config.integrations import HomeAssistantSettings, SparkplugSettings
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.errors import ConfigError

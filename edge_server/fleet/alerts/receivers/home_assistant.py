@@ -6,7 +6,7 @@ The messages are retained, so that Home Assistant knows the state after it has r
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from edge_server.config.home_assistant import identifier
+from edge_server.config.integrations import identifier
 from edge_server.config.units import clean
 from edge_server.fleet.alerts.alert import Alert, Notification
 from edge_server.fleet.alerts.delivery import Deliver

@@ -7,7 +7,7 @@ Templates contain keys only, never a text that a device sent.
 import json
 from typing import Any
 
-from edge_server.config.home_assistant import identifier
+from edge_server.config.integrations import identifier
 from edge_server.config.units import clean
 from edge_server.observability.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView

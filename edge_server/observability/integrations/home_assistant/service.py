@@ -11,7 +11,7 @@ from typing import Any, Literal
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from edge_server.config.home_assistant import HomeAssistantSettings
+from edge_server.config.integrations import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.home_assistant.install_button import Installer
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader

@@ -11,7 +11,7 @@ fed/v1/FEDERATION/home/devices/DEVICE/install         written by Home Assistant'
 from dataclasses import dataclass
 from typing import Literal
 
-from edge_server.config.home_assistant import identifier, name_of
+from edge_server.config.integrations import identifier, name_of
 from schemas.names import is_name
 from schemas.topics import ROOT, Channel, DeviceTopic
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from edge_server.config.home_assistant import identifier, name_of
+from edge_server.config.integrations import identifier, name_of
 from edge_server.observability.integrations.home_assistant.discovery import device_config
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.observability.integrations.home_assistant.states import (

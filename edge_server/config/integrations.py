@@ -1,4 +1,4 @@
-"""The section `[home-assistant]` of a federation file."""
+"""The sections `[home-assistant]` and `[sparkplug]` of a federation file."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from schemas.base import Settings
+from schemas.names import Name
 from schemas.values import Seconds
 
 _ESCAPED = re.compile("__|_d")
@@ -39,3 +40,20 @@ def identifier(name: str) -> str:
 
 def name_of(identifier: str) -> str:
     return _ESCAPED.sub(lambda found: "_" if found.group() == "__" else ".", identifier)
+
+
+class SparkplugSettings(Settings):
+    """The federation as an edge node in the Sparkplug group `group`; off unless it is set.
+
+    The node has the federation's name and its devices theirs. On a broker with certificates `authority` is
+    the folder of `edge-server enroll` (by default that of the server's own certificate): its `sparkplug/` is
+    used.
+    """
+
+    group: Name | None = None
+    """Sparkplug group; unset turns Sparkplug off."""
+    datatypes: bool = True
+    """Whether data messages repeat the types that births state. The specification recommends to leave them
+    out, but npm's sparkplug-payload 1.0.3 then reads each value as null."""
+    authority: Path | None = None
+    """The authority's folder, if the broker asks for certificates."""
