@@ -21,8 +21,7 @@ from edge_server.coordinator.publisher import Publisher
 from edge_server.coordinator.reception import Reception
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
-from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper
-from edge_server.coordinator.standby.standby_output import StandbyOutput
+from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper, StandbyOutput
 from edge_server.coordinator.standby.writing_right import WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher

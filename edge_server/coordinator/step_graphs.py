@@ -12,15 +12,16 @@ import numpy as np
 from torch import Tensor, nn
 
 from edge_client.data.tasks.registry import learning_task
+from edge_client.inference.export.graph_cache import graphs_folder
 from edge_client.models.attributes import attributes_of, users_parts
 from edge_client.models.fixed_state import fixed_tensors, to_array
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
+from edge_client.storage.atomic_files import write_synced
 from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, unsupported
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.kept_graphs import keep_graph, kept_graph
 from schemas.messages.tasks import GRAPH, OWN_STEP, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -28,6 +29,7 @@ from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 log = logging.getLogger(__name__)
+
 
 Widths = Mapping[str, SubModelSpec]
 
@@ -171,3 +173,36 @@ def _sources(module: nn.Module, loss: Loss) -> list[str]:
             with contextlib.suppress(TypeError, OSError):
                 digests.add(hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest())
     return sorted(digests)
+
+
+# Step graphs on disk, by the digest of all that they depend on; a damaged file counts as none.
+#
+# They lie next to drawn networks (`edge_client.inference.export.graph_cache`), and are not compared with
+# torch again. A file has the sha256 of its graph, then the graph.
+
+
+DIGEST_BYTES = 32
+
+
+def kept_graph(key: str) -> bytes | None:
+    """The graph of this key, if there is a sound one."""
+    try:
+        data = _path(key).read_bytes()
+    except (OSError, RuntimeError):
+        return None
+    graph = data[DIGEST_BYTES:]
+    if hashlib.sha256(graph).digest() == data[:DIGEST_BYTES]:
+        return graph
+    log.warning("%s is damaged: its training step is drawn again", _path(key))
+    return None
+
+
+def keep_graph(key: str, graph: bytes) -> None:
+    """Store a graph, which can be drawn again if that fails."""
+    with contextlib.suppress(OSError, RuntimeError):
+        write_synced(_path(key), hashlib.sha256(graph).digest() + graph, durable=False)
+
+
+def _path(key: str) -> Path:
+    """Raises `RuntimeError` if there is no home directory."""
+    return graphs_folder() / "steps" / f"{key}.step"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.coordinator.aggregators import process
+from edge_server.coordinator.aggregators import pool
 from edge_server.coordinator.worker_processes import start_fork_server, worker_context
 from edge_server.simulation.experiments import parallel
 
@@ -18,5 +18,5 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process of `multiprocessing` is forked from one that has imported the packages."""
     context = worker_context(PRELOADED)
     start_fork_server(context)
-    for module in (process, parallel):
+    for module in (pool, parallel):
         monkeypatch.setattr(module, "spawn_context", lambda: context)

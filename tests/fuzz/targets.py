@@ -28,7 +28,7 @@ from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
 from edge_server.coordinator.tasks.increments import difference
 from edge_server.coordinator.validation.contents import examine
-from edge_server.coordinator.validation.encoding import check_encoding
+from edge_server.coordinator.validation.update import check_encoding
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
 from edge_server.strategy.aggregation.sum_files import planes_of, read_sum
 from edge_server.transport.broker.decoding import decode, frame_length

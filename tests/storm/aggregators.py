@@ -4,7 +4,7 @@ import pickle
 from typing import Any, Protocol
 
 from edge_server.coordinator.aggregators import worker
-from edge_server.coordinator.aggregators.process import Answer, Call, ProcessDied
+from edge_server.coordinator.aggregators.pool import Answer, Call, ProcessDied
 from tests.storm.disk import Killed, Machine
 
 

@@ -44,7 +44,7 @@ import edge_server.coordinator.reception
 import edge_server.coordinator.round_driver
 import edge_server.coordinator.run_storage
 import edge_server.coordinator.server
-import edge_server.coordinator.standby.follower
+import edge_server.coordinator.standby.takeover
 import edge_server.security.signing_key
 import edge_server.storage.background_delete
 import edge_server.storage.disk
@@ -54,7 +54,7 @@ from edge_server.coordinator.device_graphs import DeviceGraphs
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.exporter import Exporter
 from edge_server.coordinator.reporter import RunReporter
-from edge_server.coordinator.validation import examiner
+from edge_server.coordinator.validation import checker
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations
 from schemas.values import BoardState
@@ -259,7 +259,7 @@ def _stand_ins(around: Around) -> list[tuple[Any, str, Any]]:
 def _threads(around: Around) -> list[tuple[Any, str, Any]]:
     queues = over(queue, SimpleQueue=around.make_queue)
     inline = (
-        examiner,
+        checker,
         edge_server.storage.background_delete,
         edge_server.storage.disk,
         edge_client.storage.blob_store,
@@ -271,7 +271,7 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_server.transport.lease.keeper, "queue", queues),
         (edge_server.transport.lease.keeper, "threading", over(threading, Thread=NoThread)),
         (edge_server.transport.lease.keeper, "runs_here", around.runs_here),
-        (edge_server.coordinator.standby.follower, "queue", queues),
+        (edge_server.coordinator.standby.takeover, "queue", queues),
         (edge_server.coordinator.jobs, "ThreadPoolExecutor", around.make_executor),
         (edge_server.coordinator.gateway.command_runner, "ThreadPoolExecutor", around.make_executor),
         *((module, "ThreadPoolExecutor", InlineExecutor) for module in inline),

@@ -13,9 +13,7 @@ from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway.command_runner import CommandRunner
-from edge_server.coordinator.gateway.diagnostics import PassedRequests
-from edge_server.coordinator.gateway.early_births import EarlyBirths
-from edge_server.coordinator.gateway.intake import read_above, read_below
+from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.progress import Progress
 from edge_server.coordinator.gateway.site_work import SiteWork

@@ -1,5 +1,6 @@
 """Decodes what a gateway hears, and refuses what no gateway or device of its site may say."""
 
+from edge_server.coordinator.publisher import RateLimit
 from edge_server.rounds.gateway.events import (
     Announced,
     ChunkFromAbove,
@@ -108,3 +109,71 @@ def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> E
     if named != site:
         raise PeerError(f"'{message.kind}' of {named} on the topic of {site}", reason=Reason.WRONG_SENDER)
     return SiteBelowSpoke(site, message)
+
+
+# Births within sites that the gateway's terms do not name yet.
+#
+# A broker sends retained births once, and the server's terms come later than those of a broker at the site.
+
+
+MOST_EARLY = 10_000
+Heard = tuple[SiteTopic, bytes]
+
+
+class EarlyBirths:
+    """Keeps the last birth or death of each topic until its site is known."""
+
+    def __init__(self) -> None:
+        self._kept: dict[SiteTopic, bytes] = {}
+
+    def keep(self, topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> bool:
+        """Keep a birth of a site that is not known; returns whether to wait for terms before judging it.
+
+        Anything else from there is repeated by who has sent it.
+        """
+        if not isinstance(topic, SiteTopic) or topic.site in gateway.sites:
+            return False
+        if not is_of_site(topic.site, gateway.site):
+            return False
+        if topic.channel is Channel.BIRTH and (topic in self._kept or len(self._kept) < MOST_EARLY):
+            self._kept.pop(topic, None)
+            self._kept[topic] = payload
+        return gateway.terms is None
+
+    def take(self, gateway: Gateway) -> list[Heard]:
+        """Remove and return those whose sites are known now, in the order in which they came."""
+        known = [(topic, payload) for topic, payload in self._kept.items() if topic.site in gateway.sites]
+        for topic, _ in known:
+            del self._kept[topic]
+        return known
+
+
+# Requests for diagnostics on their way through a gateway, at a limited rate.
+
+
+MOST_REQUESTS, WINDOW_S = 200, 10.0
+"""Requests from above that are passed on in this time, repeats included."""
+MOST_KNOWN = 1_000
+
+
+class PassedRequests:
+    """Knows the requests from above, so that only answers to them use the far link."""
+
+    def __init__(self) -> None:
+        self._limit = RateLimit(MOST_REQUESTS, WINDOW_S)
+        self._known: dict[tuple[str, str], None] = {}
+
+    def admit(self, request: DiagnosticRequest, now: float) -> None:
+        """Remember a request; raises `PeerError` if there are too many."""
+        if not self._limit.allows(now):
+            detail = f"more than {MOST_REQUESTS} requests for diagnostics in {WINDOW_S:.0f} s"
+            raise PeerError(detail, reason=Reason.TOO_MANY_REQUESTS)
+        key = (request.device, request.request)
+        self._known.pop(key, None)
+        self._known[key] = None
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def is_answer(self, message: DiagnosticAnswer) -> bool:
+        """Whether a device answers a request from above."""
+        return (message.device, message.request) in self._known

@@ -1,23 +1,209 @@
 """Following a federation's server until this one takes over."""
 
 import contextlib
+import logging
 import os
+import queue
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
+from edge_client.transport.link_events import Arrived, Inbox
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.run_start import locked, recorded
-from edge_server.coordinator.standby.follower import End, Standby
-from edge_server.coordinator.standby.replica_copy import mark_as_copy
+from edge_server.coordinator.standby import following
+from edge_server.coordinator.standby.following import Following
+from edge_server.coordinator.standby.replica_copy import RunCopy, mark_as_copy
+from edge_server.coordinator.standby.replica_entry import Entry
 from edge_server.coordinator.standby.run_lease import lease_address
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas.errors import ConfigError
+from edge_server.transport.lease.phases import Held, Looking
+from schemas.errors import ConfigError, PeerError
+from schemas.messages import (
+    Message,
+    StandbyEntry,
+    StandbyRefusal,
+    StandbyReport,
+    decode_message,
+    encode_message,
+)
+from schemas.tensors.chunks import decode_chunk, decode_json
+from schemas.topics import StandbyTopic
+
+log = logging.getLogger(__name__)
+
+
+TICK_S, REPORT_S = 0.1, 1.0
+End = Literal["taken over", "over", "stopped"]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Event: the user asks the standby to end."""
+
+
+class Standby:
+    """Follows the holder of a lease.
+
+    `check` looks at the copied folder once it is whole, and may refuse it; `goes_on` says whether another run
+    follows the one in the folder; `say` gets a sentence whenever something changes for the user, `alive` the
+    time in seconds several times a second.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        run: Path,
+        lease: LeaseKeeper,
+        *,
+        check: Callable[[Path], None],
+        goes_on: Callable[[Path], bool],
+        say: Callable[[str], None],
+        alive: Callable[[float], None] = lambda now: None,
+    ) -> None:
+        self._alive = alive
+        self._federation, self._lease, self._check, self._say = federation, lease, check, say
+        self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
+        me = lease.state.me
+        self._state = Following(me.instance)
+        self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
+        self._inbox: Inbox = queue.SimpleQueue()
+        self._report_at = self._tick_at = 0.0
+        self._may_follow = False
+
+    def stop(self) -> None:
+        """End soon; may be called from a signal handler."""
+        self._inbox.put(Stop())
+
+    def run(self) -> End:
+        """Follow until there is a reason to end."""
+        topics = (StandbyTopic(self._federation, "entry"), StandbyTopic(self._federation, "chunk"))
+        self._lease.talk(frozenset(map(str, topics)), self._inbox)
+        try:
+            while True:
+                self._alive(time.monotonic())
+                end = self._turn()
+                if end is not None:
+                    return end
+        finally:
+            self._lease.talk(frozenset(), None)
+
+    def take_over(self) -> None:
+        """Make the copy a run folder that a server may serve."""
+        self._copy.become_a_run()
+
+    def _turn(self) -> End | None:
+        try:
+            event = self._inbox.get(timeout=TICK_S)
+        except queue.Empty:
+            event = None
+        if isinstance(event, Stop):
+            return "stopped"
+        state = self._lease.state
+        if isinstance(state.phase, Held):
+            return "taken over"
+        last = state.log.last
+        if last is not None and last.state == "over" and self._state.confirmed:
+            if not self._goes_on(self._run):
+                return "over"
+            self._state = Following(self._state.standby)
+        self._say_changes()
+        if isinstance(event, Arrived):
+            try:
+                self._arrived(event)
+            except PeerError as error:
+                log.warning("ignored (%s): %s", error.reason, error)
+        self._tick(time.monotonic())
+        return None
+
+    def _say_changes(self) -> None:
+        may = self._lease.state.may_follow
+        if may == self._may_follow:
+            return
+        self._may_follow = may
+        last = self._lease.state.log.last
+        if may and last is not None:
+            self._say(f"up to date with {last.holder.host}, process {last.holder.pid}: ready to take over")
+        elif isinstance(self._lease.state.phase, Looking):
+            self._say("not up to date: this standby will not take over before it is again")
+
+    def _arrived(self, arrived: Arrived) -> None:
+        if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
+            self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
+            return
+        message = decode_message(arrived.payload, federation=self._federation)
+        match message:
+            case StandbyEntry():
+                self._step(following.Announced(message))
+            case StandbyRefusal(standby=standby, detail=detail) if standby == self._state.standby:
+                raise ConfigError(f"the server cannot be followed: {detail}")
+            case StandbyRefusal():
+                pass
+            case _:
+                raise PeerError(f"a server does not send '{message.kind}' to its standby")
+
+    def _tick(self, now: float) -> None:
+        if now >= self._tick_at:
+            self._tick_at = now + TICK_S
+            self._step(following.Tick())
+        if now >= self._report_at:
+            self._report()
+
+    def _step(self, event: following.Event) -> None:
+        self._state, commands = following.step(self._state, event, time.monotonic())
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: following.Command) -> None:
+        store = self._copy.store
+        match command:
+            case following.OpenEntry(number, ref):
+                entry = decode_json(Entry, store.path(ref.digest).read_bytes())
+                store.path(ref.digest).unlink(missing_ok=True)
+                self._step(following.Opened(number, entry))
+            case following.ApplyEntry(number, entry):
+                self._apply(number, entry)
+            case following.Report():
+                self._report()
+            case RequestChunks():
+                self._publish(command.request(self._federation, self._state.standby))
+            case WriteChunk(ref, index, data, crc):
+                store.write_chunk(ref, index, data, crc)
+            case VerifyBlob(ref):
+                self._step(following.Checked(ref, store.verify(ref)))
+
+    def _apply(self, number: int, entry: Entry) -> None:
+        self._copy.apply(entry)
+        if entry.journal is not None:
+            self._check(self._run)
+            self._lease.follow(*recorded(self._run))
+        self._step(following.Applied(number))
+
+    def _report(self) -> None:
+        self._report_at = time.monotonic() + REPORT_S
+        state = self._state
+        self._publish(
+            StandbyReport(
+                federation=self._federation,
+                standby=state.standby,
+                series=state.series,
+                known=state.known,
+                confirmed=state.confirmed,
+                origin=self._origin,
+            )
+        )
+
+    def _publish(self, message: Message) -> None:
+        self._lease.say(str(StandbyTopic(self._federation, "report")), encode_message(message))
 
 
 def follow(

@@ -5,8 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut
-from edge_server.coordinator.validation.marginals import model_without
+from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without
 from edge_server.coordinator.validation.round_review import Refusals
 from edge_server.rounds.quarantine import site_key
 from edge_server.strategy.aggregation.transforms import transform_updates

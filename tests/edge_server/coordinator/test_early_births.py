@@ -1,6 +1,6 @@
 """Births within sites that the terms of a gateway do not name yet."""
 
-from edge_server.coordinator.gateway.early_births import EarlyBirths
+from edge_server.coordinator.gateway.intake import EarlyBirths
 from edge_server.rounds.gateway.state import Gateway
 from schemas.messages import SiteTerms
 from schemas.topics import Channel, DeviceTopic, SiteTopic

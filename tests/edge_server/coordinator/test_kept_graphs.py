@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.kept_graphs import keep_graph, kept_graph
+from edge_server.coordinator.step_graphs import keep_graph, kept_graph
 
 GRAPH = bytes(range(256)) * 40
 

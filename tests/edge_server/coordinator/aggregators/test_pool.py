@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.agent.task_runner import do_training
-from edge_server.coordinator.aggregators.pool import AggregatorPool, usual_count
-from edge_server.coordinator.aggregators.process import Call
+from edge_server.coordinator.aggregators.pool import AggregatorPool, Call, usual_count
 from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.records import RoundRecord

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.coordinator.gateway.diagnostics import MOST_KNOWN, MOST_REQUESTS, WINDOW_S, PassedRequests
 from edge_server.coordinator.gateway.gateway import SiteGateway
-from edge_server.coordinator.gateway.intake import read_above, read_below
+from edge_server.coordinator.gateway.intake import (
+    MOST_KNOWN,
+    MOST_REQUESTS,
+    WINDOW_S,
+    PassedRequests,
+    read_above,
+    read_below,
+)
 from edge_server.fleet.diagnostics import inquiry, operator
 from edge_server.fleet.diagnostics.inquiry import Status, Terms
 from edge_server.fleet.diagnostics.operator import OperatorConnection, Selection

@@ -10,8 +10,8 @@ from edge_client.compression.decoding import decoded
 from edge_client.storage.private_state import PrivateState
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation import unpacked_cache
-from edge_server.coordinator.validation.encoding import check_encoding
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.coordinator.validation.update import check_encoding
 from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
 from schemas.messages import Update
