@@ -12,8 +12,7 @@ from edge_server.fleet.actions.table import ACTIONS
 from edge_server.fleet.alerts.alert import Alert, AlertSubject
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.queue.changes import add_job
-from edge_server.fleet.queue.job import Job
-from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.job import Job, JobRun, RunPhase
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.schedule import Cron
 from edge_server.fleet.queue.state import QueueRules

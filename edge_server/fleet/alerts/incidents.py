@@ -3,21 +3,21 @@
 A run folder's event list is read from the last change on; run folders and registry may be written meanwhile.
 """
 
+import json
 import logging
 import sqlite3
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text, leading
 from edge_server.fleet.alerts.facts import Incident, IncidentKind
-from edge_server.fleet.alerts.failed_jobs import EndedJobs, read_ended_jobs
 from edge_server.releases.registry.registry import FILE
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventRow, read_events
@@ -26,8 +26,10 @@ from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import FINAL
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
 
 MOST_EVENTS = 2000
 """Most events that one look reads of a run."""
@@ -180,3 +182,41 @@ def _trial_text(report: ModelReport, version: str) -> str:
     before, after = figure_text(report.running.metrics), figure_text(report.candidate.metrics)
     cause = f" ({report.cause})" if report.cause else ""
     return f"has {after} with {version}, and had {before} before; the model is {report.stage}{cause}"
+
+
+ENDED_QUERY = """
+SELECT jobs.record, runs.record FROM runs JOIN jobs ON jobs.name = runs.job
+WHERE json_extract(runs.record, '$.ended_at') > ? ORDER BY runs.due
+"""
+
+
+@dataclass(frozen=True)
+class EndedJobs:
+    """Jobs whose newest run has failed, and the names of all runs that have ended."""
+
+    failed: tuple[Incident, ...] = ()
+    runs: frozenset[str] = frozenset()
+
+
+def read_ended_jobs(path: Path, since: float) -> EndedJobs:
+    """The jobs that have ended since then; empty without a queue. Raises `sqlite3.Error`."""
+    if not path.is_file():
+        return EndedJobs()
+    with closing(sqlite3.connect(path, timeout=5)) as database:
+        made = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone()
+        rows = database.execute(ENDED_QUERY, (since,)).fetchall() if made else []
+    runs = [(json.loads(job), json.loads(run)) for job, run in rows]
+    newest = {job["name"]: (job, run) for job, run in runs}
+    failed = tuple(_incident(job, run) for job, run in newest.values() if run["phase"] == "failed")
+    return EndedJobs(failed, frozenset(run["name"] for _, run in runs))
+
+
+def _incident(job: Mapping[str, Any], run: Mapping[str, Any]) -> Incident:
+    return Incident(
+        at=run["ended_at"],
+        kind=IncidentKind.JOB,
+        federation=job["federation"],
+        subject=job["name"],
+        text=run["why"] or "its process ended with an error",
+        run=run["name"],
+    )

@@ -7,19 +7,19 @@ a kill between two writes leaves a run. Otherwise all is done again. Bytes are c
 """
 
 import contextlib
+import sqlite3
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from edge_server.fleet.backup.archive import ArchiveWriter
 from edge_server.fleet.backup.contents import APPENDED, JOURNAL, entries_of, is_run, is_secret
 from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
-from edge_server.fleet.backup.run_progress import progress_of
 from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.sqlite_copies import copy_sqlite, is_sqlite
+from edge_server.fleet.backup.sqlite_copies import copy_sqlite, is_sqlite, reading
 from edge_server.fleet.backup.steady_files import FileChanged, Pins
 from schemas.errors import ConfigError
 
@@ -204,3 +204,44 @@ def _has_secret_noise(run: Path) -> bool:
 def _holds_noise(inner: str) -> bool:
     path = PurePosixPath(inner)
     return path.parent.name == "checkpoints" or path.name == "before.safetensors"
+
+
+class RunProgress(NamedTuple):
+    """The newest planning and closed round, the number of given-up rounds, whether the run is over.
+
+    While it stays the same, a server changes no file that a resumption needs: it writes the files of the next
+    step before its journal names them, and deletes old ones two steps later.
+    """
+
+    attempt: int
+    round: int
+    undone: int
+    ends: int
+
+
+PROGRESS_QUERIES = (
+    "SELECT coalesce(max(attempt), 0) FROM plannings",
+    "SELECT coalesce(max(round), 0) FROM rounds",
+    "SELECT count(*) FROM undone",
+    "SELECT count(*) FROM ends",
+)
+
+
+def progress_of(journal: Path) -> RunProgress:
+    """How far the run of a journal is; raises `ConfigError` for a damaged one."""
+    try:
+        with closing(reading(journal)) as connection:
+            connection.execute("BEGIN")
+            return RunProgress(*(_count(connection, query) for query in PROGRESS_QUERIES))
+    except sqlite3.Error as error:
+        raise ConfigError(f"{journal}: no journal that can be read: {error}") from error
+
+
+def _count(connection: sqlite3.Connection, query: str) -> int:
+    try:
+        return int(connection.execute(query).fetchone()[0])
+    except sqlite3.OperationalError as error:
+        # A journal that is being made has no tables.
+        if "no such table" in str(error):
+            return 0
+        raise

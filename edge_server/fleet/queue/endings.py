@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass
 
 from edge_server.fleet.queue.events import RunEnded
-from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.job import JobRun, RunPhase
 from edge_server.fleet.queue.state import QueueRules
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edge_server.fleet.queue.job import Job
-from edge_server.fleet.queue.job_run import JobRun
+from edge_server.fleet.queue.job import Job, JobRun
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """Runs the queue of jobs: the machine decides, the journal keeps it, the processes do it."""
 
+import contextlib
 import logging
+import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.queue.eligible import devices_of_jobs
 from edge_server.fleet.queue.endings import BAD_USAGE, FAILED
 from edge_server.fleet.queue.events import (
     Closing,
@@ -21,12 +23,12 @@ from edge_server.fleet.queue.events import (
     SuspendRun,
     Tick,
 )
+from edge_server.fleet.queue.job import JobRun
 from edge_server.fleet.queue.job_actions import ACTIONS, command_of
-from edge_server.fleet.queue.job_run import JobRun
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.log_reader import LOG, last_line
 from edge_server.fleet.queue.machine import step
-from edge_server.fleet.queue.old_runs import remove_run_folders
+from edge_server.fleet.queue.overview import devices_of_jobs
 from edge_server.fleet.queue.processes import JobProcesses
 from edge_server.fleet.queue.state import QueueRules
 from edge_server.storage.service_folder import ServiceFolder
@@ -34,6 +36,7 @@ from schemas.errors import ConfigError
 from schemas.messages import Birth, Death
 
 log = logging.getLogger(__name__)
+
 
 CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
 """Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
@@ -164,3 +167,25 @@ def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[
         return run and (run.name, run.phase, run.attempt)
 
     return [run for job, run in after.items() if stage(before.get(job)) != stage(run)]
+
+
+# Removes the run folders of old runs, in another thread: a folder may hold thousands of files.
+
+
+GONE = ".gone-"
+"""Begin of the name of a folder that is about to be deleted."""
+
+
+def remove_run_folders(runs: Path, names: Iterable[str]) -> threading.Thread:
+    """Remove the folders of these runs, and what an earlier service has not removed to the end."""
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            (runs / name).rename(runs / f"{GONE}{name}")
+    thread = threading.Thread(target=_delete, args=(runs,), name="old runs", daemon=True)
+    thread.start()
+    return thread
+
+
+def _delete(runs: Path) -> None:
+    for folder in runs.glob(f"{GONE}*"):
+        shutil.rmtree(folder, ignore_errors=True)

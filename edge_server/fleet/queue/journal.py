@@ -12,10 +12,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from edge_server.fleet.queue.job import Job
-from edge_server.fleet.queue.job_run import JobRun
-from edge_server.fleet.queue.shares import Shares
-from edge_server.fleet.queue.state import JobProgress, Queue, QueueRules
+from edge_server.fleet.queue.job import Job, JobRun
+from edge_server.fleet.queue.state import JobProgress, Queue, QueueRules, Shares
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.errors import ConfigError, nearest
 

@@ -26,8 +26,7 @@ from edge_server.fleet.queue.events import (
     SuspendRun,
     Tick,
 )
-from edge_server.fleet.queue.job import Job, Wanted
-from edge_server.fleet.queue.job_run import JobRun, RunPhase, run_name
+from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted, run_name
 from edge_server.fleet.queue.schedule import next_time
 from edge_server.fleet.queue.state import JobProgress, Queue, Step
 from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns

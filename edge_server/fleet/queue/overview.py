@@ -1,18 +1,19 @@
 """What a person wants to know of each job: state, next time, why it waits, how its runs ended."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from edge_server.fleet.queue.eligible import devices_of_jobs
-from edge_server.fleet.queue.job import Job, Wanted
-from edge_server.fleet.queue.job_run import JobRun
+from edge_server.fleet.queue.events import DevicesOfJob
+from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.schedule import next_time
 from edge_server.fleet.queue.state import JobProgress, Queue, QueueRules
 from edge_server.fleet.queue.turns import take_turns
 from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
+from schemas.labels import parse_where
 
 SHOWN_RUNS = 10
 ROLLOUT = "rollout"
@@ -112,3 +113,16 @@ def _why(queue: Queue, job: Job, reasons: Mapping[str, str], *, served: bool) ->
     if waits:
         return reasons.get(job.name, "starts in a moment")
     return run.why if run is not None else ""
+
+
+def devices_of_jobs(inventory: Inventory, jobs: Iterable[Job]) -> dict[str, DevicesOfJob]:
+    """The devices that each job's selector chooses, and how many of them are online and not revoked."""
+    jobs = list(jobs)
+    known = {name: inventory.devices(federation=name) for name in {job.federation for job in jobs}}
+    return {job.name: _chosen(job, known[job.federation]) for job in jobs}
+
+
+def _chosen(job: Job, devices: Iterable[InventoryDevice]) -> DevicesOfJob:
+    where = parse_where(job.where)
+    chosen = [device for device in devices if device.revoked_at is None and where.matches(device.selectable)]
+    return DevicesOfJob(frozenset(device.device for device in chosen), sum(device.alive for device in chosen))

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from edge_server.fleet.queue.events import DevicesOfJob, Fleet
-from edge_server.fleet.queue.job import Job, Wanted
-from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted
 from edge_server.fleet.queue.state import Queue
 from schemas.counted import counted
 

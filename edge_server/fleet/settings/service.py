@@ -9,12 +9,20 @@ from pydantic import Field, ValidationError
 from edge_client.transport.broker_address import SECURE, BrokerAddress, TlsFiles, parse_address
 from edge_server.config.errors import explain
 from edge_server.fleet.settings.alerts import AlertSettings
-from edge_server.fleet.settings.metrics import MetricsSettings
 from edge_server.fleet.settings.page import PageSettings
 from schemas.base import Settings
 from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 from schemas.names import Name
+
+
+class MetricsSettings(Settings):
+    """Metrics of the fleet for Prometheus; none are served without an address."""
+
+    listen: str | None = None
+    """Where `/metrics` is served, such as `127.0.0.1:9465`; there is no authentication."""
+    devices: bool = False
+    """Also serve gauges of each device, with the device's name as a label."""
 
 
 class ServedFederation(Settings):

@@ -10,8 +10,7 @@ from edge_server.cli.commands.fleet import jobs_add
 from edge_server.cli.commands.fleet.serve import add_service_option
 
 if TYPE_CHECKING:
-    from edge_server.fleet.queue.job import Job
-    from edge_server.fleet.queue.job_run import JobRun
+    from edge_server.fleet.queue.job import Job, JobRun
     from edge_server.fleet.queue.overview import JobOverview
     from edge_server.storage.service_folder import ServiceFolder
 

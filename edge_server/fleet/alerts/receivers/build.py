@@ -6,8 +6,8 @@ from pathlib import Path
 from edge_server.fleet.alerts.delivery import Deliver
 from edge_server.fleet.alerts.receivers.alertmanager import alertmanager
 from edge_server.fleet.alerts.receivers.home_assistant import Publish, Unresolved, home_assistant
+from edge_server.fleet.alerts.receivers.http_post import webhook
 from edge_server.fleet.alerts.receivers.mail import mail
-from edge_server.fleet.alerts.receivers.webhook import webhook
 from edge_server.fleet.settings.alert_receivers import (
     AlertmanagerReceiver,
     HomeAssistantReceiver,

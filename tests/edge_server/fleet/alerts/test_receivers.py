@@ -14,8 +14,8 @@ from edge_server.fleet.alerts.message import body, document, title, trial_notifi
 from edge_server.fleet.alerts.receivers.alertmanager import alertmanager
 from edge_server.fleet.alerts.receivers.alertmanager import alerts as manager_alerts
 from edge_server.fleet.alerts.receivers.home_assistant import home_assistant, messages
+from edge_server.fleet.alerts.receivers.http_post import webhook
 from edge_server.fleet.alerts.receivers.mail import mail
-from edge_server.fleet.alerts.receivers.webhook import webhook
 from edge_server.fleet.settings.alert_receivers import (
     AlertmanagerReceiver,
     HomeAssistantReceiver,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.fleet.page.audit_tail import AuditTail
+from edge_server.fleet.page.lists import AuditTail
 from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import Inventory
 from tests.edge_server.fleet.page.service_pages import Browser, Stage, fill_inventory, staged

@@ -11,8 +11,7 @@ import pytest
 from edge_server.fleet.alerts.alert import Alert, AlertSubject, Phase
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.queue.changes import add_job
-from edge_server.fleet.queue.job import Job
-from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.job import Job, JobRun, RunPhase
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.state import QueueRules
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings

@@ -8,9 +8,8 @@ import pytest
 from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
-from edge_server.fleet.people.openid import FAILED_S, KnownIdentity, OpenIdProvider
+from edge_server.fleet.people.openid import FAILED_S, KnownIdentity, OpenIdProvider, ProviderHttp
 from edge_server.fleet.people.pending_logins import LONGEST_S, MOST, PendingLogin, PendingLogins
-from edge_server.fleet.people.provider_http import ProviderHttp
 from edge_server.fleet.people.roles import Role
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from schemas.errors import EdgeError, PeerError

@@ -12,8 +12,7 @@ from edge_server.fleet.queue.events import (
     StartRun,
     Tick,
 )
-from edge_server.fleet.queue.job import Job, Wanted
-from edge_server.fleet.queue.job_run import JobRun
+from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.machine import step
 from edge_server.fleet.queue.state import Queue, QueueRules
 from edge_server.fleet.queue.turns import take_turns

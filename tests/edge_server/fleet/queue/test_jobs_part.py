@@ -11,7 +11,7 @@ import pytest
 from edge_server.fleet.part import ServiceContext
 from edge_server.fleet.queue.changes import add_job, pause_job, start_job, stop_job
 from edge_server.fleet.queue.events import StartRun
-from edge_server.fleet.queue.job_run import JobRun, RunPhase
+from edge_server.fleet.queue.job import JobRun, RunPhase
 from edge_server.fleet.queue.jobs_part import JobsPart
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.overview import read_overviews

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.fleet.queue.job import Wanted
-from edge_server.fleet.queue.job_run import RunPhase
+from edge_server.fleet.queue.job import RunPhase, Wanted
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.schedule import Cron, Every
 from schemas.errors import ConfigError

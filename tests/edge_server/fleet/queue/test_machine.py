@@ -3,8 +3,7 @@
 import pytest
 
 from edge_server.fleet.queue.events import Closing, EndRun, KillRun, RunEnded, SuspendRun
-from edge_server.fleet.queue.job import Wanted
-from edge_server.fleet.queue.job_run import RunPhase
+from edge_server.fleet.queue.job import RunPhase, Wanted
 from edge_server.fleet.queue.schedule import Every
 from tests.edge_server.fleet.queue.jobs import NOW, Driver, devices, job
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from edge_server.fleet.queue.old_runs import GONE, remove_run_folders
+from edge_server.fleet.queue.jobs_part import GONE, remove_run_folders
 
 
 def test_run_folders_are_removed(tmp_path: Path) -> None:
