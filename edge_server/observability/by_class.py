@@ -1,9 +1,11 @@
 """Figures by class: the share of a class's examples that a model recognises, and that share's interval."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edge_server.observability.intervals import wilson
+import numpy as np
+
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 from schemas.values import ClassCounts
 
@@ -52,3 +54,35 @@ def newest_counts(history: Sequence[RoundRecord]) -> tuple[int, dict[str, Counts
         if counted := {name: counts for name, counts in found.items() if counts}:
             return record.round, counted
     return 0, {}
+
+
+Z = 1.959964
+"""The 97.5 % point of the normal distribution."""
+RESAMPLES, FEWEST = 2000, 3
+"""Bootstrap resamples, and the least number of devices for them."""
+
+
+def wilson(share: float, examples: int) -> tuple[float, float] | None:
+    """The 95 % interval of a share of examples (Wilson 1927); None without examples."""
+    if examples <= 0:
+        return None
+    centre = share + Z**2 / (2 * examples)
+    width = Z * math.sqrt(share * (1 - share) / examples + Z**2 / (4 * examples**2))
+    scale = 1 + Z**2 / examples
+    return max(0.0, (centre - width) / scale), min(1.0, (centre + width) / scale)
+
+
+def over_devices(
+    values: Sequence[float], examples: Sequence[float], *, power: int
+) -> tuple[float, float] | None:
+    """The 95 % interval of the devices' mean of this power, weighted by examples, by bootstrap over devices.
+
+    None for fewer than three devices.
+    """
+    if len(values) < FEWEST:
+        return None
+    chosen = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    powers, weights = np.asarray(values) ** power, np.asarray(examples, np.float64)
+    means = ((powers * weights)[chosen].sum(1) / weights[chosen].sum(1)) ** (1 / power)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)

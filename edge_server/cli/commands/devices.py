@@ -61,7 +61,7 @@ def execute(args: argparse.Namespace) -> int:
         return _why(args)
     from edge_server.config.units import bytes_text
     from edge_server.observability.device_totals import read_device_totals
-    from edge_server.observability.lineage import read_lineage
+    from edge_server.observability.selection_history import read_lineage
     from schemas.labels import EVERY, parse_where
 
     where, standings = parse_where(args.where or ""), read_device_totals(args.run)
@@ -111,7 +111,7 @@ def _check_words(args: argparse.Namespace) -> None:
 
 
 def _why(args: argparse.Namespace) -> int:
-    from edge_server.observability.lineage import read_lineage, read_whole_history
+    from edge_server.observability.selection_history import read_lineage, read_whole_history
 
     before = read_lineage(args.run, args.service).predecessors(args.why)
     entries = read_whole_history(args.run, args.why, before)

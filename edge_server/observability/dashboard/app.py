@@ -24,7 +24,7 @@ from edge_server.observability.dashboard.model_view import channel_value, model_
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
 from edge_server.observability.dashboard.stream import EventStream, EventWriter, json_text
-from edge_server.observability.lineage import read_lineage
+from edge_server.observability.selection_history import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import DeviceRecord

@@ -3,7 +3,8 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -12,10 +13,20 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from edge_server.observability.prometheus.devices import device_families, readings_of_run
-from edge_server.observability.prometheus.fleet import fleet_families
-from edge_server.observability.prometheus.run import run_families
-from edge_server.observability.prometheus.work import disk_families, work_families
+from edge_server.observability.prometheus.metric_names import (
+    Labelled,
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histogram,
+)
 from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.workload import ServerParts, Workload
+from edge_server.rounds.participant import Status
+from edge_server.rounds.state import Phase
+from edge_server.storage.records import RoundRecord
+from schemas.values import Reason
 
 
 class RunCollector(Collector):
@@ -65,3 +76,162 @@ def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[str, byte
     """Content type and body: text format 0.0.4, or the format that the header `Accept` asks for."""
     encode, content_type = choose_encoder(accept)
     return content_type, encode(registry)
+
+
+def run_families(snapshot: Snapshot, *, closed_at: float) -> Iterator[Metric]:
+    """The run's metric families.
+
+    `closed_at` (seconds since 1970) is when a round was last seen closed, or when this process began.
+    """
+    about: Labelled = {(snapshot.federation, snapshot.run): 1.0}
+    yield from gauges("run_info", "The run's federation and name.", ("federation", "run"), about)
+    phases: Labelled = {(str(phase),): float(phase == snapshot.phase) for phase in Phase}
+    yield from gauges("phase", "1 for the phase that the run is in.", ("phase",), phases)
+    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not snapshot.no_link)
+    yield from gauge("round", "Number of the round that is under way.", snapshot.round)
+    yield from gauge("planned_rounds", "Rounds after which the run is over.", snapshot.rounds)
+    yield from counter("rounds_closed", "Rounds aggregated.", len(snapshot.history))
+    yield from gauge("round_closed_timestamp_seconds", "When a round was last closed, or began.", closed_at)
+    yield from gauge("round_limit_seconds", "[clients] deadline-s of a round.", snapshot.load.deadline_s)
+    yield from gauge("virtual_time_seconds", "The simulation's own time.", snapshot.virtual_s)
+    yield from _last_round(snapshot.history)
+    yield from gauge("privacy_epsilon_budget", "Epsilon that the run may spend.", snapshot.load.budget)
+
+
+def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
+    """Figures of the last closed round; a missing figure is taken from the newest round that has it."""
+
+    def last(name: str) -> float | None:
+        found = (getattr(record, name) for record in reversed(history))
+        return next((float(value) for value in found if value is not None), None)
+
+    yield from gauge("last_round_duration_seconds", "Duration of the last closed round.", last("duration_s"))
+    yield from gauge("train_loss", "Loss on the devices, of the last closed round.", last("train_loss"))
+    yield from gauge("test_loss", "Loss on the server's test data.", last("test_loss"))
+    yield from gauge(
+        "test_accuracy_ratio", "Accuracy on the server's test data, 0 to 1.", last("test_accuracy")
+    )
+    yield from gauge(
+        "client_accuracy_ratio", "Devices' mean on their own data, 0 to 1.", last("client_accuracy")
+    )
+    tiers = next((record.tier_accuracy for record in reversed(history) if record.tier_accuracy), {})
+    yield from gauges(
+        "tier_test_accuracy_ratio",
+        "Accuracy of a tier's sub-model on the server's test data, 0 to 1.",
+        ("tier",),
+        {(str(tier),): accuracy for tier, accuracy in sorted(tiers.items())},
+    )
+    figures = next((record.test_metrics for record in reversed(history) if record.test_metrics), {})
+    yield from gauges(
+        "test_metric",
+        "A figure of the learning task on the server's test data; shares are 0 to 1.",
+        ("metric",),
+        {(name,): value for name, value in figures.items()},
+    )
+    yield from gauge("privacy_epsilon", "Epsilon spent by all rounds so far.", last("epsilon"))
+    yield from gauge("privacy_delta", "Delta at which epsilon is computed.", last("delta"))
+
+
+# No label names a device, as each name would be a series of its own.
+
+
+STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
+OTHER = "other"
+"""Label for unknown words: texts that devices send must not become labels."""
+
+
+def fleet_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Devices by state and tier, outcomes of updates, refusals by reason."""
+    counted = Counter((known_or_other(view.state, STATES), view.tier) for view in snapshot.devices)
+    tiers = sorted({view.tier for view in snapshot.devices})
+    states = (*STATES, *([OTHER] if any(state == OTHER for state, _ in counted) else []))
+    # Zeros are sent too: a missing series would look as if its last value still held.
+    devices: Labelled = {
+        (state, str(tier)): float(counted[state, tier]) for state in states for tier in tiers
+    }
+    yield from gauges("devices", "Devices by state and tier.", ("state", "tier"), devices)
+    over_links: Counter[tuple[str, ...]] = Counter()
+    for view in snapshot.devices:
+        over_links["received", str(view.tier)] += view.downlink_bytes
+        over_links["sent", str(view.tier)] += view.uplink_bytes
+    yield from gauges(
+        "device_link_bytes",
+        "Bytes over the devices' own links, by tier; a broadcast counts for each device that received it.",
+        ("direction", "tier"),
+        {labels: float(size) for labels, size in over_links.items()},
+    )
+    yield from counters("updates", "Updates of closed rounds by outcome.", ("outcome",), _updates(snapshot))
+    refusals: dict[tuple[str, ...], float] = {(str(reason),): 0.0 for reason in Reason}
+    for reason, count in snapshot.load.refusals.items():
+        labels = (known_or_other(reason, tuple(Reason)),)
+        refusals[labels] = refusals.get(labels, 0.0) + count
+    yield from counters("refusals", "Refused messages of devices, by reason.", ("reason",), refusals)
+
+
+def known_or_other(word: str, words: tuple[str, ...]) -> str:
+    """The word if it is in `words`, else `OTHER`."""
+    return word if word in words else OTHER
+
+
+def _updates(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
+    history = snapshot.history
+    return {
+        ("counted",): sum(len(record.completed) for record in history),
+        ("missed",): sum(len(record.dropped) for record in history),
+        ("refused",): sum(len(record.rejected) for record in history),
+    }
+
+
+def work_families(load: Workload) -> Iterator[Metric]:
+    """The metric families of the server's work."""
+    yield from counter("received_bytes", "MQTT payloads that the server received.", load.uplink_bytes)
+    yield from counter(
+        "sent_bytes", "MQTT payloads that the server sent; a broadcast counts once.", load.downlink_bytes
+    )
+    yield from counter("dropped_messages", "Messages dropped because the inbox was full.", load.unheard)
+    queues: Labelled = {
+        ("inbox",): float(load.inbox),
+        ("jobs",): float(load.jobs),
+        ("uploads",): float(load.uploads),
+        ("outgoing",): float(load.outgoing),
+    }
+    yield from gauges(
+        "queue_length",
+        "Events for the server, jobs to run, uploads waiting for their turn, messages for the broker.",
+        ("queue",),
+        queues,
+    )
+    yield from _part_families(load.parts)
+    yield from histogram(
+        "phase_duration_seconds",
+        "How long phases of rounds lasted; virtual in a simulation.",
+        "phase",
+        load.phases,
+    )
+    yield from histogram(
+        "work_duration_seconds",
+        "How long jobs took; closing a round includes aggregating and testing it.",
+        "work",
+        load.work,
+    )
+
+
+def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
+    """What serves the run besides the server's own process; nothing in a simulation."""
+    if parts is None:
+        return
+    yield from gauge("lease_epoch", "Epoch of the lease; a takeover raises it.", parts.epoch)
+    yield from gauge("standby_ready", "Whether a standby is up to date.", bool(parts.standby))
+    processes: Labelled = {
+        ("receiver",): float(parts.receivers),
+        ("aggregator",): float(parts.aggregators),
+    }
+    gateways: Labelled = {(site,): float(there) for site, there in parts.gateways.items()}
+    yield from gauges("gateway_connected", "1 for a site whose gateway is connected.", ("site",), gateways)
+    yield from gauges("processes", "Processes besides the server's own that run now.", ("kind",), processes)
+
+
+def disk_families(free: int, size: int) -> Iterator[Metric]:
+    """Free and total bytes of the disk that holds the run folder."""
+    yield from gauge("disk_free_bytes", "Free bytes on the disk that holds the run folder.", free)
+    yield from gauge("disk_size_bytes", "Size of the disk that holds the run folder.", size)

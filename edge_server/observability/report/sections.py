@@ -1,40 +1,57 @@
 """The sections of a run's report, in reading order."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.units import (
+    UNKNOWN,
     bytes_text,
+    count_text,
     duration_text,
     figure_text,
     loss_text,
     names_text,
 )
+from edge_server.observability.data_statistics import (
+    FEATURE_COLUMNS,
+    LABEL_COLUMNS,
+    as_texts,
+    last_statistics,
+    newest_statistics,
+)
 from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
+from edge_server.observability.personal_models import (
+    before_and_after,
+    keeps_text,
+    personal_line,
+    personalised,
+    why_text,
+)
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.curves import run_charts
-from edge_server.observability.report.data_statistics import statistics_sections
 from edge_server.observability.report.devices import device_section, tier_section
 from edge_server.observability.report.document import (
+    Block,
     Card,
     Cell,
     Curves,
     Paragraph,
     Section,
+    Table,
     numbers,
     table,
     words,
 )
 from edge_server.observability.report.figure_tables import figure_section
 from edge_server.observability.report.origin import file_section, origin_section, repeat_section
-from edge_server.observability.report.personal import personal_sections
 from edge_server.observability.report.privacy import privacy_section
-from edge_server.observability.report.refusals import refusal_section
 from edge_server.releases.registry.card import model_card_body
-from edge_server.storage.records import RoundRecord, UndoneRecord
+from edge_server.storage.records import DeviceRecord, RoundRecord, UndoneRecord
+from edge_server.storage.run_folder import PASS
 
 
 def run_sections(run: RunContents) -> tuple[Section, ...]:
@@ -121,3 +138,101 @@ def card_section(run: RunContents) -> Section:
         return Section("Model card", (Paragraph(NO_MODEL_CARD),))
     text = model_card_body(run.version, run.described, files="onnx/")
     return Section("Model card", (Card(re.sub(r"\A# .*\n+", "", text)),))
+
+
+PERSONAL_COLUMNS = ("device", "figure", "as received", "trained", "epochs", "exported", "why")
+
+
+def personal_sections(run: RunContents) -> tuple[Section, ...]:
+    """The section with a row per device; none if no device was asked."""
+    trained = personalised(run.summary.devices)
+    rows = [
+        (
+            words(device.device),
+            words(found.metric),
+            *numbers(*before_and_after(found), str(found.epochs)),
+            Cell(keeps_text(found), words=True, alert=found.before is None),
+            words(why_text(found)),
+        )
+        for device, found in trained
+    ]
+    caption = f"{personal_line(run.summary.devices)}. Figures are of each device's own held-out data"
+    return (Section("Personal models", (table(caption, PERSONAL_COLUMNS, rows),)),) if rows else ()
+
+
+def statistics_sections(run: RunContents) -> tuple[Section, ...]:
+    """The section with a row per feature and a row per class; none if nobody was asked."""
+    found = newest_statistics(run.history) or last_statistics(run.folder / PASS)
+    if found is None:
+        return ()
+    texts = as_texts(found)
+    tables = [_statistics_table(texts.about, FEATURE_COLUMNS, texts.features)]
+    if texts.labels:
+        tables.append(_statistics_table("Examples of each class", LABEL_COLUMNS, texts.labels))
+    return (Section("Data of the devices", tuple(tables)),)
+
+
+def _statistics_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    cells = [(words(name), *numbers(*figures)) for name, *figures in rows]
+    return table(caption, columns, cells, rest="history.jsonl")
+
+
+NO_REFUSALS = "No message of a device was refused."
+
+
+def refusal_section(run: RunContents) -> Section:
+    """The section of counts by reason, and of the refused devices, those with most refusals first."""
+    devices = [row for row in run.summary.devices if row.refusals or row.quarantined_until is not None]
+    in_rounds = Counter(str(row.reason) for record in run.history for row in record.rejected)
+    messages: Counter[str] = Counter()
+    for device in run.summary.devices:
+        messages.update(device.refused)
+    reasons = sorted(
+        {*in_rounds, *messages}, key=lambda reason: (-messages[reason], -in_rounds[reason], reason)
+    )
+    if not reasons and not devices:
+        return Section("Refused by the firewall", (Paragraph(NO_REFUSALS),))
+    return Section(
+        "Refused by the firewall", tuple(_refusal_tables(run, devices, reasons, in_rounds, messages))
+    )
+
+
+def _refusal_tables(
+    run: RunContents,
+    devices: list[DeviceRecord],
+    reasons: list[str],
+    in_rounds: Counter[str],
+    messages: Counter[str],
+) -> list[Block]:
+    rows = [
+        (
+            words(reason),
+            *numbers(count_text(messages[reason]), count_text(in_rounds[reason])),
+            words(_refused_devices(run, reason)),
+        )
+        for reason in reasons
+    ]
+    columns = ("reason", "messages", "updates in rounds", "devices")
+    blocks: list[Block] = [table("Refusals by reason", columns, rows)] if rows else []
+    if devices:
+        ordered = sorted(devices, key=lambda row: -row.refusals)
+        heads = ("device", "tier", "refused", "reasons", "quarantined until round")
+        blocks.append(table("Refusals by device", heads, [_device_cells(row) for row in ordered]))
+    return blocks
+
+
+def _refused_devices(run: RunContents, reason: str) -> str:
+    named = {row.device for record in run.history for row in record.rejected if row.reason == reason}
+    named |= {row.device for row in run.summary.devices if row.refused.get(reason)}
+    return names_text(sorted(named))
+
+
+def _device_cells(device: DeviceRecord) -> tuple[Cell, ...]:
+    reasons = ", ".join(f"{reason} {count}" for reason, count in device.refused.items())
+    until = UNKNOWN if device.quarantined_until is None else str(device.quarantined_until)
+    return (
+        words(device.device),
+        *numbers(str(device.tier), count_text(device.refusals)),
+        words(reasons),
+        Cell(until, alert=device.quarantined_until is not None),
+    )

@@ -3,14 +3,27 @@
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from edge_server.config.units import clean
 from edge_server.observability.figures import warning_texts
-from edge_server.observability.personal_models import personal_line
+from edge_server.observability.personal_models import (
+    before_and_after,
+    keeps_text,
+    personal_line,
+    personalised,
+    why_text,
+)
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
-from edge_server.observability.terminal.personal import personal_table
-from edge_server.observability.terminal.tables import device_table, outcome_text, round_table
+from edge_server.observability.terminal.tables import (
+    add_numbers,
+    device_table,
+    outcome_text,
+    plain_table,
+    round_table,
+)
 from edge_server.observability.terminal.trials import on_trial, trial_line, trial_table
 from edge_server.storage.records import DeviceRecord
 
@@ -60,3 +73,21 @@ def _outcome(snapshot: Snapshot) -> str:
     if snapshot.summary is not None:
         return outcome_text(snapshot.summary)
     return f"stopped in {snapshot.progress}, without a summary"
+
+
+def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
+    """One row per device: its figures as received and as trained, which it keeps, and why."""
+    table = plain_table("Models trained on the devices' own data", dense=dense)
+    table.add_column("device", overflow="fold")
+    add_numbers(table, "received", "trained")
+    table.add_column("exported", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for device, found in personalised(devices):
+        style = "yellow" if found.before is None else ""
+        table.add_row(
+            Text(clean(device.device)),
+            *before_and_after(found),
+            Text(keeps_text(found), style=style),
+            Text(clean(why_text(found))),
+        )
+    return table

@@ -11,8 +11,14 @@ from rich.text import Text
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text, figure_text
-from edge_server.observability.by_class import ClassFigure, class_figures, pooled
-from edge_server.observability.intervals import FEWEST, over_devices, wilson
+from edge_server.observability.by_class import (
+    FEWEST,
+    ClassFigure,
+    class_figures,
+    over_devices,
+    pooled,
+    wilson,
+)
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 

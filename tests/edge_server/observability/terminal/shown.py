@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.terminal.display import Display
-from edge_server.observability.terminal.view import run_view
+from edge_server.observability.terminal.display import Display, run_view
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from edge_server.observability.snapshot import DeviceView
-from edge_server.observability.terminal.display import PrettyDisplay
-from edge_server.observability.terminal.view import run_view
+from edge_server.observability.terminal.display import PrettyDisplay, run_view
 from tests.edge_server.observability.terminal.shown import (
     BOARD,
     MEASURED,

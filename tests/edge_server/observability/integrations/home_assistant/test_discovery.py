@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from edge_server.config.integrations import identifier, name_of
-from edge_server.observability.integrations.home_assistant.discovery import device_config
 from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
@@ -17,6 +16,7 @@ from edge_server.observability.integrations.home_assistant.states import (
     DeviceMessages,
     Installation,
     clear_devices,
+    device_config,
 )
 from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from schemas.values import CapabilityProfile
