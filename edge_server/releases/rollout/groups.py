@@ -1,8 +1,13 @@
-"""Assign devices to groups: the same for the same devices and version, with every tier spread over all."""
+"""The groups of a rollout: which devices are in them, and whether the next one opens."""
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from edge_server.releases.rollout.rules import RolloutRules, rounded_up
+from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 
 Group = tuple[str, ...]
 
@@ -47,3 +52,63 @@ def _parts(devices: Group, count: int) -> Iterable[Group]:
         end = begin + size + (number < more)
         yield devices[begin:end]
         begin = end
+
+
+class GroupVerdict(StrEnum):
+    """What follows from a group's results."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class GroupStanding:
+    """Counts of a group: all devices, those `away` and excluded, those that `kept` the model or `failed`."""
+
+    devices: int
+    away: int
+    kept: int
+    failed: int
+
+    @property
+    def counted(self) -> int:
+        """The devices that shares refer to."""
+        return self.devices - self.away
+
+
+def count_group(targets: Iterable[Target]) -> GroupStanding:
+    statuses = [target.status for target in targets]
+    return GroupStanding(
+        devices=len(statuses),
+        away=statuses.count(TargetStatus.AWAY),
+        kept=statuses.count(TargetStatus.KEPT),
+        failed=sum(status in FAILED for status in statuses),
+    )
+
+
+def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, str]:
+    """The group's verdict under the rules, and why.
+
+    Like hawkBit's conditions: success at a share of `success` or more, failure above a share of `error`. In
+    addition a group that can no longer succeed has failed, or the rollout would hang.
+    """
+    counted, failed = standing.counted, standing.failed
+    if counted == 0:
+        return GroupVerdict.OPEN, ""
+    needed = rounded_up(rules.success * counted)
+    if failed > rounded_down(rules.most_failures * counted):
+        return (
+            GroupVerdict.FAILED,
+            f"{failed} of {counted} failed, more than {rules.most_failures:.3g} of the group",
+        )
+    if counted - failed < needed:
+        return GroupVerdict.FAILED, f"{failed} of {counted} failed, so {needed} cannot keep it any more"
+    if standing.kept >= needed:
+        return GroupVerdict.SUCCEEDED, f"{standing.kept} of {counted} kept it"
+    return GroupVerdict.OPEN, ""
+
+
+def rounded_down(number: float) -> int:
+    """Round down, tolerating floating-point error: 5% of 20 is 1, not 0."""
+    return int(round(number, 9))

@@ -12,19 +12,21 @@ final.
 
 from dataclasses import replace
 
-from edge_server.releases.rollout.acceptance import GroupVerdict, count_group, judge
-from edge_server.releases.rollout.events import (
+from edge_server.releases.rollout.groups import GroupVerdict, count_group, groups_of, judge
+from edge_server.releases.rollout.state import (
     Command,
     Connected,
     Event,
     MessageReceived,
+    Rollout,
+    RolloutPhase,
     SendChunks,
     SendMessage,
+    Step,
     Tick,
+    TierFile,
     Withdrawn,
 )
-from edge_server.releases.rollout.groups import groups_of
-from edge_server.releases.rollout.state import Rollout, RolloutPhase, Step, TierFile
 from edge_server.releases.rollout.target import (
     ASK_AGAIN_S,
     CHECK_UP_S,

@@ -16,19 +16,20 @@ from edge_client.system.logging.context import about
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.releases.rollout import machine
-from edge_server.releases.rollout.events import (
+from edge_server.releases.rollout.journal import RolloutJournal
+from edge_server.releases.rollout.progress import waiting_for
+from edge_server.releases.rollout.state import (
     Command,
     Connected,
     Event,
     MessageReceived,
+    Rollout,
+    RolloutPhase,
     SendChunks,
     SendMessage,
     Tick,
     Withdrawn,
 )
-from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.progress import waiting_for
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message

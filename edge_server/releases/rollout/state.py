@@ -5,16 +5,65 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
-from edge_server.releases.rollout.events import Command
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.target import Target
+from edge_server.releases.rollout.target import Report, Target
 from edge_server.releases.rollout.words import Words
 from edge_server.rounds.fleet import Fleet
-from schemas.messages import ClientReport, Message, ModelReport
+from schemas.messages import Birth, BlobRequest, ClientReport, Death, Message, ModelReport
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
 from schemas.topics import Channel, Role
 from schemas.values import CapabilityProfile
+
+
+@dataclass(frozen=True)
+class Connected:
+    """Event: connected to the broker; chunks have `chunk_bytes`."""
+
+    chunk_bytes: int
+
+
+@dataclass(frozen=True)
+class MessageReceived:
+    """Event: a message of a device; its topic has proved the sender."""
+
+    message: Birth | Death | Report | BlobRequest
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """Event: the user withdraws the version."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = Connected | MessageReceived | Withdrawn | Tick
+
+
+@dataclass(frozen=True)
+class SendMessage:
+    """Command: publish a message to a device."""
+
+    device: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class SendChunks:
+    """Command: send a device chunks of a file of the registry."""
+
+    device: str
+    ref: BlobRef
+    first: int
+    count: int
+
+
+Command = SendMessage | SendChunks
 
 
 class RolloutPhase(StrEnum):

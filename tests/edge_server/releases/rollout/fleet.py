@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.releases.rollout.events import Connected, Event, MessageReceived, SendChunks, Tick
 from edge_server.releases.rollout.machine import step
 from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, TierFile
+from edge_server.releases.rollout.state import (
+    Connected,
+    Event,
+    MessageReceived,
+    Rollout,
+    SendChunks,
+    Tick,
+    TierFile,
+)
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import Birth, Death, Message, ModelReport
 from schemas.messages.rollout_terms import Cause, Stage, TrialTerms

@@ -28,8 +28,8 @@ from edge_client.agent.rollout.state import TrialState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, SendMessage, Tick
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout import events as server_events
 from edge_server.releases.rollout import machine as server_machine
+from edge_server.releases.rollout import state as server_events
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules

@@ -7,7 +7,6 @@ import pytest
 
 from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.events import MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.open import (
     begin_for_devices,
@@ -16,7 +15,7 @@ from edge_server.releases.rollout.open import (
     with_labels,
 )
 from edge_server.releases.rollout.service import RolloutService
-from edge_server.releases.rollout.state import RolloutPhase
+from edge_server.releases.rollout.state import MessageReceived, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder

@@ -8,7 +8,6 @@ import pytest
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.events import Withdrawn
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
 from edge_server.releases.rollout.machine import step, stop
 from edge_server.releases.rollout.offering import MODELS
@@ -21,7 +20,7 @@ from edge_server.releases.rollout.open import (
 )
 from edge_server.releases.rollout.progress import Progress, summary
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import RolloutPhase
+from edge_server.releases.rollout.state import RolloutPhase, Withdrawn
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Cause, Stage

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.releases.rollout.events import Connected, MessageReceived, Withdrawn
-from edge_server.releases.rollout.state import RolloutPhase
+from edge_server.releases.rollout.state import Connected, MessageReceived, RolloutPhase, Withdrawn
 from edge_server.releases.rollout.target import CHECK_UP_S, TargetStatus
 from schemas.messages import BlobRequest
 from schemas.messages.rollout_terms import Cause, Stage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.releases.rollout.acceptance import GroupStanding, GroupVerdict, judge
+from edge_server.releases.rollout.groups import GroupStanding, GroupVerdict, judge
 from edge_server.releases.rollout.rules import RolloutRules
 
 STRICT, LENIENT = RolloutRules(success=0.95), RolloutRules(success=0.5, error=0.3)

@@ -21,13 +21,12 @@ from edge_server.observability.integrations.home_assistant.model_versions import
 )
 from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
-from edge_server.releases.rollout.events import Connected, MessageReceived
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
 from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import Cause, Stage
