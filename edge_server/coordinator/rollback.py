@@ -12,8 +12,7 @@ from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.validation.magnitudes import magnitudes_of
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.rounds.events import RollBack, RolledBack
-from edge_server.rounds.rollback import strike_rows
-from edge_server.rounds.suspects import choose_suspects
+from edge_server.rounds.rollback import choose_suspects, strike_rows
 from edge_server.storage.journal import UndoneRound
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord

@@ -25,8 +25,7 @@ from edge_server.coordinator.network_check import (
 from edge_server.coordinator.privacy_session import PrivacyGuard
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
-from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.column_list import ColumnList
+from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.pruning.own_parts import OwnPart
 from edge_server.strategy.strategy import Network, Strategy

@@ -2,8 +2,14 @@
 
 from dataclasses import replace
 
-from edge_server.rounds.class_list import class_objection, common_classes, remarks
-from edge_server.rounds.column_list import column_objection, column_remarks, common_columns
+from edge_server.rounds.agreed_lists import (
+    class_objection,
+    column_objection,
+    column_remarks,
+    common_classes,
+    common_columns,
+    remarks,
+)
 from edge_server.rounds.events import Command, Note, RecordStrike, Send
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edge_server.rounds import replacement, secure_aggregation
+from edge_server.rounds import secure_aggregation
 from edge_server.rounds.class_agreement import agree_on_data
 from edge_server.rounds.closing import RETRY_S, abandon, close, failures_text, note_round_start
 from edge_server.rounds.events import RoundPlanned
@@ -26,6 +26,7 @@ from edge_server.rounds.quarantine import shortage_reason, trusted_devices
 from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.sites import site_rounds
 from edge_server.rounds.state import Buffering, Federation, Phase, Step, announce
+from schemas.values import Reason
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _nobody(event: RoundPlanned) -> str:
 # --- synchronous ---
 def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.participants:
-        return replacement.join_round(federation, event, now)
+        return join_round(federation, event, now)
     if not event.assignments:
         return abandon(federation, _nobody(event), now)
     fresh = replace(
@@ -94,8 +95,8 @@ def _settle(federation: Federation, now: float) -> Step:
         return federation, []
     if federation.masking is not None:
         return secure_aggregation.settle(federation, federation.masking, now)
-    if places := replacement.vacant_places(federation, now):
-        return replacement.request_replacements(federation, places)
+    if places := vacant_places(federation, now):
+        return request_replacements(federation, places)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
     if federation.working and federation.done < needed:
@@ -209,3 +210,46 @@ def _close_buffer(federation: Federation) -> Step:
 
 SYNCHRONOUS = RoundMode(_begin, _advance, _settle)
 BUFFERED = RoundMode(_begin_more, _advance_version, _settle_buffer)
+
+
+# Replace devices that give their tasks back, in synchronous rounds, while there is time.
+
+
+GIVEN_BACK = frozenset(
+    {Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE, Reason.BAD_GRAPH}
+)
+"""Reasons for which honest devices decline tasks that others may be able to do."""
+TIME_LEFT = 0.5
+"""Share of the deadline that must be left for a replacement."""
+
+
+def vacant_places(federation: Federation, now: float) -> tuple[str, ...]:
+    """The devices to replace now; none during a broadcast, which is short."""
+    rules, broadcast = federation.rules, federation.broadcast
+    # Called after every event; usually no device has declined.
+    if not rules.replaces or federation.participants.count({Status.DECLINED}) <= len(federation.replaced):
+        return ()
+    if broadcast is not None and not broadcast.over:
+        return ()
+    if _deadline(federation) - now < TIME_LEFT * rules.deadline_s:
+        return ()
+    left = federation.participants.having({Status.DECLINED})
+    back = (part.device for part in left if part.reason in GIVEN_BACK)
+    places = tuple(device for device in back if device not in federation.replaced)
+    return places[: len(_free(federation))] if places else ()
+
+
+def request_replacements(federation: Federation, places: tuple[str, ...]) -> Step:
+    """Request a plan with as many of the devices that have no part in the round."""
+    asking = replace(federation, replaced=federation.replaced | set(places))
+    return request_plan(asking, _free(federation), wanted=len(places), places=places)
+
+
+def join_round(federation: Federation, event: RoundPlanned, now: float) -> Step:
+    """Give the planned devices a part in the current round, until its deadline."""
+    training = replace(federation, phase=Phase.TRAINING)
+    return offer_tasks(training, event.assignments, now, deadline=_deadline(federation))
+
+
+def _deadline(federation: Federation) -> float:
+    return max((part.deadline for part in federation.participants.values()), default=0.0)

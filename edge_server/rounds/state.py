@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.rounds.broadcast.pacing import Broadcast
-from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.column_list import ColumnList
 from edge_server.rounds.events import Announce, Command, EndRun, RunOutcome
 from edge_server.rounds.fleet import Fleet
 from edge_server.rounds.name_sightings import Sightings

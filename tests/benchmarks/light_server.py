@@ -13,7 +13,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.config.config import Config
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.observability.durations import Durations
-from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.agreed_lists import ClassList
 from edge_server.rounds.events import (
     Assignment,
     CheckUpdate,

@@ -12,7 +12,7 @@ from edge_client.cli.main import main
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.inference.queries import read_input
-from edge_server.rounds.class_list import ClassList, class_objection
+from edge_server.rounds.agreed_lists import ClassList, class_objection
 from schemas.errors import ConfigError, PeerError
 from schemas.values import DataCard, ModelSpec, Preprocessing
 from tests.edge_client.agent.session.by_hand import task

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edge_server.rounds import machine
-from edge_server.rounds.class_list import ClassList
+from edge_server.rounds.agreed_lists import ClassList
 from edge_server.rounds.events import EndRun, Note, PlanRound, RecordStrike, RoundClosed, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
 from edge_server.rounds.state import Phase

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from edge_client.data.columns import features_of
-from edge_server.rounds.class_list import ClassList
-from edge_server.rounds.column_list import ColumnList
+from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.rounds.events import Note, PlanRound, Send, Started
 from edge_server.rounds.machine import Federation, RoundRules
 from schemas.messages import Birth

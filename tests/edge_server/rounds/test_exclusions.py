@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.rounds import exclusions as module
+from edge_server.rounds import planning as module
 from edge_server.rounds.events import PlanRound, RoundClosed
 from edge_server.rounds.machine import Buffering
 from edge_server.rounds.modes import mark_missed

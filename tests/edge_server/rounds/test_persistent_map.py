@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.rounds.persistent_map import FEW, PersistentMap
+from edge_server.rounds.fleet import FEW, PersistentMap
 
 
 @pytest.mark.parametrize("count", [1, FEW, FEW + 1, 20 * FEW])

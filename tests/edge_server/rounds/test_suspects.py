@@ -1,7 +1,7 @@
 """Which devices a rollback excludes: all contributors of the undone round, the outliers, or half."""
 
 from edge_server.rounds.reputation import ReputationRules, quarantined, replay_strikes
-from edge_server.rounds.suspects import choose_suspects
+from edge_server.rounds.rollback import choose_suspects
 
 ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
 RULES = ReputationRules(after=3, window=10, rounds=5)
