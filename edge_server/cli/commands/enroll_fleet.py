@@ -164,7 +164,7 @@ def list_enrolled(args: argparse.Namespace, folder: Path) -> int:
     """Print every device that was enrolled or invited, until when, and when the inventory saw it."""
     from edge_client.security.identity.validity import format_utc
     from edge_server.security.identity.authority import open_authority
-    from edge_server.security.identity.enrolled import enrolments
+    from edge_server.security.identity.fleet_enrolment import enrolments
 
     authority = open_authority(folder)
     known = _known_devices(args.service, authority.settings.federation)
