@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from edge_server.simulation.experiments.ended_runs import read_text
 from edge_server.simulation.experiments.league_scores import ABOVE, BELOW, LEVEL, MEASURES, Score, difference
-from edge_server.simulation.experiments.packed_text import read_text
 
 RESULTS = Path(__file__).parent / "edge_server/simulation/experiments/results"
 TABLES = (

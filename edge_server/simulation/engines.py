@@ -25,7 +25,7 @@ def _local(settings: "SimulationSettings") -> "Begin":
     check_device(settings)
     workers = settings.workers or usable_cores()
     if workers == 1:
-        from edge_server.simulation.own_process_engine import OwnProcessEngine
+        from edge_server.simulation.local_engine import OwnProcessEngine
 
         return OwnProcessEngine
     from edge_server.simulation.local_engine import LocalEngine, warm_up

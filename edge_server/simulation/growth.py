@@ -16,6 +16,8 @@ from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Indices
+from schemas.messages import Update
+from schemas.values import DataCard
 
 Times = NDArray[np.float64]
 HELD_MARKS = 10**12
@@ -95,3 +97,52 @@ def next_arrival(arrivals: Sequence[Times], there: Counts) -> float:
     """When the first examples come that are not `there` yet; infinity if all are."""
     later = (times[count:] for times, count in zip(arrivals, there, strict=True))
     return min((float(times[0]) for times in later if len(times)), default=float("inf"))
+
+
+class GrowingData:
+    """Data whose training and held-out examples come at the times `arrivals`.
+
+    `card` describes all of it, `read` returns the first examples of both parts, `test` looks for a drift.
+    """
+
+    def __init__(
+        self,
+        arrivals: Sequence[Times],
+        card: DataCard,
+        read: Callable[[Counts], LocalData],
+        test: DriftTest,
+    ) -> None:
+        self._arrivals, self._card, self._read, self._test = arrivals, card, read, test
+        self.growth = Growth(there=counts_at(arrivals, 0.0))
+        self._used = self.growth.there
+
+    @property
+    def card(self) -> DataCard:
+        """What the device says of its data."""
+        alarm = self.growth.alarm
+        said = {
+            "examples": self.growth.there.train,
+            "new": self.growth.new,
+            "drift": None if alarm is None else alarm.finding,
+        }
+        return self._card.model_copy(update=said)
+
+    def next_arrival(self) -> float:
+        """When the next examples come; infinity if none will."""
+        return next_arrival(self._arrivals, self.growth.there)
+
+    def take(self, now: float) -> None:
+        """Count the examples that have come by `now`, and look for a drift."""
+        self.growth = self.growth.grown(counts_at(self._arrivals, now), self._read, self._test)
+
+    def begin_job(self) -> tuple[Counts, DriftAlarm | None]:
+        """The examples that a job is done with, and the alarm about them."""
+        self._used = self.growth.there
+        return self._used, self.growth.alarm
+
+    def note_training(self, update: Update) -> bool:
+        """Note that the server has accepted the last job's update; returns whether the card may differ."""
+        before = self.growth
+        if update.metrics.epochs:
+            self.growth = before.after_training(self._used, update.metrics.received_loss)
+        return self.growth is not before and bool(before.new or before.alarm)

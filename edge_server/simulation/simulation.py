@@ -62,8 +62,7 @@ from edge_server.simulation.events import (
     Uploaded,
     WorkEnded,
 )
-from edge_server.simulation.resume import ResumedRun
-from edge_server.simulation.round_checkpoint import Boundary, write_boundary
+from edge_server.simulation.resume import Boundary, ResumedRun, write_boundary
 from edge_server.storage.records import Summary
 from schemas.capabilities import ALL
 from schemas.errors import ConfigError

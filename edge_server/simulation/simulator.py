@@ -7,27 +7,35 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from edge_client.data.columns import in_columns
+from edge_client.data.dataset import LabelledData
+from edge_server.config.checks.openings import check_can_be_simulated
 from edge_server.config.config import Config
 from edge_server.config.test_data import as_the_federation
+from edge_server.coordinator.assembly import assemble
+from edge_server.coordinator.coordinator import Coordinator
+from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
+from edge_server.coordinator.network_check import check_network
+from edge_server.coordinator.privacy_session import repeatable_secret
 from edge_server.coordinator.scaling import with_scaling
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.report import write_report
 from edge_server.observability.snapshot import Watcher, WatcherGroup
+from edge_server.releases.registry.register import default_registry
 from edge_server.rounds.fleet import MAX_DEVICES
-from edge_server.simulation.assembly import assemble_simulated, checked_initial_model, registries_near
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engines import prepare_engine
-from edge_server.simulation.events import TimelineEvent
+from edge_server.simulation.events import Timeline, TimelineEvent
 from edge_server.simulation.inputs import as_simulated, training_data
 from edge_server.simulation.population import make_population
-from edge_server.simulation.resume import open_folder, restore
+from edge_server.simulation.resume import ResumedRun, open_folder, restore
 from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
-from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_devices import make_edges, make_surroundings
 from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
+from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_names import RUNS
 
 Notify = Callable[[Iterable[str]], None]
 Stopped = Callable[[Callable[[], None]], AbstractContextManager[None]]
@@ -121,3 +129,37 @@ def _scratch(out: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def checked_initial_model(
+    config: Config, data: LabelledData, out: Path, *, resume: bool
+) -> InitialModel | None:
+    """The model that a new run starts from, if any; `ConfigError` if the network does not fit the data."""
+    check_can_be_simulated(config)
+    first = None if resume else find_initial_model(config, registries_near(out))
+    check_network(config, data, first)
+    return first
+
+
+def assemble_simulated(
+    config: Config, folder: RunFolder, resumed: ResumedRun | None, first: InitialModel | None, *, resume: bool
+) -> Coordinator:
+    """The coordinator, at the last closed round if any; without one it starts from the recorded model."""
+    if resume and resumed is None:
+        first = find_initial_model(config, registries_near(folder.path), folder)
+    return assemble(
+        config,
+        f"{config.federation.name[:40]}-seed-{config.federation.seed}",
+        folder,
+        resumable=config.clients.mode == "rounds",
+        resume=resumed.resumption if resumed else None,
+        durable=False,
+        secret=repeatable_secret(config.federation.seed),
+        broadcasts=False,
+        first=first,
+    )
+
+
+def registries_near(out: Path) -> list[Path]:
+    """Where the model that a run in `out` starts from is looked for."""
+    return [default_registry(out), RUNS / "registry"]

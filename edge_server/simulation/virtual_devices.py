@@ -1,29 +1,33 @@
 """Makes all virtual devices of a simulation, and the surroundings that they share."""
 
+import hashlib
+import math
+from bisect import bisect_right
 from functools import cache, partial
 from typing import Any
+
+import numpy as np
 
 from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.dataset import LabelledData
 from edge_client.data.splits import part_of
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
-from edge_server.config.board_profiles import profile
+from edge_server.config.board_profiles import BoardProfile, profile
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.width_work import WidthWork
 from edge_server.observability.counters import RunCounters
-from edge_server.simulation.availability import Availability, Latecomer
 from edge_server.simulation.client_work import WorkSetup, device_folder
 from edge_server.simulation.clock import Pace
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
 from edge_server.simulation.engine import Engine
-from edge_server.simulation.events import TimelineEvent
-from edge_server.simulation.growing_data import GrowingData
+from edge_server.simulation.events import Timeline, TimelineEvent
+from edge_server.simulation.growth import GrowingData
 from edge_server.simulation.population import VirtualDevice
 from edge_server.simulation.shared_data import SharedData
-from edge_server.simulation.timeline import Timeline
 from edge_server.simulation.virtual_board import undecided_profile
+from schemas.errors import InvariantError
 from schemas.messages import Task, TrainTask
 from schemas.submodel import ChannelMap
 from schemas.values import CapabilityProfile, DataCard, TrainerName
@@ -108,3 +112,64 @@ def presence_of(config: Config, device: VirtualDevice, index: int) -> Presence |
     if device.board is None or not config.simulation.dropouts:
         return None
     return Availability(profile(device.board), seed=config.federation.seed, device=device.name)
+
+
+# When a virtual device is online: alternating online and offline spells in virtual time.
+#
+# Each spell's length is exponential with the board's mean (an on-off Markov process). At time 0 the device is
+# online with the stationary probability online_s / (online_s + offline_s). An exponential spell has no
+# memory, so the first one is drawn like the others.
+
+
+class Availability:
+    """One device's spells: a pure function of board, seed and device name."""
+
+    def __init__(self, board: BoardProfile, *, seed: int, device: str) -> None:
+        self._board = board
+        digest = hashlib.sha256(f"{seed}/{device}".encode()).digest()
+        self._rng = np.random.default_rng(int.from_bytes(digest))
+        self._changes: list[float] = []
+        self._first = board.offline_s == 0 or self._draw_first()
+
+    def online(self, t: float) -> bool:
+        """Whether the device is online at `t` seconds; at a change, the state after it."""
+        return self._state(self._spell(t))
+
+    def next_change(self, t: float) -> float:
+        """The time of the next change after `t`; infinity if there is none."""
+        spell = self._spell(t)
+        return math.inf if self._board.offline_s == 0 else self._changes[spell]
+
+    def _draw_first(self) -> bool:
+        share = self._board.online_s / (self._board.online_s + self._board.offline_s)
+        return bool(self._rng.random() < share)
+
+    def _state(self, spell: int) -> bool:
+        return self._first if spell % 2 == 0 else not self._first
+
+    def _spell(self, t: float) -> int:
+        """The number of the spell at `t`, from 0; draws spells in order until one ends after `t`."""
+        if self._board.offline_s == 0:
+            return 0
+        if not math.isfinite(t):
+            raise InvariantError(f"the time must be finite, not {t}: a device has infinitely many spells")
+        while not self._changes or self._changes[-1] <= t:
+            mean = self._board.online_s if self._state(len(self._changes)) else self._board.offline_s
+            began = self._changes[-1] if self._changes else 0.0
+            self._changes.append(began + float(self._rng.exponential(mean)))
+        return bisect_right(self._changes, t)
+
+
+class Latecomer:
+    """A device that joins at `at_s` seconds and stays online."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def online(self, t: float) -> bool:
+        """Whether the device has joined."""
+        return t >= self._at_s
+
+    def next_change(self, t: float) -> float:
+        """When the device joins; infinity afterwards."""
+        return math.inf if self.online(t) else self._at_s

@@ -15,7 +15,6 @@ from edge_server.config.load import check_config
 from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.simulation.experiments.client_accuracy import FILE as CLIENT_ACCURACIES
 from edge_server.simulation.experiments.one_run import has_settings, kept_run, run_path, settings_path
-from edge_server.simulation.experiments.packed_text import pack_text, read_text
 from edge_server.storage.run_files import first_validation_error
 from schemas.errors import ConfigError
 
@@ -99,3 +98,26 @@ def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
         raise ConfigError(
             f"{where} has other settings: name the scale and the overrides that it was made with"
         )
+
+
+# Texts in `.xz`: ended runs for other machines, and the figures of published comparisons.
+
+
+ENDING = ".xz"
+
+
+def pack_text(text: str) -> bytes:
+    """The content of an `.xz` file with this text."""
+    return lzma.compress(text.encode())
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or else of the file with `.xz` behind its name.
+
+    Raises `OSError`, `EOFError`, `lzma.LZMAError` or `UnicodeDecodeError`.
+    """
+    packed = path.with_name(path.name + ENDING)
+    if path.suffix != ENDING and (path.exists() or not packed.exists()):
+        return path.read_text(encoding="utf-8")
+    found = path if path.suffix == ENDING else packed
+    return lzma.decompress(found.read_bytes()).decode()

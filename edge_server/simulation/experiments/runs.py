@@ -1,6 +1,6 @@
 """The usual kind of experiment: every cell is simulated with every seed, and tables compare the results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from edge_client.data.tasks.learning_task import Metric
@@ -12,10 +12,11 @@ from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
 from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
-from edge_server.simulation.experiments.limits import limits
-from edge_server.simulation.experiments.one_run import Simulate
+from edge_server.simulation.experiments.one_run import EndedRun, Simulate
 from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
+from edge_server.storage.records import RoundRecord
+from edge_server.strategy.weighting.registry import PLAIN
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
@@ -39,7 +40,7 @@ def findings_of(plan: Plan, outcome: EndedRuns, out: Path) -> Findings:
         pictures=_draw_curves(plan, out, lines),
         charts=_charts(lines),
         sweeps=_sweeps(found),
-        notes=(*plan.notes, *limits(outcome.done)),
+        notes=(*plan.notes, *comparison_limits(outcome.done)),
         failures=tuple(
             f"{ended.run.cell.row}, {ended.run.cell.column}, seed {ended.run.seed}: {ended.failure}"
             for ended in outcome.done
@@ -102,3 +103,47 @@ def _sweep(name: str, own: Sequence[Result]) -> ParallelAxes:
     unit, text = _unit(first.metric)
     title = f"Test {first.metric.name} by setting, {first.cell.column}"
     return ParallelAxes(name, title, ("row", *keys) if several else keys, unit, tuple(lines), text)
+
+
+# What a comparison cannot show: runs whose weights, or selection scores, hardly differ from uniform ones.
+
+
+UNIFORM_MARGIN = 0.05
+"""Weights within this share of their mean count as uniform."""
+
+
+def comparison_limits(done: Iterable[EndedRun]) -> list[str]:
+    """A sentence per row and column whose weights or scores are uniform in all runs."""
+    weights: dict[tuple[str, str], bool] = {}
+    scores: dict[tuple[str, str], bool] = {}
+    for ended in done:
+        if not ended.history:
+            continue
+        cell = ended.run.cell
+        place = (cell.row, cell.column)
+        if cell.config().strategy.weighting.name not in PLAIN:
+            found = [record.weights for record in ended.history if len(record.weights) > 1]
+            if found:
+                weights[place] = weights.get(place, True) and all(map(is_uniform, found))
+        if known := _scores(ended.history):
+            scores[place] = scores.get(place, True) and all(map(is_uniform, known))
+    return [
+        f"{row}, {column}: all {name} lie within {UNIFORM_MARGIN:.0%} of uniform: "
+        f"what {effect} does cannot be seen at this length."
+        for by_place, name, effect in (
+            (weights, "weights", "the weighting"),
+            (scores, "selection scores", "the selection"),
+        )
+        for (row, column), uniform in by_place.items()
+        if uniform
+    ]
+
+
+def _scores(history: Sequence[RoundRecord]) -> list[Mapping[str, float]]:
+    return [record.attention for record in history if len(record.attention) > 1]
+
+
+def is_uniform(values: Mapping[str, float]) -> bool:
+    """Whether all values lie within `MARGIN` of their mean."""
+    mean = sum(values.values()) / len(values)
+    return all(abs(value - mean) <= UNIFORM_MARGIN * abs(mean) for value in values.values())

@@ -17,8 +17,7 @@ from edge_server.config.sections import ENGINE_NAMES, SimulationSettings
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engine import ClientJob, EngineError
 from edge_server.simulation.engines import ENGINES, prepare_engine
-from edge_server.simulation.local_engine import LocalEngine
-from edge_server.simulation.own_process_engine import OwnProcessEngine
+from edge_server.simulation.local_engine import LocalEngine, OwnProcessEngine
 from edge_server.simulation.shared_data import DataShares, SharedData
 from schemas.values import Preprocessing
 

@@ -11,12 +11,12 @@ from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.terminal.device_groups import fleet_line
+from edge_server.simulation.clock import Transits, later_windows, transfer_bytes
 from edge_server.simulation.device import DeviceState
+from edge_server.simulation.events import Timeline
 from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.population import make_population
-from edge_server.simulation.round_checkpoint import Boundary, cut_history, read_boundary, write_boundary
-from edge_server.simulation.timeline import Timeline
-from edge_server.simulation.transfers import Transits, later_windows, transfer_bytes
+from edge_server.simulation.resume import Boundary, cut_history, read_boundary, write_boundary
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import BlobRef, Chunk
 

@@ -9,8 +9,8 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.config.board_profiles import profile
 from edge_server.simulation import virtual_devices
-from edge_server.simulation.availability import Availability
 from edge_server.simulation.population import VirtualDevice
+from edge_server.simulation.virtual_devices import Availability
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import SMALL, StopAfter, history, last_model, run
 from tests.slow import mark_slow

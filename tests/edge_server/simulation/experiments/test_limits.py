@@ -4,8 +4,8 @@ import pytest
 
 from edge_server.simulation.experiments.cells import Cell, CellRun, RunSelection
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
-from edge_server.simulation.experiments.limits import is_uniform, limits
 from edge_server.simulation.experiments.one_run import EndedRun
+from edge_server.simulation.experiments.runs import comparison_limits, is_uniform
 from tests.edge_server.simulation.experiments.made_up import record
 
 
@@ -29,26 +29,26 @@ def test_uniform_is_within_a_twentieth_of_the_mean(values: tuple[float, float], 
 def test_a_weighting_that_hardly_differs_from_uniform_is_named() -> None:
     igfl = cell("igfl")
     assert igfl.config().strategy.weighting.name != "examples"
-    (line,) = limits([ended(igfl, weights={"a": 0.51, "b": 0.49})])
+    (line,) = comparison_limits([ended(igfl, weights={"a": 0.51, "b": 0.49})])
     assert line == (
         "igfl, result: all weights lie within 5% of uniform: "
         "what the weighting does cannot be seen at this length."
     )
-    assert limits([ended(igfl, weights={"a": 0.6, "b": 0.4})]) == []
+    assert comparison_limits([ended(igfl, weights={"a": 0.6, "b": 0.4})]) == []
     # One run that differs is enough.
     both = [ended(igfl, weights={"a": 0.51, "b": 0.49}), ended(igfl, weights={"a": 0.6, "b": 0.4})]
-    assert limits(both) == []
+    assert comparison_limits(both) == []
 
 
 def test_rounds_without_weights_to_compare_say_nothing() -> None:
-    assert limits([ended(cell("igfl"))]) == []
-    assert limits([ended(cell("igfl"), weights={"a": 1.0})]) == []
+    assert comparison_limits([ended(cell("igfl"))]) == []
+    assert comparison_limits([ended(cell("igfl"), weights={"a": 1.0})]) == []
 
 
 def test_weights_by_examples_say_nothing_of_a_weighting() -> None:
-    assert limits([ended(cell("fedprox"), weights={"a": 0.5, "b": 0.5})]) == []
+    assert comparison_limits([ended(cell("fedprox"), weights={"a": 0.5, "b": 0.5})]) == []
 
 
 def test_selection_scores_that_hardly_differ_are_named() -> None:
-    (line,) = limits([ended(cell("adafl"), attention={"a": 0.5, "b": 0.5})])
+    (line,) = comparison_limits([ended(cell("adafl"), attention={"a": 0.5, "b": 0.5})])
     assert "adafl, result: all selection scores" in line

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.simulation.experiments.packed_text import pack_text, read_text
+from edge_server.simulation.experiments.ended_runs import pack_text, read_text
 
 
 def test_a_text_is_read_packed_or_plain_by_the_same_name(tmp_path):

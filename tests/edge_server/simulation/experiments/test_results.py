@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.simulation.experiments.packed_text import read_text
+from edge_server.simulation.experiments.ended_runs import read_text
 
 EXPERIMENTS = Path(str(resources.files("edge_server.simulation.experiments")))
 RESULTS = Path(__file__).with_name("results")

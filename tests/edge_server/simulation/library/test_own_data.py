@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from edge_client.data.sources import load_source
-from edge_server.simulation.library.own_data import data_source
+from edge_server.simulation.library.simulate import data_source
 from schemas.errors import ConfigError
 from tests.edge_server.simulation.library.small import X, Y
 
