@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def check_labels(args: argparse.Namespace) -> None:
     """Check `--label` and `--note`; raises `ConfigError`."""
-    from edge_server.storage.inventory.notes import checked_note
+    from edge_server.storage.inventory.records import checked_note
     from schemas.labels import MAX_LABELS
 
     labels = stated_labels(args)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from edge_server.storage.inventory.notes import checked_note
+from edge_server.storage.inventory.records import checked_note
 from schemas.errors import ConfigError, nearest
 from schemas.labels import MAX_LABELS, checked_key, checked_value, parse_label
 from schemas.names import is_name

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.errors import ConfigError
 from schemas.labels import Labels, selectable
 from schemas.names import Name
 from schemas.values import BoardState, DriftFinding, SkippedFiles, UnixSeconds
@@ -65,3 +66,16 @@ class Change:
     device: str
     before: Mapping[str, Any] | None
     after: Mapping[str, Any]
+
+
+MOST_LETTERS = 500
+
+
+def checked_note(note: str) -> str:
+    """The note without space around it; raises `ConfigError` if it is no printable line."""
+    note = note.strip()
+    if len(note) > MOST_LETTERS:
+        raise ConfigError(f"the note has {len(note)} letters; at most {MOST_LETTERS} are kept")
+    if not note.isprintable():
+        raise ConfigError(f"the note {note[:40]!r} has a line break or control characters: write one line")
+    return note

@@ -11,9 +11,13 @@ import pytest
 from edge_server.rounds.event_entry import AND_MORE, OTHERS, EventKind, RunEvent
 from edge_server.rounds.events import Note
 from edge_server.storage.event_list import file as event_file
-from edge_server.storage.event_list.buffer import MOST_OF_A_DEVICE, MOST_OF_A_KIND, EventBuffer
 from edge_server.storage.event_list.file import EventFile, last_change, read_events
-from edge_server.storage.event_list.recorder import EventRecorder
+from edge_server.storage.event_list.recorder import (
+    MOST_OF_A_DEVICE,
+    MOST_OF_A_KIND,
+    EventBuffer,
+    EventRecorder,
+)
 from schemas.errors import ConfigError
 from schemas.values import Reason
 
