@@ -19,7 +19,7 @@ from edge_server.strategy.pruning.interface import (
     Ratios,
     random_spec,
 )
-from edge_server.strategy.pruning.layers import Layers
+from edge_server.strategy.pruning.own_parts import Layers
 from schemas.strategy import Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Array, Arrays

@@ -5,7 +5,7 @@ import pytest
 
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
-from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.registry import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import start

@@ -11,7 +11,7 @@ from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.interface import Evidence
-from edge_server.strategy.pruning.layers import Layers, returned_layers, units
+from edge_server.strategy.pruning.own_parts import Layers, returned_layers, units
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask, Update
 from schemas.strategy import Component, StrategySpec, TrainingPlan

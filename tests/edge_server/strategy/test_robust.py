@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.aggregation.combiners import COMBINERS, krum, median, trimmed_mean
-from edge_server.strategy.aggregation.krum import krum_scores
+from edge_server.strategy.aggregation.combiners import COMBINERS, krum, krum_scores, median, trimmed_mean
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
 from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.updates import to_global

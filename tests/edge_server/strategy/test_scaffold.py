@@ -10,7 +10,7 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
-from edge_server.strategy.groups.control import Control
+from edge_server.strategy.groups.registry import Control
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import start

@@ -13,7 +13,7 @@ from edge_server.coordinator.validation.consistency import (
 )
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.groups.header import Header
-from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.registry import MeanData
 from edge_server.strategy.weighting.claims import Claims
 from schemas.errors import PeerError
 from schemas.messages import decode_message, encode_message

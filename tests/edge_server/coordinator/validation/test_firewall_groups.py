@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from edge_server.coordinator.validation.contents import examine, max_answer_bytes
-from edge_server.strategy.groups.control import Control
-from edge_server.strategy.groups.last_step import LastStep
-from edge_server.strategy.groups.mean_data import MeanData
+from edge_server.strategy.groups.registry import Control, LastStep, MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
 from schemas.errors import PeerError
 from schemas.values import Reason

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.aggregation.fednova import NormaliseSteps
+from edge_server.strategy.aggregation.transforms import NormaliseSteps
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close
