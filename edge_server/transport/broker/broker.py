@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Callable
 
 from edge_server.transport.broker import encoding, properties
-from edge_server.transport.broker.exchange import Exchange
+from edge_server.transport.broker.exchange import ClientLink, Exchange
 from edge_server.transport.broker.limits import Limits
-from edge_server.transport.broker.link import ClientLink
 from edge_server.transport.broker.packets import (
     V5,
     ConnAck,

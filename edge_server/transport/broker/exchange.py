@@ -1,18 +1,48 @@
 """Routes messages: sessions, their subscriptions, retained messages and wills."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from edge_server.transport.broker import encoding
 from edge_server.transport.broker.limits import Limits
-from edge_server.transport.broker.link import ClientLink
 from edge_server.transport.broker.packets import V5
 from edge_server.transport.broker.session import Delivery, Message, Session, Subscription, new_message
-from edge_server.transport.broker.shared_subscriptions import SharedSubscriptions
 from edge_server.transport.broker.topics import TopicTree, split_share
 from edge_server.transport.broker.wire import Code, MqttError
 
 log = logging.getLogger("edge_server.transport.broker")
+
+
+# The interface of a client's connection; the broker itself uses no sockets.
+
+
+class ClientLink(Protocol):
+    """A client's connection: times in seconds of the broker's clock, sizes in bytes.
+
+    `accepted`: CONNECT was answered with success; `session` is set while the client is online.
+    """
+
+    peer: str
+    version: int
+    accepted: bool
+    session: Session | None
+    opened_at: float
+    heard_at: float
+    patience_s: float
+    largest_packet: int
+    dropped: int
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the unsent output is below its bound."""
+
+    def send(self, head: bytes, payload: memoryview | None = None) -> None:
+        """Send, or queue until the client reads."""
+
+    def close(self, code: Code) -> None:
+        """Send the client the reason, if its version has one, and end the connection once."""
 
 
 class Exchange:
@@ -209,3 +239,48 @@ class RetainedMessages:
         if old := self._tree.pop(topic, topic):
             self._count -= 1
             self._bytes -= old.size
+
+
+# Shared subscriptions: each message goes to one of a group's members, in turn (MQTT 5.0, section 4.8.2).
+
+
+@dataclass
+class _Group:
+    """The members' QoS by client identifier; the member of the last turn comes last."""
+
+    members: dict[str, int] = field(default_factory=dict)
+
+    def next(self, online: Container[str]) -> tuple[str, int]:
+        """The next member in turn among those online, or else among all."""
+        client_id = next((member for member in self.members if member in online), next(iter(self.members)))
+        qos = self.members[client_id] = self.members.pop(client_id)
+        return client_id, qos
+
+
+class SharedSubscriptions:
+    """All groups of shared subscriptions, by filter."""
+
+    def __init__(self) -> None:
+        self._groups: TopicTree[_Group] = TopicTree()
+
+    def put(self, share: tuple[str, str], client_id: str, qos: int) -> None:
+        """Add a member, or change its QoS."""
+        name, inner = share
+        group = self._groups.pop(inner, name) or _Group()
+        group.members[client_id] = qos
+        self._groups.put(inner, name, group)
+
+    def pop(self, share: tuple[str, str], client_id: str) -> None:
+        """Remove a member, and its group with the last one."""
+        name, inner = share
+        group = self._groups.pop(inner, name)
+        if group is None:
+            return
+        group.members.pop(client_id, None)
+        if group.members:
+            self._groups.put(inner, name, group)
+
+    def receivers(self, topic: str, online: Container[str]) -> Iterator[tuple[str, int]]:
+        """One member of every group that wants this topic, with the QoS that it asked for."""
+        for _, group in self._groups.matching(topic):
+            yield group.next(online)

@@ -30,8 +30,7 @@ from edge_server.transport.lease.phases import (
     Settling,
     Verifying,
 )
-from edge_server.transport.lease.reading import has_read, read_back, take_answer
-from edge_server.transport.lease.received import Received, goes_before
+from edge_server.transport.lease.received import Received, goes_before, has_read, read_back, take_answer
 from edge_server.transport.lease.state import MUTE_S, RENEW_S, SETTLE_S, LeaseState, Step
 from schemas.messages import Lease
 

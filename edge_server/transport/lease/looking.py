@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from edge_server.transport.lease.phases import Claim, Claiming, Looking, Taken
-from edge_server.transport.lease.reading import has_read, read_back, stop_reading, take_answer
-from edge_server.transport.lease.received import Received
+from edge_server.transport.lease.received import Received, has_read, read_back, stop_reading, take_answer
 from edge_server.transport.lease.state import (
     FORGOTTEN_S,
     GRACE_S,

@@ -41,8 +41,7 @@ from edge_server.transport.lease.phases import (
     Taken,
     Verifying,
 )
-from edge_server.transport.lease.reading import expect_answer
-from edge_server.transport.lease.received import Received, receive
+from edge_server.transport.lease.received import Received, expect_answer, receive
 from edge_server.transport.lease.state import (
     LOOK_S,
     Connected,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from edge_server.transport.lease.phases import ClaimStep, Held
-from edge_server.transport.lease.state import Heard, LeaseState
+from edge_server.transport.lease.state import LOOK_S, RENEW_S, Heard, LeaseState, ReadBack, Reading, Step
 from schemas.messages import Lease
 
 
@@ -62,3 +62,35 @@ def _is_same(known: Lease | None, lease: Lease) -> bool:
         lease.state,
         lease.beat,
     )
+
+
+# Reading back the message that the broker retains: a server may have missed it.
+
+
+def read_back(state: LeaseState, now: float) -> Step:
+    """Ask the broker for the message that it retains, and again if no answer comes."""
+    if state.reading is not None and now < state.reading.until:
+        return state, []
+    return replace(state, reading=Reading(now + RENEW_S)), [ReadBack()]
+
+
+def has_read(state: LeaseState, now: float) -> bool:
+    """Whether the broker's answer is known."""
+    return state.reading is not None and state.reading.answered and now >= state.reading.until
+
+
+def take_answer(state: LeaseState, now: float) -> LeaseState:
+    """A retained message answers, if the broker was asked."""
+    return state if state.reading is None else replace(state, reading=Reading(now, answered=True))
+
+
+def expect_answer(state: LeaseState, now: float) -> LeaseState:
+    """The broker has taken the question: within `LOOK_S` it sends what it retains, or retains nothing."""
+    if state.reading is None or state.reading.answered:
+        return state
+    return replace(state, reading=Reading(now + LOOK_S, answered=True))
+
+
+def stop_reading(state: LeaseState) -> LeaseState:
+    """There is no reason left to read back."""
+    return state if state.reading is None else replace(state, reading=None)

@@ -13,7 +13,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
 from edge_client.transport.object_store import http as over_http
 from edge_client.transport.object_store.http import HttpClient, TransferOutcome, http_client
-from edge_server.transport.object_store.http_handler import ObjectStoreHandler
+from edge_server.transport.object_store.http_service import ObjectStoreHandler
 from tests.chunk_bits import chunks_of
 from tests.edge_server.transport.object_store.conftest import CHUNK, DATA, PLACE, HttpStore, ask
 
