@@ -117,7 +117,6 @@ def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np
 # i-th code of each part, with the first part's as its highest digit. So a row is unpacked with a few
 # divisions of contiguous bytes, and zstd has fewer bytes to compress.
 
-
 BYTE = np.dtype("u1")
 
 

@@ -220,7 +220,6 @@ def _held_of_classes(sizes: Indices, total: int) -> Indices:
 
 # Examples of one origin, such as the windows of a recording, as units that stay together.
 
-
 Numbers = NDArray[np.int64]
 
 

@@ -2,7 +2,7 @@
 
     models/waiting/model.onnx, model.json      the next model and its note, until it is used or dropped
     serving/a|b/...                            the slots, one of which is in use (see `model_slots`)
-    models/model.onnx, model.json, ...         links to the slot in use (see `model_link`)
+    models/model.onnx, model.json, ...         links to the slot in use (see `model_slots`)
 
 On a device that trusts a key, a model waits for the server's signature, so that the served model is always
 signed; the next start repairs the state after a crash. Any other device uses a model at once and stores the

@@ -1,7 +1,7 @@
 """Two slots for a device's served model, one of which is in use (A/B updates).
 
     serving/current.json        the slot in use, the digests of its model and of the previous one
-    serving/current             a link to that slot, to which `models/` links (see `model_link`)
+    serving/current             a link to that slot, to which `models/` links (see `point_at`)
     serving/a/model.onnx        a model, with model.onnx.manifest.json if the server has signed it
     serving/a/model.json        the model's note, written last, so that it describes a complete file
     serving/b/...
@@ -29,7 +29,6 @@ from schemas.security.manifest import SignedManifest, encode_manifest, manifest_
 from schemas.values import Count, DeliveryVerdict, Fraction, Metrics, Text, Variant
 
 log = logging.getLogger(__name__)
-
 
 Slot = Literal["a", "b"]
 _OTHER: dict[Slot, Slot] = {"a": "b", "b": "a"}
@@ -243,7 +242,6 @@ class Slots:
 #     models/model.json                -> ../serving/current/model.json
 #
 # On a file system without symbolic links (FAT), `models/` holds copies, renewed after every switch.
-
 
 MODEL, NOTE = "model.onnx", "model.json"
 MANIFEST = manifest_path(Path(MODEL)).name

@@ -96,7 +96,6 @@ def step_rate(plan: TrainingPlan, taken: int) -> float:
 
 # Which epochs of a training are sharpness-aware, with and without torch.
 
-
 WORK = 2
 """Epochs that a sharpness-aware one counts as: each of its steps runs both passes twice."""
 SMALLEST_NORM = 1e-12

@@ -59,7 +59,7 @@ def train(
     data's learning task, the last epoch's mean per example, None if not finite; seconds are wall time. A
     `checkpoint` resumes after its last epoch, and a `recorder` makes plain steps faster, both with the same
     bits. `micro_batch` is the number of examples per forward pass; the result is the same up to rounding (see
-    `micro_batches`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
+    `torch_trainer`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
     objectives that train parts of it.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.

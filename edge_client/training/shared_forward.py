@@ -28,7 +28,6 @@ from edge_client.training.results import Evaluation
 
 log = logging.getLogger(__name__)
 
-
 Cut = Mapping[str, Mapping[int, NDArray[np.int64]]]
 """By parameter and axis, the indices that a sub-model has of the whole network's."""
 

@@ -162,7 +162,6 @@ class TorchTrainer(Trainer):
 # Batches are not split for networks with batch normalisation, which depends on the statistics of a batch, or
 # for objectives that decide once per batch; such a task is refused.
 
-
 MARGIN = 1.2
 """Factor by which free memory must exceed the estimate, which may be a fifth too low."""
 PER_BATCH = frozenset({"mix"})

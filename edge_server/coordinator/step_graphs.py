@@ -30,7 +30,6 @@ from schemas.values import ModelSpec
 
 log = logging.getLogger(__name__)
 
-
 Widths = Mapping[str, SubModelSpec]
 
 
@@ -179,7 +178,6 @@ def _sources(module: nn.Module, loss: Loss) -> list[str]:
 #
 # They lie next to drawn networks (`edge_client.inference.export.graph_cache`), and are not compared with
 # torch again. A file has the sha256 of its graph, then the graph.
-
 
 DIGEST_BYTES = 32
 

@@ -172,7 +172,6 @@ def _which(devices: list[str]) -> str:
 # If neither the federation file nor the server's own data names them, the devices available at the first
 # planning do: what most of them have is taken. Without names each device's own order counts.
 
-
 Features = tuple[Feature, ...]
 
 

@@ -214,7 +214,6 @@ BUFFERED = RoundMode(_begin_more, _advance_version, _settle_buffer)
 
 # Replace devices that give their tasks back, in synchronous rounds, while there is time.
 
-
 GIVEN_BACK = frozenset(
     {Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE, Reason.BAD_GRAPH}
 )

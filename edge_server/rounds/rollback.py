@@ -122,7 +122,6 @@ def _stays(participant: Participant) -> bool:
 
 # Which devices are excluded when a round is undone: those whose updates made its model, if others remain.
 
-
 OUTSTANDING = 10.0
 """An update stands out if a measure lies this many spreads above the median."""
 SIGMA = 1.4826

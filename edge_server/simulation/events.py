@@ -90,7 +90,6 @@ TimelineEvent = (
     | DataArrived
 )
 
-
 Item = TypeVar("Item")
 
 

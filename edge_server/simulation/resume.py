@@ -31,7 +31,6 @@ from schemas.values import Feature
 #
 # Every round starts from such a boundary, so a resumed run cannot differ from an uninterrupted one.
 
-
 FILE = "checkpoint.json"
 
 

@@ -16,7 +16,7 @@ MAKERS = {
     "histogram": "histogram",
     "histograms": "histogram",
 }
-FILES = ("run.py", "fleet.py", "work.py", "rollout.py", "devices.py")
+FILES = ("collector.py", "rollout.py", "devices.py")
 
 
 def metrics_page() -> str:

@@ -54,7 +54,6 @@ from schemas.values import Reason
 
 log = logging.getLogger(__name__)
 
-
 LONGEST_WAIT_S = 600.0
 """Seconds that an installation or a restart waits for a training to end."""
 SIGN_EVERY_S = 2.0

@@ -132,7 +132,6 @@ class RowMaker:
 
 # Messages that label rows: from now on, by id, or by time.
 
-
 FORMS = 'a text, {"id": ..., "label": ...} or {"from": ..., "to": ..., "label": ...}'
 
 

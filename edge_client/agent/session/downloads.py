@@ -181,7 +181,6 @@ def _with_receiving(session: Session, receiving: Receiving) -> Session:
 #
 # After the last chunk a device requests those that it has missed, as in any other download.
 
-
 REPORT_BYTES = 2 * 1024 * 1024
 """Report progress after this many broadcast bytes."""
 
@@ -227,7 +226,6 @@ def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
 
 
 # Counts how often the work on a task was begun: one that ends the process is not begun for ever.
-
 
 MAX_STARTS = 2
 """Starts of the same work that may end with the process."""

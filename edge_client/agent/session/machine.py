@@ -2,8 +2,8 @@
 
     idle -> fetching (blobs it lacks) -> working (training or exporting) -> reporting (until acknowledged)
 
-`downloads` fetches a task's blobs, `broadcasts` those that are published once for several devices, `results`
-reports what the task ended in, `secure_aggregation` runs the mask agreement.
+`downloads` fetches a task's blobs, also those that are published once for several devices, `results` reports
+what the task ended in, `secure_aggregation` runs the mask agreement.
 No socket, clock or thread: `step(session, event, now)` returns the next state and the commands to execute.
 Every message may be lost, duplicated, reordered or stale; important ones are repeated until answered.
 """

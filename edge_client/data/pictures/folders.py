@@ -2,7 +2,7 @@
 
 | option | meaning |
 | --- | --- |
-| `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`depth`) |
+| `scale` | what becomes full brightness: `full` (default), `min-max`, or a factor (`picture_files`) |
 | `side` | pixels of the longest side of a picture; larger pictures are shrunk to it (default 640) |
 | `broken` | the largest share of files that may be broken (default 0.1) |
 """

@@ -159,7 +159,6 @@ def _register_heif() -> None:
 # pixel, with a factor 255 is the value that times the factor is 1. Pillow cuts 16-bit colour to the high
 # byte; the low byte comes from decoding once more in the other byte order.
 
-
 Values = NDArray[Any]
 GREY_MODES, DEEP_MODES = ("1", "L", "LA", "La"), ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 _OTHER_ORDER = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 # Values are those of libsndfile. Whole numbers fill their container from the top, as the format says, so that
 # the number of valid bits does not matter; the size of a frame says how wide a container is.
 
-
 KINDS = (b"RIFF", b"RF64", b"BW64")
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
 WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8), A_LAW: (1,), MU_LAW: (1,)}

@@ -29,7 +29,6 @@ from schemas.values import Feature, Preprocessing
 
 log = logging.getLogger(__name__)
 
-
 REMEDY = "write its differences into a column of their own"
 
 

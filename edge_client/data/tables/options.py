@@ -191,7 +191,6 @@ def _inputs(
 # A column is one by its name alone where a program gave it that name in place of none, and by name and
 # content where it may be measured, too (`index` of ultraviolet light).
 
-
 NAMELESS = re.compile(
     r"Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|\(column \d+\)|" + re.escape(ROW)
 )

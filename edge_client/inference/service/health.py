@@ -20,7 +20,6 @@ from schemas.values import Count
 
 log = logging.getLogger(__name__)
 
-
 FILE = "health.json"
 
 
@@ -76,8 +75,6 @@ def write_health(folder: Path, health: Health) -> None:
         log.warning("%s cannot be written: %s", folder / FILE, error)
 
 
-# Writes the health of the served model (see `health`), which a rollout watches.
-#
 # A start is written before the model is loaded, so that a model which crashes the process is counted.
 
 

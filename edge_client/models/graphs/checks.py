@@ -135,7 +135,6 @@ def _has_graph(attribute: Any) -> bool:
 
 # Counts the fields of a protobuf file before it is parsed: two bytes of a file may take 140 in memory.
 
-
 MESSAGE_TYPE = 11
 """protobuf's number of fields that hold a message."""
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5

@@ -39,7 +39,6 @@ from schemas.values import ModelSpec, TrainingMetrics
 # bin. A value beyond the range counts as one at its end. Least and most values are of single examples: they
 # are left out, and known by the bins alone.
 
-
 VALUE_RANGE = 1.0
 """The numbers' range in the masking terms."""
 Numbers = NDArray[np.float64]

@@ -73,7 +73,6 @@ def _address_space(root: Path) -> int | None:
 # In a container that path may not exist; then the mount point itself is the process's group. Linux,
 # Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
 
-
 NO_LIMIT = 2**60
 """Version 1 writes the largest number of pages if there is no limit."""
 

@@ -26,7 +26,6 @@ def summability(config: Config) -> str:
 
 # Checks for runs with sites, whose gateways add updates that the server never sees.
 
-
 _KEY = "[federation] sites"
 
 

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 # Each process has a pipe of its own: a shared queue, as `ProcessPoolExecutor` has, may be left locked by a
 # process that is killed, and the others then wait for ever.
 
-
 END_S = 5.0
 
 

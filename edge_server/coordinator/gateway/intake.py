@@ -115,7 +115,6 @@ def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> E
 #
 # A broker sends retained births once, and the server's terms come later than those of a broker at the site.
 
-
 MOST_EARLY = 10_000
 Heard = tuple[SiteTopic, bytes]
 
@@ -149,7 +148,6 @@ class EarlyBirths:
 
 
 # Requests for diagnostics on their way through a gateway, at a limited rate.
-
 
 MOST_REQUESTS, WINDOW_S = 200, 10.0
 """Requests from above that are passed on in this time, repeats included."""

@@ -72,7 +72,6 @@ class KnownStandby:
 
 # What a server says waits until its standby has what it follows from.
 
-
 Action = Callable[[], None]
 
 

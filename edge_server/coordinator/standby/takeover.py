@@ -41,7 +41,6 @@ from schemas.topics import StandbyTopic
 
 log = logging.getLogger(__name__)
 
-
 TICK_S, REPORT_S = 0.1, 1.0
 End = Literal["taken over", "over", "stopped"]
 

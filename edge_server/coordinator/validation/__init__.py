@@ -7,7 +7,7 @@
     not counted yet                     `rounds.device_messages`        already-counted
     within its size bound               `rounds.participant`            oversized
     bytes match the digest              `update`                        digest-mismatch
-    encoded as the task asks            `encoding`                      malformed, oversized, wrong-shape
+    encoded as the task asks            `update`                        malformed, oversized, wrong-shape
     steps fit the task                  `consistency`                   out-of-bounds
     groups and shapes as asked          `contents`                      malformed, wrong-shape
     finite, within 1e6                  `contents`                      not-finite, out-of-bounds

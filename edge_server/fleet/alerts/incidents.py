@@ -28,7 +28,6 @@ from schemas.messages.rollout_terms import FINAL
 
 log = logging.getLogger(__name__)
 
-
 T = TypeVar("T")
 
 MOST_EVENTS = 2000

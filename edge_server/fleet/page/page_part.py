@@ -33,7 +33,6 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-
 LOOK_EVERY_S = 2.0
 """Seconds between two looks for a first user."""
 

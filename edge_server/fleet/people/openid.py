@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # HTTP requests to an OpenID provider with the standard library: bounded, without redirects.
 
-
 TIMEOUT_S = 10.0
 MOST_BYTES = 1_000_000
 

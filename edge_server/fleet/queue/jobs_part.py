@@ -37,7 +37,6 @@ from schemas.messages import Birth, Death
 
 log = logging.getLogger(__name__)
 
-
 CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
 """Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
 POLL_S = 0.1
@@ -170,7 +169,6 @@ def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[
 
 
 # Removes the run folders of old runs, in another thread: a folder may hold thousands of files.
-
 
 GONE = ".gone-"
 """Begin of the name of a folder that is about to be deleted."""

@@ -28,7 +28,6 @@ from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)
 
-
 T = TypeVar("T")
 LOOK_S = 0.25
 """Minimum seconds between two computations of the page state."""

@@ -134,7 +134,6 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
 
 # No label names a device, as each name would be a series of its own.
 
-
 STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
 OTHER = "other"
 """Label for unknown words: texts that devices send must not become labels."""

@@ -82,7 +82,6 @@ class RegistrationService:
 # and need a certificate that is neither revoked nor expired. The same key gets the same certificate again, as
 # answers may be lost.
 
-
 MOST_VALID = 4
 """Valid certificates per device: two during a renewal, and some for lost answers."""
 

@@ -107,7 +107,6 @@ def _sweep(name: str, own: Sequence[Result]) -> ParallelAxes:
 
 # What a comparison cannot show: runs whose weights, or selection scores, hardly differ from uniform ones.
 
-
 UNIFORM_MARGIN = 0.05
 """Weights within this share of their mean count as uniform."""
 

@@ -13,7 +13,6 @@ from edge_server.storage.event_list.file import EventFile
 
 log = logging.getLogger(__name__)
 
-
 FLUSH_S = 1.0
 """Seconds between two writes: a killed process loses the events of this time at most."""
 
@@ -66,7 +65,6 @@ class EventRecorder:
 
 
 # Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file.
-
 
 MOST_OF_A_DEVICE = 8
 """Most rows of one kind and device per minute; its further events share one more row."""

@@ -88,7 +88,6 @@ def _chosen(count: int, most: int, seed: int) -> slice | np.ndarray[tuple[int, .
 
 # SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17).
 
-
 COUNT = "clients"
 """The server's array for the number of clients that c is the mean of."""
 

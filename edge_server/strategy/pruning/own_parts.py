@@ -136,7 +136,6 @@ OWN_PARTS: Registry[Callable[..., OwnPart]] = Registry(
 #
 # FedP3: Federated Personalized and Privacy-friendly Network Pruning under Model Heterogeneity, Algorithm 1.
 
-
 Unit = tuple[str, ...]
 """The names of a layer and of the normalisations that follow it."""
 

@@ -24,7 +24,6 @@ from schemas.tensors.blobs import MAX_BLOB_BYTES
 
 log = logging.getLogger(__name__)
 
-
 CONNECTIONS = 256
 KEEP_HOURS = 48.0
 POLL_S = 0.1
@@ -108,7 +107,6 @@ def _check_host(host: str, port: int, *, secure: bool) -> None:
 #
 # GET with ranges, and resumable PUT of an object with the digest in its header: `Content-Range: bytes */SIZE`
 # asks how much has arrived (308 and `Range`, or 201 when complete), `bytes FIRST-LAST/SIZE` sends more.
-
 
 SILENCE_S = 60.0
 BLOCK_BYTES = 256 * 1024

@@ -30,7 +30,6 @@ from edge_client.training.step_graphs.drawing.transposes import cancel_transpose
 
 log = logging.getLogger(__name__)
 
-
 OPSET = 18
 BATCH = "batch"
 FOLDED = 512
@@ -139,7 +138,6 @@ def _tidy(model: ir.Model) -> None:
 # The exporter traces a module three more times: twice to capture its operators and once to decompose them.
 # That is most of the time of a drawing, and changes next to nothing of a step, which was traced from
 # operators without data and decomposed already.
-
 
 ATEN = torch.ops.aten
 

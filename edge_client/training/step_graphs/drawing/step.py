@@ -137,7 +137,6 @@ def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
 
 # Runs a drawn step in onnxruntime and compares it with torch, before anybody uses it.
 
-
 COMPARED_EXAMPLES = (5, 16)
 COMPARISONS = 3
 """Batches of each size, of which one must agree: rounding decides which of two nearly equal maxima has the
@@ -196,7 +195,6 @@ def _disturbed(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Tensor]
 #
 # onnxruntime computes a convolution as a product of matrices, for which it copies windows of the inputs as
 # columns (`convolution_buffer`).
-
 
 BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
 """Bytes per element by ONNX's number of the type."""

@@ -121,7 +121,6 @@ def _json(value: dict[str, Any]) -> bytes:
 # Device-based discovery (Home Assistant 2024.11 and later, "MQTT device discovery"), with its abbreviations.
 # Templates contain keys only, never a text that a device sent.
 
-
 ORIGIN = {"name": "edge-federation"}
 MOST_TEXT = 100
 
