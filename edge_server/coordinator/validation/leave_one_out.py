@@ -82,9 +82,9 @@ class LeaveOneOut:
         self._sample, self._allowed = sample, allowed
 
     def is_affordable(self, parties: int) -> bool:
-        """Whether a round of so many updates is compared."""
+        """Whether a round of so many updates is compared; of two nobody says which is the better one."""
         return (
-            2 <= parties <= MOST_PARTIES
+            3 <= parties <= MOST_PARTIES
             and (1 + self._sample.marked) * (parties + 1) * self._sample.macs <= MOST_MACS
         )
 
@@ -96,10 +96,10 @@ class LeaveOneOut:
         return totals
 
     def find(self, parties: Set[str], before: Mapping[str, float], closed: Closed) -> Harm:
-        """The worst party first, until none has done too much harm or half of them are left out."""
+        """The worst party first, until none has done too much harm; fewer than half are left out."""
         harms, refused = dict[str, float](), dict[str, str]()
         closing = closed(frozenset())
-        while 2 * (len(refused) + 1) <= len(parties):
+        while 2 * (len(refused) + 1) < len(parties):
             left = sorted(parties - refused.keys())
             loss = self._sample.loss(closing.model)
             harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}

@@ -84,9 +84,10 @@ def test_of_two_liars_both_are_left_out():
     assert list(one.compared().refused) == ["liar", "other"]
 
 
-def test_at_most_half_of_the_updates_are_left_out():
-    assert len(Round(a=0.9, b=-3.0, c=-3.1, d=-3.2).compared().refused) == 2
-    assert list(Round(a=0.9, b=-3.0).compared().refused) == ["b"]
+def test_fewer_than_half_of_the_updates_are_left_out():
+    """Half of them may as well be the honest ones: two devices with unlike classes make each other worse."""
+    assert len(Round(a=0.9, b=-3.0, c=-3.1, d=-3.2).compared().refused) == 1
+    assert not Round(a=0.9, b=-3.0).compared().refused
 
 
 def test_a_model_that_is_not_finite_is_worse_than_any():
@@ -103,8 +104,8 @@ def test_a_model_that_is_not_finite_is_worse_than_any():
 @pytest.mark.parametrize(
     ("parties", "macs", "affordable"),
     [
-        (1, 1.0, False),
-        (2, 1.0, True),
+        (2, 1.0, False),
+        (3, 1.0, True),
         (MOST_PARTIES, 1.0, True),
         (MOST_PARTIES + 1, 1.0, False),
         (4, MOST_MACS / 4, False),
