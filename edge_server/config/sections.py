@@ -435,7 +435,7 @@ class FirewallSettings(Settings):
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
     """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
-    leave_one_out: float = Field(default=0.5, ge=0, lt=1)
+    leave_one_out: float = Field(default=0.35, ge=0, lt=1)
     """Harm that a device's updates may add up to on the server's test data; 0: it is not measured. At 0.2 flips
     of labels are refused sooner, and so are honest devices that have one or two of many classes.
 
