@@ -436,8 +436,8 @@ class FirewallSettings(Settings):
     canary: float | None = Field(default=None, gt=0, lt=1)
     """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
     leave_one_out: float = Field(default=0.35, ge=0, lt=1)
-    """Harm that a device's updates may add up to on the server's test data; 0: it is not measured. At 0.2 flips
-    of labels are refused sooner, and so are honest devices that have one or two of many classes.
+    """Harm that a device's updates may add up to on the server's test data; 0: it is not measured. At 0.2
+    flips of labels are refused sooner, and so are honest devices that have one or two of many classes.
 
     An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
     nothing: the loss with the best biases and scale of the outputs, on pictures also with marks."""
