@@ -75,7 +75,9 @@ def missing(page: Path) -> list[str]:
     """The names on the page of which there is nothing."""
     found = []
     for name in dict.fromkeys(named(page)):
-        folder = FOLDER.fullmatch(name) and any((base / name.split("/")[0]).is_dir() for base in bases(page))
+        first = name.split("/")[0]
+        # Folders of `runs/` are what commands write.
+        folder = FOLDER.fullmatch(name) and first != "runs" and any((b / first).is_dir() for b in bases(page))
         if SOURCE.fullmatch(name) or folder:
             found += [] if name in EXAMPLES or is_there(name, page) else [name]
         elif DOTTED.fullmatch(name):
