@@ -136,14 +136,14 @@ def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
 
     They know it by the array that is added to them, which is found by exporting with each that fits.
     """
-    from edge_client.agent.model_choice import useful_offsets
+    from edge_client.agent.model_choice import MIN_EXAMPLES, useful_offsets
     from edge_client.inference.onnx_model import load_model
 
     exported = export(job)
     offsets = useful_offsets(job.task, job.data, load_model(exported.path, threads=1).run)
     if not offsets.any():
         return exported
-    inputs = job.data.held_out.inputs()[:20]
+    inputs = job.data.held_out.subset(range(MIN_EXAMPLES)).inputs()
     before = load_model(exported.path, threads=1).run(inputs)
     note = f"classes that this device lacks count 1/{job.task.class_odds:g} of those that it has most of"
     about = {**job.task.provenance, "class_frequencies": note}
