@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.chaos.disturbed_run import WEIGHTS, DisturbedRun, Outcome
+from tests.chaos.processes import DEVICES
 
 
 @dataclass
@@ -45,11 +46,20 @@ class Report:
 
 
 def campaign(
-    folder: Path, *, failures: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
+    folder: Path,
+    *,
+    failures: int,
+    rounds: int,
+    per_run: int,
+    seed: int,
+    say: Callable[[str], None],
+    devices: int = DEVICES,
 ) -> Report:
     """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds."""
     report = Report()
-    undisturbed = DisturbedRun(folder / "undisturbed", rounds=rounds, failures=0, seed=seed).run()
+    undisturbed = DisturbedRun(
+        folder / "undisturbed", rounds=rounds, failures=0, seed=seed, devices=devices
+    ).run()
     say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
     while report.failures < failures:
         number = report.runs + 1
@@ -58,6 +68,7 @@ def campaign(
             rounds=rounds,
             failures=min(per_run, failures - report.failures),
             seed=seed + number,
+            devices=devices,
             persistent=number % 2 == 0,
         ).run()
         report.add(outcome, undisturbed)

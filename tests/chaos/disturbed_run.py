@@ -55,11 +55,12 @@ class DisturbedRun:
         rounds: int,
         failures: int,
         seed: int,
+        devices: int = DEVICES,
         persistent: bool = False,
     ) -> None:
         self._random = random.Random(seed)
         self._failures, self._rounds = failures, rounds
-        self._processes = Processes(folder, rounds=rounds, persistent=persistent)
+        self._processes = Processes(folder, rounds=rounds, devices=devices, persistent=persistent)
         self._observer = BrokerObserver(self._processes.port, FEDERATION)
         self._injected: list[Failure] = []
         self._pending: list[Failure] = []
@@ -87,9 +88,11 @@ class DisturbedRun:
     # --- failures ---
     def _inject(self) -> None:
         kind = self._random.choices(list(WEIGHTS), WEIGHTS.values())[0]
-        device = self._random.choice(DEVICES)
+        device = self._random.choice(self._processes.names)
         busy = {victim for failure in self._pending for victim in failure.victims}
-        victims = {"server": (SERVER,), "aggregator": (SERVER,), "broker": DEVICES}.get(kind, (device,))
+        victims = {"server": (SERVER,), "aggregator": (SERVER,), "broker": self._processes.names}.get(
+            kind, (device,)
+        )
         if busy & set(victims) or (SERVER in victims and self._processes.over):
             return
         if kind == "aggregator" and not self._processes.aggregators:
@@ -128,7 +131,8 @@ class DisturbedRun:
     def _await_all(self, moment: float) -> None:
         """Wait for a message of the server and of every device."""
         there = self._observer.wait(
-            lambda: all(self._observer.sign_after(who, moment) for who in (SERVER, *DEVICES)), DEADLINE_S
+            lambda: all(self._observer.sign_after(who, moment) for who in (SERVER, *self._processes.names)),
+            DEADLINE_S,
         )
         assert there, "some processes have published nothing"
 

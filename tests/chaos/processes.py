@@ -1,4 +1,4 @@
-"""A broker, a server and ten devices as real processes that can be killed and restarted."""
+"""A broker, a server and devices as real processes that can be killed and restarted."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from tests.chaos.links import Links
 from tests.forked import ForkedCommand, start_forked
 
 FEDERATION = "chaos"
-DEVICES = tuple(f"device-{number:02d}" for number in range(1, 11))
+DEVICES = 10
 TIERS = 5
 DEADLINE_S = 120
 
@@ -32,20 +32,23 @@ log_dest file {directory}/broker.log
 class Processes:
     """All processes of one run; `persistent`: the broker stores its state on disk."""
 
-    def __init__(self, folder: Path, *, rounds: int, persistent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, rounds: int, devices: int = DEVICES, persistent: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.run = folder, folder / "run"
         self.port = _free_port()
         self._rounds = rounds
+        self.names = tuple(f"device-{number:02d}" for number in range(1, devices + 1))
         self._configure_broker(persistent)
         self.broker = self._spawn_broker()
         self.links = Links(self.port)
-        self.ports = {device: self.links.port(device) for device in DEVICES}
+        self.ports = {device: self.links.port(device) for device in self.names}
 
     def open(self) -> None:
         """Start the server and the devices."""
         self.server = self._spawn_server()
-        self.devices = {device: self._spawn_device(device) for device in DEVICES}
+        self.devices = {device: self._spawn_device(device) for device in self.names}
 
     # --- failures ---
     def kill_server(self) -> float:
@@ -141,8 +144,8 @@ class Processes:
         words = [
             f"federation.name={FEDERATION}",
             f"rounds={self._rounds}",
-            f"num-clients={len(DEVICES)}",
-            f"min-clients={len(DEVICES)}",
+            f"num-clients={len(self.names)}",
+            f"min-clients={len(self.names)}",
             "quorum=1",
             "deadline-s=600",
             "rejoin-s=300",
@@ -161,14 +164,14 @@ class Processes:
         return start_forked("edge-server", *words, "--format", "json", log=self.folder / "server.log")
 
     def _spawn_device(self, device: str) -> ForkedCommand:
-        number = DEVICES.index(device)
+        number = self.names.index(device)
         words = {
             "--broker": f"mqtt://127.0.0.1:{self.ports[device]}",
             "--federation": FEDERATION,
             "--device-id": device,
             "--data": "digits",
             "--partition": "dirichlet(0.3)",
-            "--share": f"{number + 1}/{len(DEVICES)}",
+            "--share": f"{number + 1}/{len(self.names)}",
             "--tier": number % TIERS + 1,
             "--threads": 1,
             "--state-dir": self.folder / device,

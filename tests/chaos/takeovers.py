@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.observer import SERVER, BrokerObserver
-from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION
+from tests.chaos.processes import DEADLINE_S, FEDERATION
 from tests.chaos.servers import ServerProcess, TwoServers, await_true
 
 KINDS = ("kill", "pause", "partition")
@@ -168,7 +168,6 @@ def takeovers(
     folder: Path, *, failures: int, rounds: int, per_run: int, seed: int, say: Callable[[str], None]
 ) -> TakeoverReport:
     """Let `failures` active servers fail, at most `per_run` in each run of `rounds` rounds."""
-    assert len(DEVICES) == 10
     report = TakeoverReport()
     undisturbed = TakeoverRun(folder / "0", rounds=rounds, failures=0, seed=seed).run()
     say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
