@@ -32,16 +32,17 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
         and 2 * (MOST_PARTIES + 1) * turned * macs <= MOST_MACS
     )
 
-    def lost(params: Arrays) -> Loss:
+    def lost(params: Arrays, similar: Loss | None) -> Loss:
         module = model.sub_model(params, SubModelSpec())
         answers = torch.from_numpy(logits(module, inputs))
-        found, shift = calibrate(loss, answers, targets)
-        total = found + PLAIN * float(loss(answers, targets))
+        fit = calibrate(loss, answers, targets, similar and similar.fit)
+        total = fit.loss + PLAIN * float(loss(answers, targets))
         if not math.isfinite(total):
             return Loss(math.inf)
-        if not turns or found >= ignorant:
-            return Loss(total)
-        return Loss(total, (ignorant - found) * most_turned(module, examples, targets, shift))
+        turned = 0.0
+        if turns and fit.loss < ignorant:
+            turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.shift)
+        return Loss(total, turned, fit)
 
     return Sample(lost, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_server.coordinator.validation.calibration import Calibration
 from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.blobs import Arrays
@@ -45,19 +46,23 @@ Closed = Callable[[Set[str]], Closing]
 
 
 class Loss(NamedTuple):
-    """What a model loses on test data, infinite if not finite, and what more on marked pictures."""
+    """What a model loses on test data, infinite if not finite, and what more on marked pictures.
+
+    `fit` makes the losses of similar models cheaper.
+    """
 
     plain: float
     marked: float = 0.0
+    fit: Calibration | None = None
 
 
 class Sample(NamedTuple):
-    """Test data: the `loss` of a model on it, and what one loses that knows nothing.
+    """Test data: the `loss` of a model on it, given that of a similar one, and what one loses that knows nothing.
 
     `macs` are the multiply-accumulates of a test, in which pictures are `marked` as by a backdoor or not.
     """
 
-    loss: Callable[[Arrays], Loss]
+    loss: Callable[[Arrays, Loss | None], Loss]
     ignorant: float
     macs: float
     marked: bool = False
@@ -101,7 +106,7 @@ class LeaveOneOut:
         closing = closed(frozenset())
         while 2 * (len(refused) + 1) < len(parties):
             left = sorted(parties - refused.keys())
-            loss = self._sample.loss(closing.model)
+            loss = self._sample.loss(closing.model, None)
             harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}
             totals = {party: self._added(before.get(party, 0.0), harms[party]) for party in left}
             worst = max(left, key=lambda party: (totals[party], harms[party]))
@@ -117,12 +122,12 @@ class LeaveOneOut:
 
     def _harm(self, whole: Arrays, loss: Loss, without: Arrays) -> float:
         """The harm of the update that only `whole` has, whose loss is given."""
-        rest = self._sample.loss(without)
+        rest = self._sample.loss(without, loss)
         if loss.plain == rest.plain == math.inf:
             return 0.0
         harm = loss.plain - rest.plain
         if self._sample.marked:
-            harm += self._sample.loss(_extrapolated(without, whole)).marked - rest.marked
+            harm += self._sample.loss(_extrapolated(without, whole), loss).marked - rest.marked
         return min(1.0, max(-1.0, harm / self._sample.ignorant))
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edge_client.training.losses import loss_of, squared_error
-from edge_server.coordinator.validation.calibration import calibrate, minimize
+from edge_server.coordinator.validation.calibration import Minimum, calibrate, minimize
 
 CLASSES, COUNT = 5, 400
 RNG = np.random.default_rng(7)
@@ -53,9 +53,9 @@ def test_outputs_that_are_not_finite_are_the_worst(bad):
 def test_the_smallest_value_of_a_quadratic_function_is_found():
     """(x - 1)^2 + 10 (y + 2)^2 is 0 at (1, -2)."""
     scale, least = torch.tensor([1.0, 10.0]), torch.tensor([1.0, -2.0])
-    found, point = minimize(lambda at: (scale * (at - least).square()).sum(), torch.zeros(2))
+    found, minimum = minimize(lambda at: (scale * (at - least).square()).sum(), Minimum(torch.zeros(2)))
     assert found == pytest.approx(0, abs=1e-6)
-    torch.testing.assert_close(point, least, rtol=0, atol=1e-3)
+    torch.testing.assert_close(minimum.point, least, rtol=0, atol=1e-3)
 
 
 def test_a_fit_imports_no_compiler():
@@ -63,10 +63,25 @@ def test_a_fit_imports_no_compiler():
     script = """
 import sys
 import torch
-from edge_server.coordinator.validation.calibration import calibrate, minimize
+from edge_server.coordinator.validation.calibration import Minimum, calibrate, minimize
 
 calibrate(torch.nn.functional.cross_entropy, torch.eye(3), torch.arange(3))
 print("torch._dynamo" in sys.modules)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_from_a_similar_fit_the_same_loss_is_found_in_a_few_steps():
+    asked = 0
+
+    def counted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal asked
+        asked += 1
+        return CROSS_ENTROPY(outputs, targets)
+
+    similar = calibrate(CROSS_ENTROPY, 1.02 * OUTPUTS, TARGETS)
+    alone = calibrate(counted, OUTPUTS, TARGETS)
+    of_all, asked = asked, 0
+    assert calibrate(counted, OUTPUTS, TARGETS, similar).loss == pytest.approx(alone.loss, abs=1e-4)
+    assert asked < of_all / 2
