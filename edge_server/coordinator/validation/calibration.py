@@ -20,7 +20,7 @@ PRIOR = 1e-3
 
 
 class Minimum(NamedTuple):
-    """The `point` [n] of a smallest value, and the `inverse` [n, n] of the second derivatives there, if known."""
+    """The `point` [n] of a smallest value, and the `inverse` [n, n] of the second derivatives if known."""
 
     point: Tensor
     inverse: Tensor | None = None

@@ -57,7 +57,7 @@ class Loss(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Test data: the `loss` of a model on it, given that of a similar one, and what one loses that knows nothing.
+    """Test data: the `loss` of a model, given that of a similar one, and what one loses that knows nothing.
 
     `macs` are the multiply-accumulates of a test, in which pictures are `marked` as by a backdoor or not.
     """
