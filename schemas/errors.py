@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MAX_QUOTED = 200
-"""Characters of the user's data in an error."""
+MAX_QUOTED = 200  # characters of the user's data in an error
 
 
 class EdgeError(Exception):
@@ -54,8 +53,7 @@ def reason_of(problem: Mapping[str, Any]) -> str:
     return f"{text[0].lower()}{text[1:]}"
 
 
-LIKE, ALIKE = 0.6, 0.75
-"""Least similarity of a suggestion that shares the first letter or contains the word, and of any other."""
+LIKE, ALIKE = 0.6, 0.75  # of a suggestion with the same first letter or the word in it, and of any other
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -12,8 +12,7 @@ _NAME = re.compile(NAME_PATTERN)
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """A federation or a device: 1 to 64 letters, digits, dots, dashes and underscores."""
 
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A sha256 in lower-case hex."""
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a sha256 in lower-case hex
 
 
 def is_name(text: str) -> bool:

@@ -78,8 +78,7 @@ class Where:
         return ",".join(map(str, self.requirements))
 
 
-EVERY = Where()
-"""The selector that chooses every device."""
+EVERY = Where()  # the selector that chooses every device
 
 
 def parse_where(text: str) -> Where:

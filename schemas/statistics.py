@@ -18,11 +18,9 @@ from schemas.base import Frozen
 FEATURES, TARGETS, LABELS, DEVICES = "features", "targets", "labels", "devices"
 COUNT, SUM, SQUARES, LEAST, MOST, HISTOGRAM = "count", "sum", "squares", "least", "most", "histogram"
 SUMS = (COUNT, SUM, SQUARES, LEAST, MOST)
-MAX_FEATURES = 1024
-"""A task with the ranges of more features could exceed a message."""
+MAX_FEATURES = 1024  # a task with the ranges of more features could exceed a message
 MAX_BINS = 4096
-MIN_EXAMPLES = 5
-"""A device with fewer examples declines, unless its owner says otherwise."""
+MIN_EXAMPLES = 5  # a device with fewer examples declines, unless its owner says otherwise
 
 Numbers = Annotated[tuple[float, ...], Field(max_length=MAX_FEATURES)]
 

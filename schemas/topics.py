@@ -39,10 +39,8 @@ from schemas.names import is_name
 
 ROOT = "fed/v1"
 MAX_SHARED_TOPIC = 99_999
-MAX_KNOWN_TOPICS = 16_384
-"""Topics whose parsed form is cached: three for each of 5,000 devices."""
-CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"
-"""The id of an enrolment code; the tilde keeps it apart from device names."""
+MAX_KNOWN_TOPICS = 16_384  # topics whose parsed form is cached: three for each of 5,000 devices
+CODE_ID_PATTERN = r"^~[0-9a-f]{16}$"  # the tilde keeps an enrolment code's id apart from device names
 _CODE_ID = re.compile(CODE_ID_PATTERN.replace("$", r"\Z"))
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,4})\Z")
 
@@ -62,11 +60,7 @@ class Channel(StrEnum):
 
 
 _CHANNELS = frozenset(Channel)
-SITE_CHANNELS = _CHANNELS - {
-    Channel.UP_ROLLOUT,
-    Channel.DOWN_ROLLOUT,
-}
-"""The channels that a gateway passes on."""
+SITE_CHANNELS = _CHANNELS - {Channel.UP_ROLLOUT, Channel.DOWN_ROLLOUT}  # that a gateway passes on
 
 
 @dataclass(frozen=True)

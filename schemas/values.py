@@ -11,30 +11,22 @@ from schemas.bounds import MAX_SECONDS
 from schemas.names import Digest
 
 Text = Annotated[str, Field(max_length=500)]
-Instance = Annotated[str, Field(max_length=64)]
-"""Identifies a device's process; a restarted process has another one."""
+Instance = Annotated[str, Field(max_length=64)]  # of a device's process; a restarted one has another
 Pem = Annotated[str, Field(max_length=4096, pattern=r"^-----BEGIN [A-Z ]+-----\n")]
 """A certificate or a certificate request."""
-MAX_SITES = 1000
-"""Most sites of a federation."""
-LAST_ROUND = 1_000_000
-"""The highest round number; also the number of rounds of a run without end."""
+MAX_SITES = 1000  # most sites of a federation
+LAST_ROUND = 1_000_000  # the highest round number; also the number of rounds of a run without end
 RoundNumber = Annotated[int, Field(ge=0, le=LAST_ROUND)]
-Attempt = Annotated[int, Field(ge=1)]
-"""Number of a planning within a run; a round may be planned more than once."""
-Epoch = Annotated[int, Field(ge=1, le=10**9)]
-"""Counts the servers that have held a federation one after the other."""
+Attempt = Annotated[int, Field(ge=1)]  # planning of a run; a round may be planned again
+Epoch = Annotated[int, Field(ge=1, le=10**9)]  # counts the servers that have held a federation
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
-UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
-"""Seconds since 1970."""
+UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]  # seconds since 1970
 Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
 """A mean over examples; values beyond these bounds have diverged and are sent as null."""
 Count = Annotated[int, Field(ge=0, le=10**12)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""Seed of a random generator of numpy or torch, which take no larger one."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the largest that numpy and torch take
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Variant = Literal["fp32", "fp16", "int8"]
-"""Number format of an ONNX file: as trained, 16-bit floats, or 8-bit integers."""
+Variant = Literal["fp32", "fp16", "int8"]  # of an ONNX file: as trained, 16-bit floats, 8-bit integers
 
 
 class Reason(StrEnum):
@@ -88,8 +80,7 @@ TRAINING_PASSES = 3
 3.2: at most four)."""
 
 
-TrainerName = Literal["torch", "onnx"]
-"""What trains on a device: torch, or onnxruntime with a step graph of the server."""
+TrainerName = Literal["torch", "onnx"]  # onnxruntime with the server's step graphs
 
 
 class MeasuredSpeed(Frozen):
@@ -160,8 +151,7 @@ class CapabilityProfile(Frozen):
 
 
 ClassName = Annotated[str, Field(min_length=1, max_length=100)]
-MAX_CLASS_NAMES = 200
-"""Class names in one birth; a federation with more names them in its file or its test data."""
+MAX_CLASS_NAMES = 200  # in one birth; a federation with more names them in its file or its test data
 
 
 class DriftFinding(Frozen):
@@ -185,11 +175,9 @@ class SkippedFiles(Frozen):
         return f"{self.files} of {self.of} {self.what} are broken and left out; the first: {self.first}"
 
 
-MAX_COLUMNS = 1000
-"""Columns that are compared by name; a table with more is taken as it is."""
+MAX_COLUMNS = 1000  # columns that are compared by name; a table with more is taken as it is
 
-MAX_NAME, MAX_UNIT = 200, 40
-"""Characters of a column's name and unit."""
+MAX_NAME, MAX_UNIT = 200, 40  # characters of a column's name and unit
 
 
 class Feature(Frozen):
@@ -293,10 +281,8 @@ Metrics = Annotated[
 """Figures of a learning task by name, of one model on one set of examples."""
 
 
-MAX_COUNTED_CLASSES = 100
-"""With more classes a device counts none of them."""
-ClassCounts = tuple[Count, Count]
-"""Examples of a class, and those of them that a model recognises."""
+MAX_COUNTED_CLASSES = 100  # with more classes a device counts none of them
+ClassCounts = tuple[Count, Count]  # examples of a class, and those of them that a model recognises
 
 
 class TrainingMetrics(Frozen):
@@ -318,8 +304,7 @@ class TrainingMetrics(Frozen):
     own_metrics: Metrics = Field(default_factory=dict, exclude_if=lambda found: not found)
     measured_on: Annotated[Count, Field(exclude_if=lambda count: not count)] = 0
     by_class: Annotated[
-        tuple[ClassCounts, ...],
-        Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts),
+        tuple[ClassCounts, ...], Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts)
     ] = ()
     seconds: Seconds = 0.0
 

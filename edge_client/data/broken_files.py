@@ -11,8 +11,7 @@ from schemas.values import SkippedFiles
 
 log = logging.getLogger(__name__)
 
-MAX_BROKEN = 0.1
-"""Largest share of files that may be broken, unless the source states another; one file always may."""
+MAX_BROKEN = 0.1  # share of files that may be broken, unless the source states another; one may be
 Value = TypeVar("Value")
 
 
@@ -26,11 +25,7 @@ class ReadFiles(Generic[Value]):
 
 
 def read_each(
-    paths: Sequence[Path],
-    read: Callable[[Path], Value],
-    *,
-    source: str,
-    most: float = MAX_BROKEN,
+    paths: Sequence[Path], read: Callable[[Path], Value], *, source: str, most: float = MAX_BROKEN
 ) -> ReadFiles[Value]:
     """Read every file; one that raises `ConfigError` is skipped, and the log says so once for all of them.
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 2000
-"""Limit for class names, and for columns, as JSON in bytes: a birth has 4 kB, with the profile in it."""
+MOST_BYTES = 2000  # of class names, and of columns, as JSON: a birth has 4 kB, with the profile in it
 
 
 def card_of(local: "LocalData", *, source: str) -> DataCard:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData, Pixels
 
-SETTLED_S = 3600
-"""Seconds without a change after which a last line without a line end counts as whole."""
+SETTLED_S = 3600  # seconds without a change after which a last line without a line end counts as whole
 
 Mark = bytes
 Marks = NDArray[np.int64]

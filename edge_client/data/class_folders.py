@@ -17,8 +17,7 @@ from schemas.counted import counted
 from schemas.errors import ConfigError
 
 TRAINING = ("train", "training")
-TESTING = ("test", "testing", "validation", "val", "valid", "dev", "eval")
-"""Names of parts, in any case; the first that a root has is used."""
+TESTING = ("test", "testing", "validation", "val", "valid", "dev", "eval")  # the first that a root has
 SERVICE = frozenset(
     {
         *("@eadir", "#recycle", "#snapshot", "lost+found", "__macosx", "__pycache__", "_background_noise_"),
@@ -26,10 +25,8 @@ SERVICE = frozenset(
     }
 )
 """Names of folders and files that are no data, in lower case; Speech Commands has `_background_noise_`."""
-USUAL = (".wav", ".flac", ".mp3", ".ogg", ".jpg", ".png", ".webp", ".tif")
-"""Endings that messages name first."""
-MAX_NAMED = 8
-"""Most skipped names in a log line."""
+USUAL = (".wav", ".flac", ".mp3", ".ogg", ".jpg", ".png", ".webp", ".tif")  # endings that messages name first
+MAX_NAMED = 8  # most skipped names in a log line
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 
-MOST_SHOWN = 130
-"""Largest number of characters of a class list in a message."""
-LONGEST_NAME = 100
-"""Characters of a class's name: a longer one is a text, which stays on the device."""
-BIPOLAR = ("-1", "1")
-"""Two classes as support vector machines number them."""
+MOST_SHOWN = 130  # largest number of characters of a class list in a message
+LONGEST_NAME = 100  # characters of a class's name: a longer one is a text, which stays on the device
+BIPOLAR = ("-1", "1")  # two classes as support vector machines number them
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 

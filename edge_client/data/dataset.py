@@ -17,8 +17,7 @@ from schemas.values import Feature, Preprocessing, SkippedFiles
 
 Pixels = NDArray[Any]
 Inputs = NDArray[np.float32]
-Labels = NDArray[Any]
-"""Class numbers int64 [N], or float32 [N, L]: numbers, or a 0 or 1 per class."""
+Labels = NDArray[Any]  # class numbers int64 [N], or float32 [N, L]: numbers, or a 0 or 1 per class
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,7 @@ from schemas.values import DriftFinding
 
 Values = NDArray[Any]
 MOST_CHANNELS = 32
-TERMS = 100
-"""Terms of the series of Kolmogorov's distribution; far fewer matter."""
+TERMS = 100  # terms of the series of Kolmogorov's distribution; far fewer matter
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,8 @@ from dataclasses import dataclass, replace
 
 from schemas.values import DriftFinding
 
-LEAST_GAIN = 0.02
-"""A training has helped if the loss is lower than ever by this share of the alarm's first loss."""
-PATIENCE = 2
-"""Trainings in a row that do not help, after which the alarm ends."""
+LEAST_GAIN = 0.02  # share of the alarm's first loss by which a training that helps lowers it
+PATIENCE = 2  # trainings in a row that do not help, after which the alarm ends
 
 
 @dataclass(frozen=True)

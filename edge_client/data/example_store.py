@@ -18,12 +18,9 @@ from edge_client.data.tables.sqlite_table import BUSY_S
 from schemas.errors import ConfigError
 
 TABLE = "examples"
-OWN = ("seq", "id", "at", "series", "rank", "label")
-"""The store's own columns."""
-TRIM_EVERY = 50
-"""Rows between two checks of the bounds."""
-TRIMMED = 0.02
-"""Share of the rows that goes at once where the store is too large."""
+OWN = ("seq", "id", "at", "series", "rank", "label")  # the store's own columns
+TRIM_EVERY = 50  # rows between two checks of the bounds
+TRIMMED = 0.02  # share of the rows that goes at once where the store is too large
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,6 @@ PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
     "paired": (_paired, None),
     "blocks": (_blocks, None),
 }
-"""Each kind of partition with the name of its number."""
 
 _TEXT = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*(?:([a-z]+)\s*=\s*)?([^()=]+?)\s*\))?\s*")
 
@@ -147,8 +146,7 @@ def share(data: LabelledData, partition: Partition, *, index: int, count: int, s
     return data.subset(shares[index])
 
 
-HELD, NEW, TRAINED = 0, 1, 2
-"""The side of an example before its data grew."""
+HELD, NEW, TRAINED = 0, 1, 2  # the side of an example before its data grew
 
 
 def holdout(data: LabelledData, *, fraction: float = 0.2, seed: int) -> tuple[LabelledData, LabelledData]:

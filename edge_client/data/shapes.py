@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from edge_client.data.dataset import LabelledData, Pixels
 
 Shape = tuple[int, ...]
-MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-"""Pillow's mode by number of channels."""
-MAX_INPUT, MIN_SPREAD = 50, 0.02
-"""Inputs beyond this number, or closer together, are those of another range than the model's."""
-LUMA = (0.299, 0.587, 0.114)
-"""Shares of red, green and blue in grey (ITU-R 601), as Pillow has them."""
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's mode by number of channels
+MAX_INPUT, MIN_SPREAD = 50, 0.02  # inputs beyond it, or closer together, have another range than the model's
+LUMA = (0.299, 0.587, 0.114)  # shares of red, green and blue in grey (ITU-R 601), as Pillow has them
 
 
 def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":

@@ -24,8 +24,7 @@ from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"folder", "npz", "wav", *TABLES})
-"""Kinds of sources with options behind the path."""
+WITH_OPTIONS = frozenset({"folder", "npz", "wav", *TABLES})  # kinds of sources with options behind the path
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,7 @@ def _named(request: SourceRequest) -> LabelledData:
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-FILES = frozenset({"folder", "npz", "wav", *TABLES})
-"""Kinds of sources whose files may change."""
+FILES = frozenset({"folder", "npz", "wav", *TABLES})  # kinds of sources whose files may change
 
 DATABASES = frozenset({"sqlite", "recorded", "homeassistant"})
 
@@ -175,7 +173,6 @@ SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registr
         "python": (_python, "module:function"),
     },
 )
-"""Each kind of source with the meaning of the text after its colon."""
 
 
 def load_source(source: str, *, data_root: Path | None = None, split: Split = "train") -> LabelledData:

@@ -26,8 +26,7 @@ from schemas.statistics import (
 from schemas.tensors.arrays import AnyArray
 
 Sums = dict[str, NDArray[np.float64]]
-BLOCK_NUMBERS = 64 * 1024
-"""Numbers that are converted to float64 at once."""
+BLOCK_NUMBERS = 64 * 1024  # numbers that are converted to float64 at once
 
 
 def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: int) -> dict[str, Sums]:

@@ -13,8 +13,7 @@ from edge_client.data.dataset import Labels, Pixels
 from schemas.counted import counted
 from schemas.errors import ConfigError
 
-MOST_CLASSES = 100_000
-"""A larger number is treated as a mistake: every class is an output of the model and a name in its file."""
+MOST_CLASSES = 100_000  # more are a mistake: each is an output of the model and a name in its file
 _AT_ONCE = 1024
 _NUMBERS = "biuf"
 

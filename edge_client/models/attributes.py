@@ -19,8 +19,7 @@ LISTS = (list, tuple, set, frozenset)
 CODE = (type, ModuleType, MethodType, BuiltinFunctionType)
 WITHOUT_NUMBERS = sys.stdlib_module_names - {"types"}
 """Where objects come from that are not looked into: loggers, locks, references."""
-TORCHS = frozenset(vars(nn.Module()))
-"""What torch keeps in every module: its parameters, buffers, parts, hooks and mode."""
+TORCHS = frozenset(vars(nn.Module()))  # torch's own: parameters, buffers, parts, hooks, mode
 OURS = ("torch.", "edge_client.")
 
 Attributes = Mapping[str, object]

@@ -18,8 +18,7 @@ from torch.nn import functional
 from edge_client.models.shapes import image_shape
 
 Norm = Literal["none", "batch", "group"]
-WIDTH, GROUPS = 64, 32
-"""Channels of each convolution, and the groups into which group normalisation divides them."""
+WIDTH, GROUPS = 64, 32  # channels of each convolution, and groups of group normalisation
 
 
 class CNN(nn.Module):

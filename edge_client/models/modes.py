@@ -27,3 +27,8 @@ def device_of(module: nn.Module) -> torch.device:
 
 def normalises_batches(module: nn.Module) -> bool:
     return any(isinstance(part, _BatchNorm) for part in module.modules())
+
+
+def smallest_batch(module: nn.Module) -> int:
+    """Examples that a step needs: two with batch normalisation, since a single one has no statistics."""
+    return 2 if normalises_batches(module) else 1

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from edge_client.models.shapes import image_shape
 
-GROUP = 2
-"""Channels of a group of group normalisation."""
+GROUP = 2  # channels of a group of group normalisation
 
 Norm = Callable[[int], nn.Module]
 

@@ -19,8 +19,7 @@ from schemas.errors import ConfigError
 
 WIDTH, DEPTH, HEADS, HIDDEN = 64, 4, 4, 128
 HEAD = WIDTH // HEADS
-TOKENS = 64
-"""An input becomes at most this many patches, about as many along each axis."""
+TOKENS = 64  # an input becomes at most this many patches, about as many along each axis
 LEAST = 4
 
 

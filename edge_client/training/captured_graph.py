@@ -12,8 +12,7 @@ import torch
 from torch import fx
 
 ATEN = torch.ops.aten
-WHOLE = 16
-"""Numbers in the widest vector; the optimizer's kernel rounds the remainder of a tensor differently."""
+WHOLE = 16  # numbers in the widest vector; the optimizer rounds a tensor's remainder differently
 
 
 def without_detours(graph: fx.GraphModule) -> fx.GraphModule:
@@ -89,7 +88,6 @@ def turned_beforehand(graph: fx.GraphModule, among: int) -> list[int]:
 
 
 def _given_to(graph: fx.GraphModule) -> list[fx.Node]:
-    """The graph's inputs, in order."""
     return [node for node in graph.graph.nodes if node.op == "placeholder"]
 
 

@@ -19,18 +19,15 @@ def state_of(
     """The state after the epochs so far, with `figures`; on the CPU, arrays share the tensors' memory."""
     return {
         **figures,
-        "module": {name: plain(tensor) for name, tensor in _tensors(module).items()},
+        "module": plain(_tensors(module)),
         "optimizer": plain(optimizer.state),
         "objectives": [plain(objective.state()) for objective in objectives],
-        "random": {name: plain(state) for name, state in _random_states(module).items()},
+        "random": plain(_random_states(module)),
     }
 
 
 def restore(
-    state: Mapping[str, Any],
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
+    state: Mapping[str, Any], module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective]
 ) -> None:
     """Restore a state into objects set up for the same task; raises `UnfitCheckpoint` for another state."""
     try:
@@ -47,7 +44,6 @@ def restore(
 
 
 def plain(value: Any) -> Any:
-    """The value with arrays in place of tensors."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     if isinstance(value, Mapping):
@@ -56,7 +52,6 @@ def plain(value: Any) -> Any:
 
 
 def tensors(value: Any) -> Any:
-    """The value with tensors in place of arrays."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value))
     if isinstance(value, Mapping):

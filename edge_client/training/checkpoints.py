@@ -13,10 +13,8 @@ from schemas.messages import Task
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 5.0
-"""Shortest time between two checkpoints in seconds."""
-QUICK_S = 0.25
-"""A checkpoint that takes longer, in seconds, delays the next one in proportion."""
+INTERVAL_S = 5.0  # shortest time between two checkpoints in seconds
+QUICK_S = 0.25  # a checkpoint that takes longer, in seconds, delays the next one in proportion
 
 Values = Mapping[str, Any]
 
@@ -77,8 +75,10 @@ class EpochCheckpoints:
 
     def of(self, task: Task, *, examples: int, own: bool = False) -> EpochCheckpoint:
         """The checkpoint of this task and number of examples, or that of the device's `own` model."""
-        path = self._path(task, own=own)
-        return EpochCheckpoint(path, _key(task, examples), interval_s=self._interval_s)
+        # What the result depends on, which the remaining time is not.
+        content = hashlib.sha256(task.model_dump_json(exclude={"deadline_s"}).encode()).hexdigest()
+        key = f"1 {content} {examples}"
+        return EpochCheckpoint(self._path(task, own=own), key, interval_s=self._interval_s)
 
     def keep_only(self, task: Task | None) -> None:
         """Delete the checkpoints of all other tasks."""
@@ -88,11 +88,5 @@ class EpochCheckpoints:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _path(self, task: Task, *, own: bool = False) -> Path:
+    def _path(self, task: Task, *, own: bool) -> Path:
         return self._folder / f"{task.run}-{task.round}-{task.attempt}{'-own' * own}.safetensors"
-
-
-def _key(task: Task, examples: int) -> str:
-    """Identifies what the result depends on, which the remaining time is not."""
-    text = task.model_dump_json(exclude={"deadline_s"})
-    return f"1 {hashlib.sha256(text.encode()).hexdigest()} {examples}"

@@ -22,14 +22,10 @@ PROCESS_BYTES: Mapping[TrainerName, int] = {"torch": 330_000_000, "onnx": 90_000
 
 Until this device has imported its torch, and of a torch without CUDA.
 """
-READY_BYTES = 110_000_000
-"""What a process with torch takes besides the import: Python, the client, and what a first step leaves."""
-CUDA_BYTES = 577_000_000 + READY_BYTES
-"""Memory of a process with a torch that has CUDA's libraries, as a plain `pip install torch` on x86 has."""
-MARGIN = 1.5
-"""Free memory that torch should find, as a multiple of its own."""
-LEAST_RUNTIME = (1, 17)
-"""The first onnxruntime that reads the server's graphs."""
+READY_BYTES = 110_000_000  # besides the import: Python, the client, and what a first step leaves
+CUDA_BYTES = 577_000_000 + READY_BYTES  # with CUDA's libraries, as a plain `pip install torch` on x86 has
+MARGIN = 1.5  # free memory that torch should find, as a multiple of its own
+LEAST_RUNTIME = (1, 17)  # the first onnxruntime that reads the server's graphs
 
 
 def missing(name: TrainerName) -> str:
@@ -38,19 +34,19 @@ def missing(name: TrainerName) -> str:
         return (
             "" if is_installed("torch") else "torch is not installed: pip install 'edge-federation[client]'"
         )
-    found = release("onnxruntime")
-    if found is None:
+    if release("onnxruntime") is None:
         return "onnxruntime is not installed: pip install 'edge-federation[onnx-client]'"
     return outdated_runtime()
 
 
 def outdated_runtime() -> str:
     """Why the installed onnxruntime cannot train, with the remedy; empty if it can, or is not installed."""
-    found = release("onnxruntime")
-    if found is None or _numbers(found) >= LEAST_RUNTIME:
+    installed = release("onnxruntime") or ""
+    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    if not installed or numbers >= LEAST_RUNTIME:
         return ""
     least = ".".join(map(str, LEAST_RUNTIME))
-    return f"onnxruntime {found} is too old for step graphs: pip install 'onnxruntime>={least}'"
+    return f"onnxruntime {installed} is too old for step graphs: pip install 'onnxruntime>={least}'"
 
 
 def installed_trainers() -> tuple[TrainerName, ...]:
@@ -61,8 +57,8 @@ def installed_trainers() -> tuple[TrainerName, ...]:
 def process_bytes(measured: Iterable[MeasuredSpeed] = ()) -> dict[TrainerName, int]:
     """`PROCESS_BYTES` on this device, as far as it has `measured` them."""
     torch = CUDA_BYTES if has_file("torch", "lib/libtorch_cuda.so") else PROCESS_BYTES["torch"]
-    known = {speed.trainer: speed.resident_bytes for speed in measured if speed.resident_bytes is not None}
-    return {**PROCESS_BYTES, "torch": torch, **known}
+    own = {speed.trainer: speed.resident_bytes for speed in measured if speed.resident_bytes is not None}
+    return {**PROCESS_BYTES, "torch": torch, **own}
 
 
 def choose_trainers(
@@ -119,7 +115,3 @@ def make_measured_trainer(
 
         note_process(state, "torch", READY_BYTES + max(0, resident_bytes() - before))
     return trainer
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

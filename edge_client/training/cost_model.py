@@ -25,21 +25,17 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 from edge_client.pruning.surgery import count_macs
+from edge_client.training.optimizer_names import kept_per_number
 from schemas.strategy import TrainingSettings
 from schemas.values import TRAINING_PASSES
 
-COPIES: dict[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
-"""Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
 LABEL_BYTES = 8
 TRAFFIC = 25
 """Bytes that could be copied in the time that each byte of a step's working memory costs on top of the
 computation (new pages, kernel starts). Fitted to the five networks, with errors up to a factor of three."""
-FRAGMENTS = 1.35
-"""Bytes that the allocator holds per kept byte, because of fragmentation. Fitted."""
-WORKING = 2.5
-"""Copies of the largest block for the gradients of an operation's inputs and outputs. Fitted."""
-KERNELS = 3_500_000
-"""Bytes that convolutions need for any batch: generated code and working memory. Fitted."""
+FRAGMENTS = 1.35  # bytes that the allocator holds per kept byte, because of fragmentation; fitted
+WORKING = 2.5  # copies of the largest block for the gradients of an operation's inputs and outputs; fitted
+KERNELS = 3_500_000  # bytes that convolutions need for any batch: generated code and working memory; fitted
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -85,15 +81,12 @@ class NetworkCost:
 
         `pixel_bytes` is the size of a stored pixel, before it becomes a float32.
         """
-        copies = 1 if plan.optimizer == "sgd" and plan.momentum else COPIES[plan.optimizer]
-        # A sharpness-aware step keeps the weights that it moves.
-        copies += plan.sam_radius > 0
         pixels = examples * math.prod(self.input_shape)
         size = max(1, min(batch or plan.batch_size, examples))
         return TrainingCost(
             parameters=self.parameters,
             gradients=self.trained,
-            optimizer=copies * self.trained,
+            optimizer=kept_per_number(plan) * self.trained,
             activations=max(0, self.fixed + round(self.per_example * size)),
             data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
         )
@@ -112,7 +105,8 @@ def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost
 
     Working memory is a linear function of the batch size, which two small batches determine.
     """
-    few, more = (_working(module, input_shape, size) for size in (2, 4))
+    kept = (kept_bytes(module, input_shape, size) for size in (2, 4))
+    few, more = (round(FRAGMENTS * every + WORKING * largest) for every, largest in kept)
     trained = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
     # The largest gradient exists twice: as it is computed, and as it is kept.
     extra = max(trained, default=0) + KERNELS * any(
@@ -126,12 +120,6 @@ def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost
         per_example=(more - few) / 2,
         macs=count_macs(module, input_shape),
     )
-
-
-def _working(module: nn.Module, input_shape: tuple[int, ...], batch: int) -> int:
-    """Bytes of working memory of a step."""
-    every, largest = kept_bytes(module, input_shape, batch)
-    return round(FRAGMENTS * every + WORKING * largest)
 
 
 @dataclass(frozen=True, eq=False)

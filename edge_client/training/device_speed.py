@@ -16,12 +16,10 @@ from edge_client.system.process_memory import resident_bytes
 from schemas.values import TRAINING_PASSES, MeasuredSpeed, TrainerName
 
 SECONDS = 3.0
-TRAINING_SHARE = 0.8
-"""Share of the time for training; the rest is for memory."""
+TRAINING_SHARE = 0.8  # share of the time for training; the rest is for memory
 CHANNELS, SIDE, CLASSES, BATCH = 32, 16, 10, 32
 BLOCK_MACS = CHANNELS * CHANNELS * 9 * SIDE * SIDE + CHANNELS * SIDE * SIDE * CLASSES
-COPIED_BYTES = 32 * 1024 * 1024
-"""Larger than any cache of a board."""
+COPIED_BYTES = 32 * 1024 * 1024  # larger than any cache of a board
 REFERENCE_STEP = Path(__file__).with_name("reference_step.onnx")
 """The step graph of `tests.edge_client.training.reference_block`, whose first operation scales the inputs."""
 

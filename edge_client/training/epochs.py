@@ -26,7 +26,6 @@ class EpochProgress:
         return len(self.losses)
 
     def figures(self) -> dict[str, Any]:
-        """The part of a checkpoint that `resume` takes."""
         return {"losses": self.losses, "steps": self.steps, "seconds": time.perf_counter() - self._began}
 
     def resume(self, saved: Mapping[str, Any]) -> None:
@@ -54,9 +53,6 @@ class EpochProgress:
         )
 
 
-# The order of the examples in each epoch: torch's random permutations, without torch.
-
-
 def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
     """Endless random orders of `count` examples, those of `torch.randperm` with a generator of that seed.
 
@@ -66,23 +62,12 @@ def epoch_orders(seed: int, count: int) -> Iterator[NDArray[np.int64]]:
     bits = np.random.MT19937()
     bits._legacy_seeding(seed & 0xFFFFFFFF)
     while True:
-        order = np.arange(count, dtype=np.int64)
+        order = list(range(count))
         if count > 1:
-            draws = bits.random_raw(count - 1) % np.arange(count, 1, -1, dtype=np.uint64)
-            _swap(order, draws.astype(np.int64))
-        yield order
-
-
-def _swap(order: NDArray[np.int64], draws: NDArray[np.int64]) -> None:
-    """Swap each position with the one that many places behind it."""
-    values = order.tolist()
-    for place, offset in enumerate(draws.tolist()):
-        other = place + offset
-        values[place], values[other] = values[other], values[place]
-    order[:] = values
-
-
-# The learning rate of each step of a round, with and without torch.
+            offsets = bits.random_raw(count - 1) % np.arange(count, 1, -1, dtype=np.uint64)
+            for place, offset in enumerate(offsets.tolist()):
+                order[place], order[place + offset] = order[place + offset], order[place]
+        yield np.array(order, np.int64)
 
 
 def step_rate(plan: TrainingPlan, taken: int) -> float:
@@ -94,12 +79,8 @@ def step_rate(plan: TrainingPlan, taken: int) -> float:
     return plan.learning_rate * min(1.0, (taken + 1) / (plan.warm_up_steps + 1))
 
 
-# Which epochs of a training are sharpness-aware, with and without torch.
-
-WORK = 2
-"""Epochs that a sharpness-aware one counts as: each of its steps runs both passes twice."""
-SMALLEST_NORM = 1e-12
-"""Gradients of a smaller norm move the weights by less than the radius."""
+WORK = 2  # epochs that a sharpness-aware one counts as: each of its steps runs both passes twice
+SMALLEST_NORM = 1e-12  # gradients of a smaller norm move the weights by less than the radius
 
 
 def epoch_radius(plan: TrainingPlan, done: int) -> float:

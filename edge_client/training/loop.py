@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
-from edge_client.models.modes import device_of, evaluating, normalises_batches
+from edge_client.models.modes import device_of, evaluating, smallest_batch
 from edge_client.models.random_state import seeded
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
@@ -30,11 +30,9 @@ from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 
-Passes = Callable[[Examples], tuple[Tensor, Tensor]]
-"""A forward pass; returns the loss of the learning task, and the loss after all objectives."""
+Passes = Callable[[Examples], tuple[Tensor, Tensor]]  # to the task's loss, and that after all objectives
 
-GATHERED_BYTES = 128 * 1024
-"""Bytes of examples that are copied at once for several batches, on top of the training's memory."""
+GATHERED_BYTES = 128 * 1024  # bytes of examples that are copied at once, on top of the training's memory
 
 
 def train(
@@ -68,10 +66,7 @@ def train(
     _check(module, plan)
     objectives = build_objectives(plan.objectives)
     examples = _examples(module, data)
-    with (
-        channels_innermost(module.train(), examples.inputs),
-        _clean_up(module, objectives, seed=plan.seed),
-    ):
+    with channels_innermost(module.train(), examples.inputs), _clean_up(module, objectives, seed=plan.seed):
         given = (received or {}, kept or {}, _steps(module, len(data), plan))
         own = (spec or SubModelSpec(), channel_map)
         context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)
@@ -170,7 +165,7 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
 
 def _check(module: nn.Module, plan: TrainingPlan) -> None:
     check_optimizer(plan.optimizer)
-    if plan.batch_size == 1 and normalises_batches(module):
+    if plan.batch_size < smallest_batch(module):
         raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
 
 
@@ -188,15 +183,10 @@ def _examples(module: nn.Module, data: LabelledData) -> Examples:
     return Examples(torch.from_numpy(inputs).to(device), torch.from_numpy(data.targets(inputs)).to(device))
 
 
-def _smallest_batch(module: nn.Module) -> int:
-    """Two examples with batch normalisation, since a single one has no statistics."""
-    return 2 if normalises_batches(module) else 1
-
-
 def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
     """Number of optimizer steps of the plan on `count` examples."""
     full, rest = divmod(count, plan.batch_size)
-    return plan.local_epochs * (full + (rest >= _smallest_batch(module)))
+    return plan.local_epochs * (full + (rest >= smallest_batch(module)))
 
 
 def _epochs(
@@ -206,7 +196,7 @@ def _epochs(
     count = len(examples.labels)
     if count == 0:
         return
-    smallest = _smallest_batch(module)
+    smallest = smallest_batch(module)
     for shuffled in islice(epoch_orders(plan.seed, count), done, plan.local_epochs):
         order = torch.from_numpy(shuffled).to(examples.labels.device)
         yield (batch for batch in _batches(examples, order, plan.batch_size) if len(batch.labels) >= smallest)

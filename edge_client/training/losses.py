@@ -9,8 +9,7 @@ from edge_client.data.tasks.losses import loss_in
 from edge_client.data.tasks.registry import learning_task
 from edge_client.system.plugins import Registry
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs [B, L] and targets to the mean loss over the batch."""
+Loss = Callable[[Tensor, Tensor], Tensor]  # from outputs [B, L] and targets to the mean loss over the batch
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -29,5 +28,4 @@ LOSSES: Registry[Loss] = Registry(
 
 
 def loss_of(task: str) -> Loss:
-    """The loss of the learning task of that name."""
     return loss_in(LOSSES, learning_task(task))

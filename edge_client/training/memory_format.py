@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from edge_client.models.attributes import users_parts
 from edge_client.models.random_state import seeded
 
-PROBES = 2
-"""Examples of a trial, since batch normalisation needs two."""
+PROBES = 2  # examples of a trial, since batch normalisation needs two
 
 
 @contextlib.contextmanager

@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from schemas.strategy import TrainingPlan
 
 Parameters = Iterable[nn.Parameter]
-State = Mapping[int, Mapping[str, Tensor]]
-"""An optimizer's state of each parameter that has had a gradient, by the parameter's index."""
+State = Mapping[int, Mapping[str, Tensor]]  # of parameters that have had a gradient, by index
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Adam's constants (Kingma and Ba 2015, algorithm 1)."""
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's constants (Kingma and Ba 2015, algorithm 1)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from schemas.errors import ConfigError, EdgeError
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import TrainingMetrics
 
-MAX_LOSS = 1e9
-"""A larger or infinite loss has diverged and is reported as None."""
+MAX_LOSS = 1e9  # a larger or infinite loss has diverged and is reported as None
 
 
 class TrainingStopped(EdgeError):
@@ -79,8 +78,7 @@ class Evaluation:
         )
 
 
-NOTHING = Evaluation(None, {}, 0)
-"""An evaluation without examples."""
+NOTHING = Evaluation(None, {}, 0)  # an evaluation without examples
 
 
 def bounded(loss: float | None) -> float | None:

@@ -28,13 +28,10 @@ from edge_client.training.results import Evaluation
 
 log = logging.getLogger(__name__)
 
-Cut = Mapping[str, Mapping[int, NDArray[np.int64]]]
-"""By parameter and axis, the indices that a sub-model has of the whole network's."""
+Cut = Mapping[str, Mapping[int, NDArray[np.int64]]]  # indices of the whole network's, by parameter and axis
 
-LEARNING = 2
-"""Examples on which the common layers are found."""
-CHANNELS = 1
-"""The axis of channels in a layer's output."""
+LEARNING = 2  # examples on which the common layers are found
+CHANNELS = 1  # the axis of channels in a layer's output
 LAYERS = frozenset({functional.conv1d, functional.conv2d, functional.conv3d, functional.linear})
 PER_CHANNEL = frozenset(
     {
@@ -246,8 +243,7 @@ def _same(rows: Tensor | None, other: Tensor | None) -> bool:
     return torch.equal(rows, other)
 
 
-WORTH_SHARING = 4
-"""Batches from which layers are shared: the first batch is computed twice."""
+WORTH_SHARING = 4  # batches from which layers are shared: the first batch is computed twice
 
 
 def evaluate_sub_models(

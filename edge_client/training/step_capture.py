@@ -28,8 +28,7 @@ from edge_client.training.sharpness import uphill
 
 log = logging.getLogger(__name__)
 
-KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")
-"""Packages whose modules run the same kernels in every step."""
+KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")  # modules with the same kernels each step
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +39,7 @@ class Examples:
     labels: Tensor
 
 
-Step = Callable[[Examples], Tensor]
-"""One optimizer step on a batch; returns its mean loss."""
+Step = Callable[[Examples], Tensor]  # one optimizer step on a batch; returns its mean loss
 
 Play = Callable[..., Sequence[Tensor]]
 """From parameters, buffers, inputs and labels to the loss and the gradients of the parameters.

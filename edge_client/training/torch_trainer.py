@@ -34,8 +34,7 @@ from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
 from schemas.values import Reason
 
-EVALUATION_BATCH = 64
-"""Larger batches would need more memory than training, and save no time."""
+EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,10 +161,8 @@ class TorchTrainer(Trainer):
 # Batches are not split for networks with batch normalisation, which depends on the statistics of a batch, or
 # for objectives that decide once per batch; such a task is refused.
 
-MARGIN = 1.2
-"""Factor by which free memory must exceed the estimate, which may be a fifth too low."""
-PER_BATCH = frozenset({"mix"})
-"""Objectives that decide once per batch."""
+MARGIN = 1.2  # factor by which free memory must exceed the estimate, which may be a fifth too low
+PER_BATCH = frozenset({"mix"})  # objectives that decide once per batch
 
 _known: WeakKeyDictionary[nn.Module, NetworkCost] = WeakKeyDictionary()
 

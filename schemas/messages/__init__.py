@@ -134,8 +134,7 @@ DiagnosticMessage = DiagnosticRequest | DiagnosticReceipt | DiagnosticPart | Dia
 """Between a device and an operator, on the `fleet` topics."""
 ClientMessage = ClientOffer | ClientWithdrawal | ClientReport
 """Between a device and the rollout of a client release, on the `fleet` topics, as are its blob requests."""
-ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal
-"""Between the servers of one federation."""
+ServerMessage = Lease | StandbyReport | StandbyEntry | StandbyRefusal  # between the servers of one federation
 FromSite = SiteBirth | SiteDeath | SiteSum | BlobRequest | Refusal
 """From the gateway of a site, about the site itself; what its devices say comes on topics of their own."""
 ToSite = SiteTerms | SumRequest | BlobRequest | Refusal
@@ -155,7 +154,6 @@ MESSAGES: dict[str, type[Message]] = {
     **{message.model_fields["kind"].default: message for message in get_args(AnyMessage)},
     "task": TaskBase,
 }
-"""The class of each kind of message."""
 
 
 def encode_message(message: Message) -> bytes:

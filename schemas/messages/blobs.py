@@ -8,8 +8,7 @@ from schemas.messages.message import Message, ServedMessage
 from schemas.names import Digest, Name
 from schemas.values import Attempt
 
-UNKNOWN_DIGEST = "0" * 64
-"""A digest that no blob has: a device asks for it where no server has answered."""
+UNKNOWN_DIGEST = "0" * 64  # a digest that no blob has: a device asks for it where no server has answered
 
 
 class BlobRequest(Message):

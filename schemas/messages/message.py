@@ -8,11 +8,9 @@ from schemas.base import Frozen
 from schemas.names import Name
 from schemas.values import Epoch
 
-PROTOCOL = 1
-"""Version of the protocol that this program writes."""
+PROTOCOL = 1  # version of the protocol that this program writes
 PROTOCOL_RANGE = (1, 1)
-MAX_MESSAGE_BYTES = 256 * 1024
-"""Limit of the largest kinds, which may list channels one by one; the default is 4 kB."""
+MAX_MESSAGE_BYTES = 256 * 1024  # of the largest kinds, which may list channels one by one; usually 4 kB
 
 
 class Message(Frozen):

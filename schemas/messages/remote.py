@@ -13,13 +13,11 @@ from schemas.messages.message import Message
 from schemas.names import Digest, Name
 from schemas.values import Seconds, Text
 
-MAX_PART_CHARS = 24_000
-"""Characters of an answer in one message; escaped in JSON they stay below 64 kB."""
+MAX_PART_CHARS = 24_000  # characters of an answer in one message; escaped in JSON they stay below 64 kB
 MAX_PARTS = 16
 MAX_ANSWER_CHARS = MAX_PARTS * MAX_PART_CHARS
 MAX_LOG_LINES = 5_000
-PARTS_AT_ONCE = 4
-"""Parts that a device sends for one request; the requester asks for further ones."""
+PARTS_AT_ONCE = 4  # parts that a device sends for one request; the requester asks for further ones
 
 RequestId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 PartNumber = Annotated[int, Field(ge=0, lt=MAX_PARTS)]

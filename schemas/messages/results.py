@@ -23,8 +23,7 @@ from schemas.values import (
     TrainingMetrics,
 )
 
-MAX_NORMS = 512
-"""Most norms in a receipt: two for each kind of array."""
+MAX_NORMS = 512  # most norms in a receipt: two for each kind of array
 
 
 class TaskReply(Message):

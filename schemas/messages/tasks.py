@@ -21,34 +21,23 @@ from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.topics import MAX_SHARED_TOPIC
 from schemas.values import Attempt, ModelSpec, Preprocessing, RoundNumber, Seconds, Text
 
-MAX_FRAMES = 50
-"""Frames in one task: with five tiers no more increments than a device may subscribe to topics."""
+MAX_FRAMES = 50  # of one task: with five tiers no more increments than a device may subscribe to topics
 
 GRAPH, STEP = "graph", "step"
 """Names of the blobs with a sub-model's inference graph and its step graph; `step-0`, `step-1` and so on are
 the step graphs of smaller widths, the smallest first."""
-OWN_STEP = f"{STEP}-own"
-"""Name of the blob with the step graph of a device's own model, where that of its sub-model is not it."""
-SCORING_STEP = f"{STEP}-scoring"
-"""Name of the blob with the graph that scores channels, where a device prunes before it trains."""
-FIXED = "fixed"
-"""Name of the blob with what a network's factory draws besides its weights, and of the only group in it."""
+OWN_STEP = f"{STEP}-own"  # blob with the step graph of a device's own model, where it is another
+SCORING_STEP = f"{STEP}-scoring"  # blob with the graph that scores channels, to prune before training
+FIXED = "fixed"  # blob, and its only group, with what a network's factory draws besides weights
 
-CHANNEL_MAP = "channel-map"
-"""Name of the blob with the model's channel map, which is JSON."""
-MAX_BLOBS = 320
-"""Blobs of one task: an increment for each topic of a device, and graphs for every width."""
-MAX_CHUNKS = 1 << 20
-"""Chunks of all blobs of a task: 4 GiB in pieces of 4 kB."""
-MAX_TASK_BYTES = 4 * MAX_BLOB_BYTES
-"""Bytes of all blobs of a task, and of what its layers unpack to."""
-MAX_CHANNEL_MAP_BYTES = 8 * 1024**2
-"""That of a network with 25 million parameters has 40 kB; in memory it takes twenty times its bytes."""
-MAX_GRAPH_BYTES = 256 * 1024**2
-"""A graph's weights are inputs, so that of a network with 25 million parameters has less than 1 MB."""
+CHANNEL_MAP = "channel-map"  # name of the blob with the model's channel map, which is JSON
+MAX_BLOBS = 320  # blobs of one task: an increment for each topic of a device, and graphs for every width
+MAX_CHUNKS = 1 << 20  # chunks of all blobs of a task: 4 GiB in pieces of 4 kB
+MAX_TASK_BYTES = 4 * MAX_BLOB_BYTES  # bytes of all blobs of a task, and of what its layers unpack to
+MAX_CHANNEL_MAP_BYTES = 8 * 1024**2  # 25 million parameters have 40 kB; in memory twenty times as much
+MAX_GRAPH_BYTES = 256 * 1024**2  # weights are inputs: 25 million parameters have less than 1 MB
 
-Ignored = Annotated[None, BeforeValidator(lambda _: None)]
-"""A field that only the other kind of task has: null on the wire, since the signature covers it."""
+Ignored = Annotated[None, BeforeValidator(lambda _: None)]  # of the other kind of task: null on the wire
 
 
 class Increment(Frozen):
@@ -218,7 +207,6 @@ def _tag(task: Any) -> str:
 StoredTask = Annotated[
     Annotated[TrainTask, Tag("TrainTask")] | Annotated[DeliverTask, Tag("DeliverTask")], Discriminator(_tag)
 ]
-"""A field that holds a task."""
 
 
 @cache

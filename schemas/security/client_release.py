@@ -17,8 +17,7 @@ from schemas.names import Digest
 from schemas.values import Bytes
 
 ANY = "any"
-OLDEST_MINOR, NEWEST_MINOR = 11, 16
-"""The minor versions of Python 3 for which fits are listed."""
+OLDEST_MINOR, NEWEST_MINOR = 11, 16  # the minor versions of Python 3 for which fits are listed
 _LINUX = re.compile(r"(?:many|musl)?linux[0-9_]*?_(?P<machine>x86_64|[a-z][a-z0-9]*)\Z")
 _WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._]*)-(?P<version>[A-Za-z0-9._+!]+)(?:-[0-9][A-Za-z0-9._]*)?"

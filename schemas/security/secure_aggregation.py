@@ -9,17 +9,12 @@ from schemas.base import Frozen
 from schemas.names import Name
 from schemas.submodel import SubModelSpec
 
-LEAST_HOLDERS = 3
-"""In a sum over two devices, each learns the other's update."""
-MAX_COHORT = 500
-"""Shares of 500 devices and five segments still fit a message."""
+LEAST_HOLDERS = 3  # in a sum over two devices, each learns the other's update
+MAX_COHORT = 500  # shares of 500 devices and five segments still fit a message
 
-Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""An X25519 public key, 32 bytes in hex."""
-Share = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{66}$")]
-"""One share of a secret: a number below 2^257, 33 bytes in hex."""
-Sealed = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{2}){16,4096}$")]
-"""Data encrypted for one other device, in hex."""
+Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # an X25519 public key, 32 bytes in hex
+Share = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{66}$")]  # of a secret: below 2^257, in hex
+Sealed = Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{2}){16,4096}$")]  # for one device, hex
 
 
 class MaskedSegment(Frozen):

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 AnyArray = NDArray[Any]
-Kind = tuple[np.dtype[Any], tuple[int, ...]]
-"""The type and the shape of an array."""
+Kind = tuple[np.dtype[Any], tuple[int, ...]]  # the type and the shape of an array
 
-BLOCK_NUMBERS = 256 * 1024
-"""Numbers in a block: as float32 one megabyte, so that intermediate results stay in a processor's caches."""
+BLOCK_NUMBERS = 256 * 1024  # as float32 one megabyte, so that results stay in a processor's caches
 
 
 class LazyArrays(Mapping[str, AnyArray]):

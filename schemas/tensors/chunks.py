@@ -19,14 +19,11 @@ from schemas.names import Digest
 Value = TypeVar("Value", bound=Frozen)
 
 CHUNK_BYTES = 256 * 1024
-SMALL_CHUNK_BYTES = 64 * 1024
-"""For brokers that take only small packets (AWS IoT Core: 128 kB)."""
-FRAME_BYTES = 1024
-"""Room in a packet for all but its chunk: headers, topic, properties."""
+SMALL_CHUNK_BYTES = 64 * 1024  # for brokers that take only small packets (AWS IoT Core: 128 kB)
+FRAME_BYTES = 1024  # room in a packet for all but its chunk: headers, topic, properties
 CHUNK_SIZES = (CHUNK_BYTES, SMALL_CHUNK_BYTES, 32 * 1024 - FRAME_BYTES, 16 * 1024 - FRAME_BYTES)
 """The supported sizes; the last two fit packets of 32 and 16 kB."""
-INLINE_BYTES = 128 * 1024
-"""Blobs up to this size are sent unasked, right after the message that names them."""
+INLINE_BYTES = 128 * 1024  # blobs up to this size are sent unasked, right after the message that names them
 MAX_BLOB_BYTES = 4 * 1024**3
 
 

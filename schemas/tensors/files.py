@@ -29,11 +29,9 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGNED = ("BOOL", "U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
 """Types by ascending alignment; safetensors lays tensors out in the reverse order."""
 _LENGTH = struct.Struct("<Q")
-MAX_SHARED_HEADER_BYTES = 256 * 1024
-"""Parsed headers are cached up to this size, which no model here reaches."""
+MAX_SHARED_HEADER_BYTES = 256 * 1024  # parsed headers are cached up to this size, which no model here reaches
 MAX_KNOWN_VALID = 64
-_known_valid: set[tuple[bytes, int]] = set()
-"""Headers that were found valid, each with the size of its file."""
+_known_valid: set[tuple[bytes, int]] = set()  # headers that were found valid, each with the size of its file
 
 
 class TensorFile(KnownArrays):

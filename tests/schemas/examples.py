@@ -254,13 +254,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         blob=BlobRef(digest=DIGEST, size=1234),
         spec=SubModelSpec(kept={"conv2": (5, 1)}),
         metrics=TrainingMetrics(
-            examples=100,
-            epochs=2,
-            steps=14,
-            train_loss=0.75,
-            received_loss=1.5,
-            accuracy=0.5,
-            seconds=12.25,
+            examples=100, epochs=2, steps=14, train_loss=0.75, received_loss=1.5, accuracy=0.5, seconds=12.25
         ),
         deposited=True,
         heard_bytes=1_000_000,

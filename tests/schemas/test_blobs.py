@@ -212,8 +212,7 @@ def test_any_bytes_are_decoded_as_a_chunk_or_refused(data):
 
 # --- references ---
 @pytest.mark.parametrize(
-    ("size", "chunks", "last"),
-    [(1, 1, 1), (1024, 1, 1024), (1025, 2, 1), (4096, 4, 1024), (4097, 5, 1)],
+    ("size", "chunks", "last"), [(1, 1, 1), (1024, 1, 1024), (1025, 2, 1), (4096, 4, 1024), (4097, 5, 1)]
 )
 def test_a_reference_computes_its_chunks(size, chunks, last):
     ref = BlobRef(digest=DIGEST, size=size, chunk_bytes=1024)

@@ -33,8 +33,7 @@ from schemas.values import PictureScale, Preprocessing
 log = logging.getLogger(__name__)
 
 OPTIONS = ("scale", "side", "broken")
-MAX_SIDE = 640
-"""All pictures are in memory: a photo of 12 million pixels would take 36 MB, of this size it takes 0.9 MB."""
+MAX_SIDE = 640  # all pictures are in memory: a photo of 12 million pixels takes 36 MB, of this size 0.9 MB
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from edge_client.data.pictures.units import in_units
 from schemas.errors import ConfigError
 from schemas.values import PictureScale
 
-MAX_PIXELS = 40_000_000
-"""Of a picture with 8 bits per colour, or of one colour: deep colours take four times the memory."""
+MAX_PIXELS = 40_000_000  # with 8 bits per colour, or one colour: deep colours take four times the memory
 COMMON = ("JPEG", "PNG", "GIF", "BMP", "DIB", "PPM")
 FURTHER = ("TIFF", "WEBP", "AVIF", "JPEG2000", "TGA", "QOI", "HEIF")
 """Formats that are read; no others, some of which start programs. Pillow imports the first at once."""
@@ -35,7 +34,6 @@ ENDINGS = HEIF_ENDINGS | frozenset(
         *(".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
     }
 )
-"""Endings of picture files, in lower case."""
 HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 HEIF_REMEDY = "pip install 'edge-federation[heif]' reads them"
 NO_IMAGE = "it is no image of a kind that is read: save it as PNG or JPEG"
@@ -171,8 +169,7 @@ LOW_BYTES = {
 GREY_WITH_ALPHA = "LA;16B"
 AS_UNPACKED = {"F;32BF": "F;32NF", "I;16BS": "I;16NS", "I;32BS": "I;32NS"}
 """libtiff unpacks numbers in this machine's order, where Pillow expects them as in the file."""
-BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339
-"""Tags of a TIFF."""
+BITS, PHOTOMETRIC, PLANES, SAMPLE_FORMAT = 258, 262, 284, 339  # tags of a TIFF
 
 
 def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:

@@ -5,8 +5,7 @@ import math
 from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
-FULL = "full"
-"""The default: the full range of each file's type."""
+FULL = "full"  # the default: the full range of each file's type
 
 
 def parsed_scale(text: str, *, source: str) -> PictureScale | None:

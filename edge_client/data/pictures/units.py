@@ -18,8 +18,7 @@ FULL_RANGES = {
     np.dtype(kind): float(np.iinfo(kind).max) for kind in (np.uint8, np.uint16, np.int16, np.uint32)
 }
 """Where the range of the types ends that cameras have; numpy makes others of any whole numbers."""
-MIN_SPREAD = 1 / 8
-"""Deep pictures that use less of their range are probably to be scaled otherwise."""
+MIN_SPREAD = 1 / 8  # deep pictures that use less of their range are probably to be scaled otherwise
 
 
 def in_units(planes: NDArray[Any], full: float, scale: PictureScale | None) -> NDArray[Any]:

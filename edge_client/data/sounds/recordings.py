@@ -170,10 +170,8 @@ def _check_field(field: str, found: Sequence[Recording], source: str) -> None:
 
 OPTIONS = ("name", "group", "only", "test", "rate", "seconds", "hop", "broken")
 SECONDS, MIN_SECONDS, MAX_SECONDS = 1.0, 0.001, 3600.0
-LONGEST = 1e9
-"""More seconds than any recording has."""
-RESTS_S = 10.0
-"""Seconds after which a file that has not been written is no longer taken for one that is being recorded."""
+LONGEST = 1e9  # more seconds than any recording has
+RESTS_S = 10.0  # seconds after the last change from which a file is not being recorded any more
 
 
 def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledData, bool]:

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 KINDS = (b"RIFF", b"RF64", b"BW64")
 PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE
-WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8), A_LAW: (1,), MU_LAW: (1,)}
-"""Bytes of a sample by coding."""
-BLOCK = 1 << 18
-"""Most samples, of all channels together, that are decoded at once."""
+WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8), A_LAW: (1,), MU_LAW: (1,)}  # bytes of a sample by coding
+BLOCK = 1 << 18  # most samples, of all channels together, that are decoded at once
 MAX_CHUNKS, MAX_CHANNELS = 10_000, 64
 Frames = NDArray[np.float64]
 
@@ -150,10 +148,8 @@ REMEDIES = {
     **dict.fromkeys((".m4a", ".aac", ".mp4", ".wma", ".amr", ".3gp", ".webm", ".mka"), CONVERT),
 }
 """What helps where files with an ending cannot be read."""
-ENDINGS = frozenset({*PLAIN, *REMEDIES})
-"""Endings of all recordings, readable or not."""
-RATES = range(1000, 768_001)
-"""Sampling rates in Hz that are read; a few bytes of another could become gigabytes."""
+ENDINGS = frozenset({*PLAIN, *REMEDIES})  # endings of all recordings, readable or not
+RATES = range(1000, 768_001)  # Hz that are read; a few bytes of another could become gigabytes
 _MAGIC = (b"fLaC", b"OggS", b"ID3", b".snd", b"caff", b"riff", b"RIFX", b"Creative Voice File", b"NIST_1A")
 _MPEG = tuple(bytes([0xFF, version | checked | 2]) for version in (0xE0, 0xF0, 0xF8) for checked in (0, 1))
 """The beginning of a frame of layer III in MPEG 2.5, 2 and 1."""

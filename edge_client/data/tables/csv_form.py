@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from schemas.counted import counted
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
-MAX_HEAD = 20
-"""Most lines of remarks before the names of the columns."""
+MAX_HEAD = 20  # most lines of remarks before the names of the columns
 THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")
 WITH_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?\s*")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
-_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")
-"""How files for Excel state what is between values."""
+_SEPARATOR_LINE = re.compile(r"sep=(.)\s*")  # how files for Excel state what is between values
 
 Cells = Sequence[Sequence[str]]
 

@@ -25,13 +25,10 @@ from edge_client.data.tables.table import Row, Table
 from edge_client.data.tables.values import plain_numbers
 from schemas.errors import ConfigError
 
-SAMPLE = 65_536
-"""Bytes, and LOOK rows, by which a file is judged."""
+SAMPLE = 65_536  # bytes, and LOOK rows, by which a file is judged
 LOOK = 100
-BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}
-"""How a file in UTF-16 begins, and its line end."""
-PACKED = b"\x1f\x8b"
-"""How a file that gzip has packed begins."""
+BYTE_ORDERS = {b"\xff\xfe": b"\n\0", b"\xfe\xff": b"\0\n"}  # how a file in UTF-16 begins, and its line end
+PACKED = b"\x1f\x8b"  # how a file that gzip has packed begins
 USUAL = CsvForm()
 
 

@@ -135,12 +135,7 @@ def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: Table
         return np.arange(0, count, choice.stride)
     numbers = columns[choice.sequence].astype(np.int64) if choice.sequence is not None else None
     ends = window_ends(
-        count,
-        breaks,
-        window=choice.window,
-        stride=choice.stride,
-        after=choice.horizon,
-        numbers=numbers,
+        count, breaks, window=choice.window, stride=choice.stride, after=choice.horizon, numbers=numbers
     )
     if not len(ends):
         edges = np.concatenate([[-1], np.flatnonzero(breaks), [count - 1]])

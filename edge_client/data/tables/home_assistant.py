@@ -23,10 +23,8 @@ from schemas.errors import ConfigError, nearest
 log = logging.getLogger(__name__)
 
 NO_VALUE = frozenset({"unavailable", "unknown", ""})
-SWITCHED = {"on": "1", "off": "0"}
-"""States of binary sensors and switches as inputs; labels keep their words."""
-MAX_NAMED = 20
-"""Entities that a message names, those that change most first."""
+SWITCHED = {"on": "1", "off": "0"}  # states of binary sensors and switches as inputs; labels keep their words
+MAX_NAMED = 20  # entities that a message names, those that change most first
 
 ENTITIES = "SELECT entity_id, metadata_id FROM states_meta"
 BUSIEST = (

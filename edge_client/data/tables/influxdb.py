@@ -20,8 +20,7 @@ from schemas.counted import counted
 from schemas.errors import ConfigError, nearest
 
 TIME, FIELD, VALUE = "_time", "_field", "_value"
-OF_QUERY = frozenset({"", "result", "table", "_start", "_stop"})
-"""Columns about the query, which are no data."""
+OF_QUERY = frozenset({"", "result", "table", "_start", "_stop"})  # columns about the query, which are no data
 
 
 @dataclass(frozen=True)

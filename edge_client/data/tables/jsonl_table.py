@@ -14,8 +14,7 @@ from edge_client.data.tables.series_rows import Values, text_rows, with_windows
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError
 
-MAX_LOOK = 1000
-"""Objects at the beginning of a file whose keys are the columns."""
+MAX_LOOK = 1000  # objects at the beginning of a file whose keys are the columns
 FORM = (
     "expected an object on each line, as pandas.DataFrame.to_json(orient='records', lines=True) writes them"
 )

@@ -103,8 +103,7 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
         )
 
 
-MAX_LOST = 0.01
-"""Share of a column's steps that may be lost in float32, in which networks compute, without a warning."""
+MAX_LOST = 0.01  # share of steps that may be lost in float32, in which networks compute, unwarned
 
 
 def warn_if_coarse(column: Numbers, where: str, remedy: str) -> None:

@@ -13,10 +13,8 @@ from edge_client.data.tables.table import Row
 from schemas.errors import ConfigError
 
 TIME = "time"
-Reading = tuple[float, str, str]
-"""The time in seconds since 1970, the name, and the value, "" where the name has none from now on."""
-Moment = tuple[float, Sequence[str]]
-"""The time and the values of all names."""
+Reading = tuple[float, str, str]  # seconds since 1970, name, value: "" where there is none from now on
+Moment = tuple[float, Sequence[str]]  # the time and the values of all names
 
 
 def wide_rows(readings: Iterable[Reading], names: Sequence[str], *, every: float = 0) -> Iterator[list[str]]:

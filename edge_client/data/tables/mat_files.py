@@ -21,8 +21,7 @@ from edge_client.data.tables.table import Table
 from schemas.errors import ConfigError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-NUMBER = re.compile(r"^[Xx]\d+_?")
-"""What MATLAB makes of a name that begins with a number, here that of the recording: X097_DE_time."""
+NUMBER = re.compile(r"^[Xx]\d+_?")  # what MATLAB makes of a name with a number first: X097_DE_time
 Array = NDArray[Any]
 
 

@@ -10,10 +10,8 @@ from edge_client.data.tables.series_rows import Values, text_rows, with_windows
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError
 
-BATCH = 8192
-"""Rows that are decoded at once."""
-UNITS = (b"unit", b"units", b"unit_of_measurement")
-"""Keys of a column's metadata that state its unit."""
+BATCH = 8192  # rows that are decoded at once
+UNITS = (b"unit", b"units", b"unit_of_measurement")  # keys of a column's metadata that state its unit
 
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:

@@ -33,8 +33,7 @@ from schemas.counted import counted
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
 
-BLOCK = 16_384
-"""Rows that are converted at once."""
+BLOCK = 16_384  # rows that are converted at once
 NO_VALUE = "has no value: leave such rows out with"
 
 Mask = NDArray[np.bool_]

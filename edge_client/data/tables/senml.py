@@ -13,11 +13,9 @@ from edge_client.data.tables.table import Row, Table
 from edge_client.data.tables.value_files import read_values
 from schemas.errors import ConfigError
 
-MIN_TIME = 2**28
-"""Seconds from which a time is one since 1970; a smaller one is relative to a now that a file lacks."""
+MIN_TIME = 2**28  # seconds from which a time is one since 1970; a smaller one is relative to now
 NAMES = ("bs", "bv", "bu", "bt", "bn", "bver", "n", "u", "v", "vs", "vb", "s", "t", "ut", "vd")
-LABELS: Mapping[Any, str] = dict(enumerate(NAMES, -6))
-"""The labels of CBOR (table 4)."""
+LABELS: Mapping[Any, str] = dict(enumerate(NAMES, -6))  # the labels of CBOR (table 4)
 
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:

@@ -12,10 +12,8 @@ from typing import Any
 from edge_client.data.tables.table import ROW, Row, Table, header_of
 from schemas.errors import ConfigError
 
-MAX_LOOK = 100
-"""Rows at the beginning whose first lists tell which columns are series: a list may be missing."""
-Values = tuple[int, Sequence[Any]]
-"""The values of a row with its number."""
+MAX_LOOK = 100  # rows at the beginning whose first lists tell which columns are series: a list may be missing
+Values = tuple[int, Sequence[Any]]  # the values of a row with its number
 
 
 def text_rows(table: Table, names: Sequence[str], values: Iterable[Values], *, even: bool) -> Iterator[Row]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError, nearest
 
-BUSY_S = 10.0
-"""Seconds to wait for a process that writes to the file."""
+BUSY_S = 10.0  # seconds to wait for a process that writes to the file
 
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:

@@ -10,13 +10,10 @@ from typing import ClassVar
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
 
-LOOK = 100
-"""Rows by which the header is judged."""
-ROW = "(row)"
-"""The name of a first column that the header does not name."""
+LOOK = 100  # rows by which the header is judged
+ROW = "(row)"  # the name of a first column that the header does not name
 
-Row = tuple[int, Sequence[str]]
-"""The values of a row with its number, by which a message names it."""
+Row = tuple[int, Sequence[str]]  # the values of a row with its number, by which a message names it
 
 
 class Table(ABC):

@@ -16,13 +16,10 @@ from numpy.typing import NDArray
 
 from schemas.errors import ConfigError
 
-LOOK = 100
-"""Times by which ways of writing are chosen that a column may have."""
+LOOK = 100  # times by which ways of writing are chosen that a column may have
 HOUR_S = 3600.0
-AUTUMNS = (3, 4, 9, 10, 11)
-"""Months in which clocks go back, on either half of the globe."""
-UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
-"""Numbers since 1970 of at least the first size are nano-, micro- or milliseconds, all others seconds."""
+AUTUMNS = (3, 4, 9, 10, 11)  # months in which clocks go back, on either half of the globe
+UNITS = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))  # at least the first: nano-, micro-, milliseconds
 
 Seconds = NDArray[np.float64]
 _EPOCH = datetime(1970, 1, 1)

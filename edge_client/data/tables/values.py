@@ -15,8 +15,7 @@ MISSING = frozenset(
 """What stands for a missing number, in small letters; a text is missing only where its cell is empty."""
 TRUTH = {"true": 1.0, "false": 0.0, "on": 1.0, "off": 0.0, "yes": 1.0, "no": 0.0}
 """Truth values of inputs, in small letters; labels keep these words as names of classes."""
-WITH_COMMA = re.compile(r"[+-]?[\d.]*,[\d.,]*\d")
-"""A number with a decimal comma, or with commas between thousands."""
+WITH_COMMA = re.compile(r"[+-]?[\d.]*,[\d.,]*\d")  # or commas between thousands
 
 Numbers = NDArray[np.float64]
 

@@ -11,8 +11,7 @@ from edge_client.data.tasks.learning_task import LabelKind
 from schemas.counted import counted
 from schemas.errors import ConfigError
 
-MAX_WHOLE = 10
-"""Most distinct whole numbers, some of them negative, that are taken for classes unless somebody says it."""
+MAX_WHOLE = 10  # distinct whole numbers, some negative, that are classes unless somebody says it
 
 NO_LABELS = (
     "the rows have no labels: name their column by label=COLUMN, or learn without labels by [model] task = "

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-LabelKind = Literal["classes", "flags", "numbers", "none"]
-"""Labels int64 [N]; 0 or 1 per class [N, L]; numbers [N, L]; or unlabelled examples."""
-LEAST = 20
-"""Examples from which a threshold is taken; of fewer than 100 it is about the largest score."""
+LabelKind = Literal["classes", "flags", "numbers", "none"]  # [N] int64, [N, L], [N, L], or unlabelled
+LEAST = 20  # examples from which a threshold is taken; of fewer than 100 it is about the largest score
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,8 @@ from edge_client.data.tasks.learning_task import Array
 NO_CHANGE, SEASON_AGO = 0, 1
 LABEL = re.compile(r"(?P<column>.*)\+(?P<step>\d+)(?P<change> change)?")
 """The name of a table's label that is forecast: `co2+1`, `co2+1 change`."""
-FALLEN = 0.8
-"""The error at a season over the largest one at a shorter distance."""
-MOST_EXAMPLES = 2000
-"""Examples from which the season is found."""
+FALLEN = 0.8  # the error at a season over the largest one at a shorter distance
+MOST_EXAMPLES = 2000  # examples from which the season is found
 
 
 def naive_forecasts(inputs: Array, labels: Array, names: Sequence[str], columns: Sequence[str]) -> Array:

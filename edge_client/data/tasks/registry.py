@@ -59,7 +59,6 @@ _REFERENCES = (
     Metric("no-change", metrics.naive_error(NO_CHANGE), higher_is_better=False, share=False),
     Metric("season-ago", metrics.naive_error(SEASON_AGO), higher_is_better=False, share=False),
 )
-"""Mean absolute errors of naive forecasts."""
 
 
 def _of_numbers(name: str, summary: str, references: tuple[Metric, ...] = ()) -> LearningTask:
@@ -144,7 +143,6 @@ TASKS: Registry[LearningTask] = Registry(
         )
     },
 )
-"""Each task is one entry; nothing else asks for its name."""
 
 
 def learning_task(name: str) -> LearningTask:

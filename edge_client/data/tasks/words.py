@@ -34,8 +34,7 @@ def _tasks() -> Iterator[LearningTask]:
             yield TASKS[name]
 
 
-METRICS: Mapping[str, Metric] = _Metrics()
-"""Every metric by name; tasks that share a name share its scale and direction."""
+METRICS: Mapping[str, Metric] = _Metrics()  # tasks that share a name share its scale and direction
 
 
 def leading(figures: Mapping[str, float]) -> tuple[Metric, float] | None:

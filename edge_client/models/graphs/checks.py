@@ -7,13 +7,10 @@ from typing import Any
 from edge_client.models.graphs.onnx_messages import EXTERNAL, ModelProto, texts_of
 from schemas.errors import EdgeError
 
-OPSET = 18
-"""The exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes."""
+OPSET = 18  # the exporter's native opset: a lower one would be converted, a higher one runs on fewer runtimes
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-MAX_FIELDS = 400_000
-"""A parsed graph with this number of fields takes at most 60 MB; the step graph of `resnet56` has 47,000."""
-MAX_CONSTANT_BYTES = 1024 * 1024
-"""Far above the constants of a graph without weights."""
+MAX_FIELDS = 400_000  # take at most 60 MB when parsed; the step graph of `resnet56` has 47,000
+MAX_CONSTANT_BYTES = 1024 * 1024  # far above the constants of a graph without weights
 
 
 class GraphRefused(EdgeError):
@@ -135,10 +132,8 @@ def _has_graph(attribute: Any) -> bool:
 
 # Counts the fields of a protobuf file before it is parsed: two bytes of a file may take 140 in memory.
 
-MESSAGE_TYPE = 11
-"""protobuf's number of fields that hold a message."""
-VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
-"""protobuf's encodings of a field."""
+MESSAGE_TYPE = 11  # protobuf's number of fields that hold a message
+VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # protobuf's encodings of a field
 _MAX_VARINT = 10
 
 

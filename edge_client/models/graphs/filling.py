@@ -24,12 +24,9 @@ from edge_client.models.graphs.onnx_messages import CONSTANT_TYPES, ModelProto, 
 from schemas.tensors.arrays import kind_of
 
 INPUT, OUTPUT = "input", "logits"
-DEPTH_WISE = "depth-wise"
-"""Metadata key under which a graph names the weights of its depth-wise convolutions."""
-BUFFERS = "buffers"
-"""Metadata key under which a graph names the arrays that are no parameters, such as running statistics."""
-MAX_GRAPH_BYTES = 2 * 1024 * 1024
-"""Far above the size of a graph, which has no weights: a thousand layers take a tenth of it."""
+DEPTH_WISE = "depth-wise"  # metadata key under which a graph names the weights of its depth-wise convolutions
+BUFFERS = "buffers"  # metadata key of the arrays that are no parameters, such as running statistics
+MAX_GRAPH_BYTES = 2 * 1024 * 1024  # far above a graph without weights: a thousand layers take a tenth
 
 Weights = Mapping[str, NDArray[Any]]
 

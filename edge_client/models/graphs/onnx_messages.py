@@ -58,13 +58,10 @@ Dimension: dim_value 1 |int64, dim_param 2 |string, denotation 3 string
 `*` is repeated, `#` repeated and packed, `|` one of the message's alternatives, `@` an enumeration.
 """
 
-_ENUMERATIONS = {"AttributeType": 15, "DataLocation": 2}
-"""The number of values, which begin at 0. Other numbers count as not given."""
+_ENUMERATIONS = {"AttributeType": 15, "DataLocation": 2}  # values from 0; others count as not given
 
-EXTERNAL = 1
-"""The location of a tensor whose data is in another file."""
-CONSTANT_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float16": 10, "float64": 11}
-"""ONNX's numbers of numpy's types."""
+EXTERNAL = 1  # the location of a tensor whose data is in another file
+CONSTANT_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float16": 10, "float64": 11}  # by ONNX
 
 _Field = descriptor_pb2.FieldDescriptorProto
 

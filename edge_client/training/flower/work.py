@@ -27,8 +27,7 @@ from schemas.values import Reason, TrainingMetrics
 # Flower reads this once, when it is imported; a device must not report its use.
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
-DEEPEST = 4
-"""Number of folders above an app's module that are searched for its pyproject.toml."""
+DEEPEST = 4  # number of folders above an app's module that are searched for its pyproject.toml
 
 
 @dataclass(frozen=True, eq=False)

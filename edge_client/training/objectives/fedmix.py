@@ -18,8 +18,7 @@ else:
     from edge_client.system.lazy_torch import torch
 
 MOST_MEANS = 64
-_POOL, _PARTS = 1, 2
-"""Streams of the plan's seed, separate from the one that shuffles examples."""
+_POOL, _PARTS = 1, 2  # streams of the plan's seed, separate from the one that shuffles examples
 
 
 @dataclass(frozen=True, eq=False)

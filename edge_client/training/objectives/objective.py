@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 else:
     from edge_client.system.lazy_torch import torch
 
-Run = Callable[["Tensor"], "Tensor"]
-"""From inputs [B, C, H, W] to outputs [B, classes]."""
+Run = Callable[["Tensor"], "Tensor"]  # from inputs [B, C, H, W] to outputs [B, classes]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,7 @@ import numpy as np
 
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
-from edge_client.training.objectives.objective import (
-    Batch,
-    LocalObjective,
-    Run,
-    StepNetwork,
-    TrainingContext,
-)
+from edge_client.training.objectives.objective import Batch, LocalObjective, Run, StepNetwork, TrainingContext
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays

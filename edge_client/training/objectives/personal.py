@@ -11,8 +11,7 @@ from schemas.tensors.blobs import Arrays, Groups
 if TYPE_CHECKING:
     from torch import nn
 
-Masks = Mapping[str, Any]
-"""Boolean arrays by parameter."""
+Masks = Mapping[str, Any]  # boolean arrays by parameter
 
 
 class Personal(LocalObjective):

@@ -7,25 +7,14 @@ changes, and observations of objectives.
 """
 
 INPUTS, LABELS, LOSS = "inputs", "labels", "loss"
-GRADIENT = "gradient/"
-"""Prefix of the gradient of a parameter."""
-NEXT = "next/"
-"""Prefix of the new value of a buffer."""
-OBSERVED = "observed/"
-"""Prefix of an objective's observation of the batch, a sum over its examples."""
-ATTENTION = "attention/"
-"""Prefix of the parameters of an attention module, followed by its layer's name."""
-KNOWN = "known-classes"
-"""Boolean [classes]: the classes of the device's examples, for the masked loss."""
-RECEIVED = "received/"
-"""Prefix of the tensors of the received network, whose answers the trained one is to keep."""
-SMALLEST_BATCH = "smallest-batch"
-"""Metadata: the number of examples that a step needs, 2 with batch normalisation."""
-FIXED_BYTES, BYTES_PER_EXAMPLE = "fixed-bytes", "bytes-per-example"
-"""Metadata: the estimated working memory of a run, without inputs and outputs."""
-COUNT, SUM, SQUARES = "count/", "sum/", "squares/"
-"""Prefixes of the statistics of a batch normalisation's inputs, followed by its name."""
-DROPOUT = "dropout/"
-"""Prefix of a mask [B, ...] by which a layer's inputs are multiplied: 0, or 1 / (1 - probability)."""
-DROPOUTS = "dropouts"
-"""Metadata: the probability of each mask by its name, as JSON."""
+GRADIENT = "gradient/"  # prefix of the gradient of a parameter
+NEXT = "next/"  # prefix of the new value of a buffer
+OBSERVED = "observed/"  # prefix of an objective's observation of the batch, a sum over its examples
+ATTENTION = "attention/"  # prefix of the parameters of an attention module, followed by its layer's name
+KNOWN = "known-classes"  # boolean [classes]: the classes of the device's examples, for the masked loss
+RECEIVED = "received/"  # prefix of the received network's tensors, whose answers the trained one is to keep
+SMALLEST_BATCH = "smallest-batch"  # metadata: examples that a step needs, 2 with batch normalisation
+FIXED_BYTES, BYTES_PER_EXAMPLE = "fixed-bytes", "bytes-per-example"  # metadata: of a run's working memory
+COUNT, SUM, SQUARES = "count/", "sum/", "squares/"  # of a normalisation's inputs, before its name
+DROPOUT = "dropout/"  # prefix of a mask [B, ...] of a layer's inputs: 0, or 1 / (1 - probability)
+DROPOUTS = "dropouts"  # metadata: the probability of each mask by its name, as JSON

@@ -221,10 +221,7 @@ def test_folder_has_a_class_per_sub_folder(tmp_path: Path) -> None:
     assert (len(data), data.input_shape, data.class_names) == (10, (1, 3, 4), ("cat", "dog"))
     assert {
         (int(label), int(image[0, 0, 0])) for label, image in zip(data.labels, data.images, strict=True)
-    } == {
-        (0, 7),
-        (1, 9),
-    }
+    } == {(0, 7), (1, 9)}
 
 
 def test_folder_with_its_own_parts_and_colour(tmp_path: Path) -> None:

@@ -77,11 +77,7 @@ def without_time(result: TrainingResult):
 
 @pytest.mark.parametrize(
     "how",
-    [
-        {},
-        {"momentum": 0.9, "weight_decay": 0.01},
-        {"optimizer": "adam", "learning_rate": 0.01},
-    ],
+    [{}, {"momentum": 0.9, "weight_decay": 0.01}, {"optimizer": "adam", "learning_rate": 0.01}],
     ids=["sgd", "momentum", "adam"],
 )
 @pytest.mark.parametrize("epoch", [1, 2])

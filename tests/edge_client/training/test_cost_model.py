@@ -36,12 +36,7 @@ def test_every_part_is_counted_in_bytes():
 
 @pytest.mark.parametrize(
     ("words", "copies"),
-    [
-        ({"momentum": 0.0}, 0),
-        ({"momentum": 0.5}, 1),
-        ({"sam_radius": 0.1}, 1),
-        ({"optimizer": "adam"}, 2),
-    ],
+    [({"momentum": 0.0}, 0), ({"momentum": 0.5}, 1), ({"sam_radius": 0.1}, 1), ({"optimizer": "adam"}, 2)],
 )
 def test_optimizer_state_is_counted_per_parameter(words, copies):
     cost = network_cost(Net(), (3,)).training(plan(**words), examples=10)

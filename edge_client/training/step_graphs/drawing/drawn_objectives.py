@@ -138,4 +138,3 @@ DRAWN: Mapping[str, Callable[..., DrawnObjective]] = {
     "masked-loss": DrawnMaskedLoss,
     "scaler": DrawnScaler,
 }
-"""Objectives with a part in the graph, by name."""

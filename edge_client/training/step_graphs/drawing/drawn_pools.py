@@ -78,8 +78,7 @@ def _windows(
 # The maps that are convolved have a quarter of the places, for each of which a runtime copies a window of the
 # inputs. The kernel has zeros around its numbers, which are multiplied too.
 
-MOST_MULTIPLICATIONS = 1.5
-"""How many times as many multiplications pay for what need not be moved."""
+MOST_MULTIPLICATIONS = 1.5  # how many times as many multiplications pay for what need not be moved
 
 
 @dataclass(frozen=True)

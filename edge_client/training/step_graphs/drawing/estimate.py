@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.modes import normalises_batches
+from edge_client.models.modes import smallest_batch
 from edge_client.training.cost_model import kept_bytes
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
 from edge_client.training.step_graphs.drawing.frequencies import is_faster, spectrum_bytes
@@ -18,8 +18,7 @@ from edge_client.training.step_graphs.drawing.frequencies import is_faster, spec
 PER_PARAMETER, PER_NORMALISATION, PER_SPECTRUM = 1_100, 4_200, 19_000
 """Bytes of a graph's file for each parameter, each normalisation, and each convolution in the frequency
 domain. Fitted."""
-PER_SPECTRUM_BYTE = 1.5
-"""Working memory of such a convolution for each byte of its kernel's spectrum. Fitted."""
+PER_SPECTRUM_BYTE = 1.5  # working memory of such a convolution for each byte of its kernel's spectrum; fitted
 NORMALISATIONS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -48,7 +47,7 @@ def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedS
     spectra = _spectra(module, input_shape)
     return EstimatedStep(
         bytes_per_example=(more - few + largest) / 2,
-        smallest_batch=2 if normalises_batches(module) else 1,
+        smallest_batch=smallest_batch(module),
         size=PER_PARAMETER * others + PER_NORMALISATION * len(normalisations) + PER_SPECTRUM * len(spectra),
         fixed_bytes=PER_SPECTRUM_BYTE * sum(spectra),
     )

@@ -19,10 +19,8 @@ import torch
 from torch import Tensor
 
 LEAST_KERNEL = 5
-HALF = 0.5
-"""Each wave is in both halves of a spectrum."""
-FEWER = 3
-"""How many times fewer multiplications pay for values that are copied more often."""
+HALF = 0.5  # each wave is in both halves of a spectrum
+FEWER = 3  # how many times fewer multiplications pay for values that are copied more often
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,7 @@ class Matrices:
         )
 
 
-Spectrum = tuple[Matrices, Matrices]
-"""The transform at frequencies (u, v), and at (-u, v): the others are their conjugates."""
+Spectrum = tuple[Matrices, Matrices]  # at frequencies (u, v), and (-u, v); the others are their conjugates
 
 
 def is_faster(

@@ -163,4 +163,3 @@ def onnx_examples(x: Any) -> Any:
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.edge_federation.examples.default: onnx_examples
 }
-"""The ONNX operators of the operator that this module adds to torch."""

@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.fixed_state import distinct, sent_tensors
-from edge_client.models.modes import normalises_batches
+from edge_client.models.modes import evaluating
 from edge_client.training.losses import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
@@ -55,11 +55,6 @@ class Passes:
     classes: int
     trains: bool
     task: LearningTask
-
-    @property
-    def smallest_batch(self) -> int:
-        """Two examples with batch normalisation, since a single one has no statistics."""
-        return 2 if normalises_batches(self.whole) else 1
 
     def is_batched(self, name: str) -> bool:
         """Whether the first axis of an input is the batch."""
@@ -145,12 +140,13 @@ def passes_of(
     paths = _paths(network, "network.", "")
     for place, (name, part) in enumerate(added.items()):
         paths |= _paths(part, f"added.{place}.", f"{name}.")
-    paths = {name: path for name, path in paths.items() if not _is_mask(path, masked)}
+    mask_paths = {names.DROPOUT + name: f"network.{name}.mask" for name in masked}
+    paths = {name: path for name, path in paths.items() if path not in mask_paths.values()}
     parameters = dict(whole.named_parameters())
     return Passes(
         whole,
         parts,
-        {**paths, **{names.DROPOUT + name: f"network.{name}.mask" for name in masked}},
+        {**paths, **mask_paths},
         trained=tuple(
             n for n, path in paths.items() if path in parameters and parameters[path].requires_grad
         ),
@@ -180,10 +176,6 @@ def _paths(part: nn.Module, prefix: str, named: str) -> dict[str, str]:
         *(name for name in sent if name not in parameters),
     ]
     return {f"{named}{name}": f"{prefix}{name}" for name in names}
-
-
-def _is_mask(path: str, masked: Mapping[str, object]) -> bool:
-    return any(path == f"network.{name}.mask" for name in masked)
 
 
 def _classes(network: nn.Module, input_shape: tuple[int, ...]) -> int:
@@ -233,12 +225,10 @@ def mask_shapes(
         )
         for name, part in masked.items()
     ]
-    training = network.training
     try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(2, *input_shape))
+        with evaluating(network), torch.no_grad():
+            network(torch.zeros(2, *input_shape))
     finally:
-        network.train(training)
         for hook in hooks:
             hook.remove()
     return shapes

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from edge_client.training.step_graphs.drawing.strided_axis import ROWS, StridedAxis, moved
 
-Sizes = int | Sequence[int]
-"""One number for each axis of a map, or one for both."""
+Sizes = int | Sequence[int]  # one number for each axis of a map, or one for both
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,7 @@ def pooled_backward(
 
 
 def windows_of(
-    kernel: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil: bool = False,
+    kernel: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil: bool = False
 ) -> Windows:
     """The windows of a pooling with torch's arguments."""
     return Windows(pair(kernel), pair(stride or kernel), pair(padding), pair(dilation), ceil)
@@ -197,6 +192,5 @@ def pair(sizes: Sizes) -> list[int]:
 
 
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.edge_federation.max_pool.default: onnx_max_pool,
+    torch.ops.edge_federation.max_pool.default: onnx_max_pool
 }
-"""The ONNX operator of the operator that this module adds to torch."""

@@ -24,6 +24,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.attributes import attributes_of, differing_places, users_parts
 from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.exporter import reason_of
+from edge_client.models.modes import smallest_batch
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, export
@@ -55,13 +56,7 @@ def draw_step(
     """
     try:
         passes = passes_of(
-            module,
-            input_shape,
-            objectives,
-            spec or SubModelSpec(),
-            channel_map,
-            trains=trains,
-            task=task,
+            module, input_shape, objectives, spec or SubModelSpec(), channel_map, trains=trains, task=task
         )
         parts = users_parts(passes.whole)
         before = attributes_of(passes.whole, parts)
@@ -81,7 +76,7 @@ def draw_step(
 
 
 def _exported(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
-    few = passes.example(input_shape, passes.smallest_batch)
+    few = passes.example(input_shape, smallest_batch(passes.whole))
     examples = number_of_examples(size for tensor in few.values() for size in tensor.shape)
     # Tracing reads shapes alone: the memory of these arrays is never written.
     example = {
@@ -104,13 +99,10 @@ def _traced(passes: Passes, example: Mapping[str, Tensor]) -> fx.GraphModule:
         run, decomposition_table=step_decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True
     )
     graph: fx.GraphModule = traced(*example.values())
-    if drawn := sorted({str(node.target) for node in graph.graph.nodes if _is_random(node)}):
+    targets = {str(node.target) for node in graph.graph.nodes if node.op == "call_function"}
+    if drawn := sorted(target for target in targets if any(name in target for name in RANDOM)):
         raise DrawingRefused(f"a step draws random numbers ({', '.join(drawn)}), which a graph cannot repeat")
     return graph
-
-
-def _is_random(node: fx.Node) -> bool:
-    return node.op == "call_function" and any(name in str(node.target) for name in RANDOM)
 
 
 def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
@@ -125,7 +117,7 @@ def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
     model.ir_version, model.producer_name, model.producer_version = IR_VERSION, "", ""
     graph.name = ""
     metadata = {
-        names.SMALLEST_BATCH: str(passes.smallest_batch),
+        names.SMALLEST_BATCH: str(smallest_batch(passes.whole)),
         names.FIXED_BYTES: str(fixed),
         names.BYTES_PER_EXAMPLE: str(per_example),
         names.DROPOUTS: json.dumps(passes.dropouts, sort_keys=True),
@@ -141,10 +133,8 @@ COMPARED_EXAMPLES = (5, 16)
 COMPARISONS = 3
 """Batches of each size, of which one must agree: rounding decides which of two nearly equal maxima has the
 gradient, whereas a wrong graph differs on every batch."""
-TOLERANCE = 1e-3
-"""Largest norm of the difference from torch, relative to the norm of an output."""
-ROUNDING, SENSITIVITY = 1e-7, 100.0
-"""Relative disturbance of the parameters, and how many times its effect a graph may differ."""
+TOLERANCE = 1e-3  # largest norm of the difference from torch, relative to the norm of an output
+ROUNDING, SENSITIVITY = 1e-7, 100.0  # of the parameters; how many times its effect a graph may differ
 
 
 def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]) -> None:
@@ -196,14 +186,10 @@ def _disturbed(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Tensor]
 # onnxruntime computes a convolution as a product of matrices, for which it copies windows of the inputs as
 # columns (`convolution_buffer`).
 
-BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}
-"""Bytes per element by ONNX's number of the type."""
-FEW, MANY = 2, 32
-"""Numbers of examples for which memory is counted."""
-SEGMENT = 128 * 128
-"""Elements of the columns that onnxruntime copies at once where it computes a product in segments."""
-VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators whose outputs are their inputs with another shape."""
+BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8}  # bytes per element by ONNX's number of the type
+FEW, MANY = 2, 32  # numbers of examples for which memory is counted
+SEGMENT = 128 * 128  # elements of columns that onnxruntime copies at once in a product by segments
+VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")  # outputs are inputs in another shape
 IN_PLACE = ("Add", "Clip", "Div", "Exp", "Mul", "Neg", "Relu", "Sqrt", "Sub")
 """Operators that overwrite an input as large as the output if nothing else reads it."""
 
@@ -240,7 +226,10 @@ def convolution_buffer(inputs: Sequence[int], kernel: Sequence[int], outputs: Se
 def _peak(graph: Any, sizes: dict[str, int]) -> int:
     shapes = {value.name: _shape(value, sizes) for value in (*graph.value_info, *graph.input, *graph.output)}
     shapes.update({array.name: [*array.dims] for array in graph.initializer})
-    bytes_of = {value.name: _width(value) * math.prod(shapes[value.name]) for value in graph.value_info}
+    bytes_of = {
+        value.name: BYTES.get(value.type.tensor_type.elem_type, 4) * math.prod(shapes[value.name])
+        for value in graph.value_info
+    }
     blocks = _blocks(graph, bytes_of)
     ends = {blocks.get(name, name): place for place, node in enumerate(graph.node) for name in node.input}
     now = peak = 0
@@ -284,10 +273,6 @@ def _buffer(node: Any, shapes: Shapes) -> int:
 
 def _shape(value: Any, sizes: dict[str, int]) -> list[int]:
     return [axis.dim_value or _size(axis.dim_param, sizes) for axis in value.type.tensor_type.shape.dim]
-
-
-def _width(value: Any) -> int:
-    return BYTES.get(value.type.tensor_type.elem_type, 4)
 
 
 def _size(text: str, sizes: dict[str, int]) -> int:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ROWS, COLUMNS = 2, 3
-"""Axes of maps [B, C, H, W]."""
+ROWS, COLUMNS = 2, 3  # axes of maps [B, C, H, W]
 
 
 @dataclass(frozen=True)

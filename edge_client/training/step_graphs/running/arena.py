@@ -15,13 +15,11 @@ import onnxruntime
 from edge_client.models.graphs.onnx_messages import ModelProto
 from edge_client.system.hardware.memory import memory
 
-DOUBLING = 0
-"""onnxruntime's number for an arena of which each region is twice as large as the one before."""
+DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before
 LEAST_BYTES, PER_WORKING_BYTE, MOST_BYTES = 4 * 1024**2, 1.6, 1024**3
 """Size of the regions: some for each byte of a run. onnxruntime writes a table of a thirty-second of it, and
 takes no number of 32 bits or more."""
-BLOCK_BYTES = 64 * 1024
-"""Bytes that may stay unused in a block instead of being split off, and of the first region."""
+BLOCK_BYTES = 64 * 1024  # bytes that may stay unused in a block, and of the first region
 
 
 def region_bytes(working: float) -> int:

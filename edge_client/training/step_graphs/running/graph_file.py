@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from edge_client.models.graphs.checks import GraphRefused, check_graph
 from edge_client.training.step_graphs import names
 
-MAX_BYTES = 16 * 1024 * 1024
-"""Far above the size of a step graph, which has no weights: 56 layers take a megabyte."""
+MAX_BYTES = 16 * 1024 * 1024  # far above a step graph, which has no weights: 56 layers take a megabyte
 MAX_NODES = 50_000
 Array = NDArray[Any]
 

@@ -35,8 +35,7 @@ from schemas.strategy import TrainingPlan
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-MASKS = 3
-"""Stream of the plan's seed from which the masks of dropout are drawn."""
+MASKS = 3  # stream of the plan's seed from which the masks of dropout are drawn
 
 
 @dataclass(frozen=True, eq=False)

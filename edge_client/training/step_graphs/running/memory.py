@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
+from edge_client.training.optimizer_names import kept_per_number
 from edge_client.training.step_graphs.running.graph_file import StepGraph
 from schemas.errors import PeerError
 from schemas.strategy import TrainingSettings
 from schemas.values import Reason
 
-STATES: Mapping[str, int] = {"sgd": 0, "adam": 2, "adamw": 2}
-"""Numbers that an optimizer keeps per trained number; SGD with momentum keeps one."""
-MARGIN = 1.2
-"""Factor by which free memory must exceed the estimate."""
+MARGIN = 1.2  # factor by which free memory must exceed the estimate
 AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_000_000, 1.5, 1.5, 4
 """Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights and where more
 is the same for any number of examples. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each
 run costs some passes over the weights, and a transform of large kernels."""
 PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.2
-"""Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory. Fitted
+"""Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory; fitted
 to the shipped networks (`python -m tests.step_graphs.memory`)."""
 
 
@@ -48,11 +46,9 @@ class Step(Protocol):
 def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
     """Bytes that training needs besides the network of `weights` bytes and the examples.
 
-    Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed,
-    and a sharpness-aware step keeps the weights.
+    Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
-    states = 1 if plan.optimizer == "sgd" and plan.momentum else STATES[plan.optimizer]
-    copies = (1 + states + split + (plan.sam_radius > 0)) * (plan.local_epochs > 0)
+    copies = (1 + kept_per_number(plan) + split) * (plan.local_epochs > 0)
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
     return round(copies * weights + session)
 

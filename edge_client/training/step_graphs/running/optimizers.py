@@ -12,8 +12,7 @@ from schemas.strategy import TrainingPlan
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-BLOCK = 32 * 1024
-"""Numbers that are updated at once, few enough for a processor's cache."""
+BLOCK = 32 * 1024  # numbers that are updated at once, few enough for a processor's cache
 
 
 class Optimizer(Protocol):

@@ -17,7 +17,6 @@ TYPES: Mapping[str, Any] = {
     "tensor(int64)": np.int64,
     "tensor(bool)": np.bool_,
 }
-"""numpy's types by onnxruntime's names."""
 
 
 class StepSession:

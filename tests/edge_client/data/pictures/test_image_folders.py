@@ -120,20 +120,8 @@ def test_infer_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.
         (np.uint16, 4095, "", "have more than 8 bits; .* 0 to 0.062, .* another scale=", logging.WARNING),
         (np.uint16, 4095, "?scale=1/4095", "are taken .*=1/4095; .* 0 to 1, where", logging.INFO),
         # A factor for 12 bits makes pictures of 8 bits dark, and without "1/" all of them white.
-        (
-            np.uint8,
-            250,
-            "?scale=1/4095",
-            "are taken .*=1/4095; .* 0 to 0.061, .* another",
-            logging.WARNING,
-        ),
-        (
-            np.uint16,
-            4095,
-            "?scale=4095",
-            "are taken .*=4095; .* 0 to 1.7e.07, .* another",
-            logging.WARNING,
-        ),
+        (np.uint8, 250, "?scale=1/4095", "are taken .*=1/4095; .* 0 to 0.061, .* another", logging.WARNING),
+        (np.uint16, 4095, "?scale=4095", "are taken .*=4095; .* 0 to 1.7e.07, .* another", logging.WARNING),
     ],
 )
 def test_how_much_of_the_full_range_is_used_is_said_once(

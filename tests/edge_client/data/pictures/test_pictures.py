@@ -50,11 +50,7 @@ def test_a_camera_of_16_bits_agrees_with_one_of_8(tmp_path: Path) -> None:
 # 1000 of 65535, then three times as much: the factor 1/4000 makes a quarter and three quarters of them.
 @pytest.mark.parametrize(
     ("scale", "wanted"),
-    [
-        (None, [1000 / 257, 3000 / 257]),
-        (MIN_MAX, [0, 255]),
-        (1 / 4000, [255 / 4, 3 * 255 / 4]),
-    ],
+    [(None, [1000 / 257, 3000 / 257]), (MIN_MAX, [0, 255]), (1 / 4000, [255 / 4, 3 * 255 / 4])],
 )
 def test_a_scale_says_what_becomes_full_brightness(
     tmp_path: Path, scale: PictureScale | None, wanted: list[float]

@@ -145,11 +145,7 @@ WRONG = [
     ("a,b\n1,2\n", "label=b&window=2", r"window=2 and horizon=0 need a series of 2 rows, and the file has 1"),
     ("a,b\n1,2\n", "label=b&window=0", r"window=0 is no whole number of at least 1"),
     ("a,b\n1,2\n", "label=b&horizon=1", r"horizon=1 forecasts labels after a window: state label and window"),
-    (
-        "a,b\n1,2\n",
-        "label=b&missing=ignore",
-        r"missing=ignore is neither refuse, drop, previous nor",
-    ),
+    ("a,b\n1,2\n", "label=b&missing=ignore", r"missing=ignore is neither refuse, drop, previous nor"),
     ("a,b,c\n2,2,0\n1,2,0\n", "label=b&time=a", r"row 2 is earlier than row 1: sort the file by 'a'"),
     ("a,b\n1,2\n", "label", r"options are written \?key=value&key=value"),
     ("a,b\n1,2\n", "label=b&label=a", r"an option is stated twice"),

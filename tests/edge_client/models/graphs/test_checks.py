@@ -21,10 +21,7 @@ def model() -> ModelProto:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     result = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 4])
     graph = helper.make_graph(
-        [
-            helper.make_node("Add", ["x", "c"], ["y"]),
-            helper.make_node("Clip", ["y"], ["z"], name="clip"),
-        ],
+        [helper.make_node("Add", ["x", "c"], ["y"]), helper.make_node("Clip", ["y"], ["z"], name="clip")],
         "step",
         [value],
         [result],

@@ -27,8 +27,7 @@ SLOW = ("mobilenet-v2-quarter", "two-nn", "cnn", "resnet20", "vit-tiny")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [slow(name) if name in SLOW and not ALL else name for name in MODELS if ALL or name not in LARGER],
+    "name", [slow(name) if name in SLOW and not ALL else name for name in MODELS if ALL or name not in LARGER]
 )
 def test_a_shipped_network_is_filled_opened_and_counted_as_by_torch(name: str) -> None:
     shape = spec_of(name).input_shape

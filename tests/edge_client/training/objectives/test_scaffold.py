@@ -77,9 +77,7 @@ def test_two_steps_by_hand() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_at_the_common_optimum_with_its_gradients_as_controls_no_client_moves(
-    momentum: float,
-) -> None:
+def test_at_the_common_optimum_with_its_gradients_as_controls_no_client_moves(momentum: float) -> None:
     # The mean of w^2 and (w - 3)^2 / 2 is minimal where 2 w + w - 3 = 0, at 1; the gradients there are 2 and
     # -2, with mean c = 0.
     for loss, own in ((steep, 2.0), (flat, -2.0)):

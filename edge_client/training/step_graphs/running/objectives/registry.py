@@ -136,7 +136,6 @@ OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "scaffold": Scaffold,
     "scaler": InGraph,
 }
-"""Objectives that a device without torch can train with, by name."""
 DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "distil", "masked-loss", "scaler"})
 """Objectives that change the graph itself (`drawn_objectives`)."""
 

@@ -51,10 +51,7 @@ def whole_numbers(seed: int, *shape: int) -> Tensor:
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("pooling", POOLINGS.values(), ids=POOLINGS)
 def test_numbers_and_gradients_are_those_of_torch(
-    pooling: Mapping[str, Any],
-    bias: bool,
-    in_phases: list[tuple[int, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    pooling: Mapping[str, Any], bias: bool, in_phases: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drawn_pools, "MOST_MULTIPLICATIONS", 4)
     given = [whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)]
