@@ -186,7 +186,8 @@ class StandbyProcess(ServerProcess):
             return
         self.keep_lease()
         assert self.keeper is not None
-        end = self.standby._turn()
+        self.standby.loop.turn()
+        end = self.standby.end
         if end is not None:
             self.keeper.talk(frozenset(), None)
         if end == "taken over":

@@ -1,7 +1,6 @@
 """Following a federation's server until this one takes over."""
 
 import contextlib
-import logging
 import os
 import queue
 import threading
@@ -9,11 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Inbox
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
@@ -38,8 +38,6 @@ from schemas.messages import (
 )
 from schemas.tensors.chunks import decode_chunk, decode_json
 from schemas.topics import StandbyTopic
-
-log = logging.getLogger(__name__)
 
 TICK_S, REPORT_S = 0.1, 1.0
 End = Literal["taken over", "over", "stopped"]
@@ -76,7 +74,9 @@ class Standby:
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
         self._inbox: Inbox = queue.SimpleQueue()
-        self._report_at = self._tick_at = 0.0
+        self.loop = EventLoop(self._inbox, TICK_S, tick=self._tick, handle=self._handle)
+        self.end: End | None = None
+        self._report_at = 0.0
         self._may_follow = False
 
     def stop(self) -> None:
@@ -88,41 +88,45 @@ class Standby:
         topics = (StandbyTopic(self._federation, "entry"), StandbyTopic(self._federation, "chunk"))
         self._lease.talk(frozenset(map(str, topics)), self._inbox)
         try:
-            while True:
-                self._alive(time.monotonic())
-                end = self._turn()
-                if end is not None:
-                    return end
+            self.loop.run(until=lambda: self.end is not None)
         finally:
             self._lease.talk(frozenset(), None)
+        assert self.end is not None
+        return self.end
 
     def take_over(self) -> None:
         """Make the copy a run folder that a server may serve."""
         self._copy.become_a_run()
 
-    def _turn(self) -> End | None:
-        try:
-            event = self._inbox.get(timeout=TICK_S)
-        except queue.Empty:
-            event = None
+    def _tick(self, now: float) -> None:
+        self._alive(now)
+        self._look_at_lease()
+        if self.end is None:
+            self._step(following.Tick())
+            if now >= self._report_at:
+                self._report()
+
+    def _handle(self, event: Any) -> None:
         if isinstance(event, Stop):
-            return "stopped"
+            self.end = "stopped"
+            return
+        self._look_at_lease()
+        if self.end is None and isinstance(event, Arrived):
+            self._arrived(event)
+
+    def _look_at_lease(self) -> None:
+        """End as soon as the lease is held, or the run that was followed is over."""
         state = self._lease.state
         if isinstance(state.phase, Held):
-            return "taken over"
+            self.end = "taken over"
+            return
         last = state.log.last
         if last is not None and last.state == "over" and self._state.confirmed:
             if not self._goes_on(self._run):
-                return "over"
+                self.end = "over"
+                return
             self._state = Following(self._state.standby)
         self._say_changes()
-        if isinstance(event, Arrived):
-            try:
-                self._arrived(event)
-            except PeerError as error:
-                log.warning("ignored (%s): %s", error.reason, error)
-        self._tick(time.monotonic())
-        return None
 
     def _say_changes(self) -> None:
         may = self._lease.state.may_follow
@@ -149,13 +153,6 @@ class Standby:
                 pass
             case _:
                 raise PeerError(f"a server does not send '{message.kind}' to its standby")
-
-    def _tick(self, now: float) -> None:
-        if now >= self._tick_at:
-            self._tick_at = now + TICK_S
-            self._step(following.Tick())
-        if now >= self._report_at:
-            self._report()
 
     def _step(self, event: following.Event) -> None:
         self._state, commands = following.step(self._state, event, time.monotonic())
