@@ -3,7 +3,6 @@
 A separate process with its own connection, so that models are rolled out whether or not a run is in progress.
 """
 
-import logging
 import math
 import queue
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 from edge_client.system.logging.context import about
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.releases.rollout import machine
 from edge_server.releases.rollout.journal import RolloutJournal
@@ -36,8 +36,6 @@ from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_m
 from schemas.tensors.chunks import BlobRef, encode_chunk
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
-
-log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 
@@ -81,15 +79,14 @@ class RolloutService:
             filters=offering.filters(federation),
         )
         self._fitted: tuple[int, int] | None = None
-        self._next_tick = 0.0
+        self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
         about(federation=rollout.federation)
 
     def run(self) -> Rollout:
         """Serve until the rollout is over; raises `Interrupted` if the user ends the process, or `GaveUp`."""
         self._connection.link.open()
         try:
-            while not self._rollout.over:
-                self._turn()
+            self.loop.run(until=lambda: self._rollout.over)
         finally:
             self._connection.link.close()
         if self._gave_up:
@@ -104,22 +101,11 @@ class RolloutService:
         """Withdraw the version; safe in another thread."""
         self.inbox.put(Withdrawn(why))
 
-    def _turn(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + TICK_S
-            self._connection.echo.tick(now)
-            self._fit()
-            self._step(Tick())
-            self._give_up(now)
-        try:
-            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
-        except queue.Empty:
-            return
-        try:
-            self._handle(event)
-        except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
+    def _tick(self, now: float) -> None:
+        self._connection.echo.tick(now)
+        self._fit()
+        self._step(Tick())
+        self._give_up(now)
 
     def _give_up(self, now: float) -> None:
         """End what has waited for too long; a rollout that devices take part in is left to be continued."""

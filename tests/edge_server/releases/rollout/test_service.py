@@ -125,7 +125,7 @@ def test_messages_that_do_not_belong_to_a_rollout_are_refused(
 @pytest.mark.parametrize("payload", [b"junk", b"{}", b"\xff" * 99])
 def test_invalid_messages_do_not_end_a_rollout(service, payload: bytes) -> None:
     service.inbox.put(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.UP_ROLLOUT)), payload))
-    service._turn()
+    service.loop.turn()
     assert service._rollout.phase is RolloutPhase.GATHERING
 
 
@@ -163,7 +163,7 @@ def give_up_at(service: RolloutService, now: float) -> None:
 
 def test_a_rollout_without_devices_gives_up_and_leaves_nothing_to_continue(service) -> None:
     connect(service)
-    service._turn()
+    service.loop.turn()
     give_up_at(service, 0.9)
     assert not service._rollout.over
     service._give_up(1.0)
