@@ -19,6 +19,7 @@ from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.connection_attempts import ConnectionAttempts
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
@@ -55,8 +56,8 @@ class Agent:
         self._link, self._runner, self._services = assemble(settings, data, self.inbox, root=root, feed=feed)
         self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
-        self._next_tick = 0.0
-        self.restart_wanted = False
+        self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
+        self._stopped = self.restart_wanted = False
 
     def run(self) -> str | None:
         """Take part until stopped; returns the outcome of the last run that ended, None if none has."""
@@ -64,8 +65,7 @@ class Agent:
         self._link.open()
         self._watchdog.ready()
         try:
-            while not self._turn():
-                pass
+            self.loop.run(until=lambda: self.is_over)
         finally:
             if not self.restart_wanted:
                 self._watchdog.stopping()
@@ -78,32 +78,27 @@ class Agent:
         """End soon; may be called from a signal handler or another thread."""
         self.inbox.put(Stop())
 
-    def _turn(self) -> bool:
-        """Handle the clock and one event; returns whether to end."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + TICK_S
-            self._watchdog.alive(now)
-            for service in self._services:
-                service.tick(now, self._runner.session)
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent was stopped, or the one run that it takes part in has ended."""
+        return self._stopped or (self._settings.once and self._runner.outcome is not None)
+
+    def _tick(self, now: float) -> None:
+        self._watchdog.alive(now)
+        for service in self._services:
+            service.tick(now, self._runner.session)
+        self._prepare_wait()
+
+    def _prepare_wait(self) -> None:
         for service in self._services:
             service.before_wait(self._runner.session)
-        try:
-            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
-        except queue.Empty:
-            return False
-        if isinstance(event, Stop | RestartWanted):
-            self.restart_wanted = isinstance(event, RestartWanted)
-            self._runner.step(Stopping())
-            return True
-        try:
-            self._handle(event)
-        except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
-        return self._runner.outcome is not None and self._settings.once
 
     def _handle(self, event: Any) -> None:
         match event:
+            case Stop() | RestartWanted():
+                self.restart_wanted = isinstance(event, RestartWanted)
+                self._stopped = True
+                self._runner.step(Stopping())
             case LinkUp():
                 self._connected(event)
             case LinkDown():
@@ -117,6 +112,8 @@ class Agent:
             case _:
                 for service in self._services:
                     service.handle(event)
+        if not self.is_over:
+            self._prepare_wait()
 
     def _connected(self, up: LinkUp) -> None:
         self._link.handle(up)

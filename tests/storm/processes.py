@@ -146,7 +146,7 @@ class DeviceProcess(Process):
         self._wait_for_tick()
 
     def turn(self) -> None:
-        self.agent._turn()
+        self.agent.loop.turn()
 
     @property
     def booted(self) -> bool:
@@ -163,7 +163,7 @@ class DeviceProcess(Process):
 
     @property
     def next_tick(self) -> float:
-        return self.agent._next_tick
+        return self.agent.loop.next_tick
 
 
 class StormWorker(Worker):

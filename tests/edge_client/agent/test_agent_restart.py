@@ -21,6 +21,7 @@ from edge_client.data.sources import load_source
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
+from edge_client.transport import event_loop
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S
 from edge_client.transport.link_events import Arrived, LinkUp
@@ -137,7 +138,7 @@ class Life:
     def hand(self, *events: Any) -> None:
         for event in events:
             self.agent.inbox.put(event)
-            self.agent._turn()
+            self.agent.loop.turn()
 
     def hear(self, *messages: Message) -> None:
         topic = str(DeviceTopic(FEDERATION, DEVICE, Channel.DOWN))
@@ -213,7 +214,8 @@ def test_a_task_whose_process_is_stopped_by_its_owner_is_begun_again(tmp_path):
     for _ in range(3):
         assert life.started == [task()]
         life.agent.stop()
-        assert life.agent._turn()
+        life.agent.loop.turn()
+        assert life.agent.is_over
         life = Life(tmp_path)
     assert life.started == [task()]
 
@@ -326,7 +328,7 @@ class FullDisk:
 def test_fetching_waits_for_disk_space(tmp_path, monkeypatch, caplog):
     now = [1000.0]
     clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: 1e9)
-    for edge in (module, session_runner):
+    for edge in (module, session_runner, event_loop):
         monkeypatch.setattr(edge, "time", clock)
     life = Life(tmp_path)
     cached = life.blobs.put(b"of an older task")

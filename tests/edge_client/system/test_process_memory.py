@@ -54,7 +54,7 @@ def test_a_device_is_busy_until_its_task_is_settled(tmp_path, monkeypatch):
     finish(device, tmp_path)
     device.hear(acknowledgement())
     device.agent.inbox.put(None)
-    device.agent._turn()
+    device.agent.loop.turn()
     assert device.phase is SessionPhase.IDLE
     assert not seen[-1]
 

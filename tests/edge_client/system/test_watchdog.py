@@ -166,7 +166,8 @@ def test_each_turn_of_the_agents_loop_sends_a_heartbeat(under_systemd, tmp_path)
     device = agent(tmp_path / "state")
     assert under_systemd.is_empty()
     device.stop()
-    assert device._turn()
+    device.loop.turn()
+    assert device.is_over
     assert under_systemd.receive() == "WATCHDOG=1"
     assert under_systemd.is_empty()
 
