@@ -36,7 +36,7 @@ class GatewayProcess(Process):
         self._wait_for_tick()
 
     def turn(self) -> None:
-        self.gateway._turn()
+        self.gateway.loop.turn()
 
     def close(self) -> None:
         if self.booted:
@@ -52,4 +52,4 @@ class GatewayProcess(Process):
 
     @property
     def next_tick(self) -> float:
-        return self.gateway._next_tick
+        return self.gateway.loop.next_tick

@@ -11,6 +11,7 @@ from typing import Any
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway.command_runner import CommandRunner
 from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
@@ -89,7 +90,7 @@ class SiteGateway:
         self._progress = Progress(site, self._above.traffic, show)
         self._early, self._passed = EarlyBirths(), PassedRequests()
         self._fitted: int | None = None
-        self._next_tick = 0.0
+        self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
         self._watchdog = watchdog_of(os.environ)
 
     def run(self) -> None:
@@ -98,8 +99,7 @@ class SiteGateway:
         self._above.link.open()
         self._watchdog.ready()
         try:
-            while not self._over:
-                self._turn()
+            self.loop.run(until=lambda: self._over)
         finally:
             self._close()
 
@@ -114,22 +114,11 @@ class SiteGateway:
         self._runner.close()
         self._journal.close()
 
-    def _turn(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + TICK_S
-            self._step(Tick())
-            self._below.connection.echo.tick(now)
-            self._fit()
-            self._watchdog.alive(now)
-        try:
-            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
-        except queue.Empty:
-            return
-        try:
-            self._handle(event)
-        except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
+    def _tick(self, now: float) -> None:
+        self._step(Tick())
+        self._below.connection.echo.tick(now)
+        self._fit()
+        self._watchdog.alive(now)
 
     def _handle(self, event: Any) -> None:
         match event:
