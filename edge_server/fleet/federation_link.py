@@ -34,11 +34,9 @@ class TaggedInbox:
         self._inbox, self._federation = inbox, federation
 
     def put(self, event: Any) -> None:
-        """Put an event; safe in any thread."""
         self._inbox.put(FromBroker(self._federation, event))
 
     def qsize(self) -> int:
-        """The number of events that wait."""
         return self._inbox.qsize()
 
 
@@ -61,7 +59,6 @@ class FederationLink:
         self.connection.link.open()
 
     def close(self) -> None:
-        """End the connection."""
         self.connection.link.close()
 
     def tick(self) -> None:
@@ -79,7 +76,6 @@ class FederationLink:
         self.connection.link.publish(str(topic), encode_message(message))
 
     def retain(self, topic: str, payload: bytes) -> None:
-        """Publish a retained message."""
         self.connection.link.publish(topic, payload, retain=True)
 
     def receive(self, event: LinkUp | LinkDown | Arrived) -> Heard | None:
@@ -98,10 +94,7 @@ class FederationLink:
         """Answer a device that asks whether anybody is there, which it does where no server has answered."""
         if isinstance(topic, DeviceTopic) and UNKNOWN_DIGEST.encode() in payload:
             answer = Refusal(
-                federation=self.name,
-                device=topic.device,
-                digest=UNKNOWN_DIGEST,
-                reason=Reason.UNKNOWN_BLOB,
+                federation=self.name, device=topic.device, digest=UNKNOWN_DIGEST, reason=Reason.UNKNOWN_BLOB
             )
             self.publish(topic.device, answer)
 

@@ -40,6 +40,5 @@ class FleetMetrics(Part):
 
 
 def firing(store: AlertStore) -> Counter[tuple[str, str]]:
-    """Alerts that fire, by rule and severity."""
     alerts = store.alerts().values()
     return Counter((alert.rule, alert.severity) for alert in alerts if alert.phase is not Phase.PENDING)

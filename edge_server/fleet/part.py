@@ -1,7 +1,7 @@
 """The interface of the fleet service's parts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
@@ -14,10 +14,6 @@ Retain = Callable[[str, str, bytes], None]
 """Publishes a retained message on any topic: federation, topic, payload."""
 
 
-def _retain_nothing(federation: str, topic: str, payload: bytes) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class ServiceContext:
     """What the parts share. `wake` lets the service tick soon, from any thread."""
@@ -26,8 +22,8 @@ class ServiceContext:
     settings: ServiceSettings
     inventory: Inventory
     publish: Publish
-    wake: Callable[[], None] = field(default=lambda: None)
-    retain: Retain = _retain_nothing
+    wake: Callable[[], None] = lambda: None
+    retain: Retain = lambda federation, topic, payload: None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from schemas.messages import Birth, Death, Telemetry
 
 TELEMETRY_EVERY_S = 20.0
 """Least seconds between two writes of one device's telemetry: each waits for the disk."""
-RETAINED_S = 60.0
-"""Seconds after a connection in which the broker delivers all retained births."""
+RETAINED_S = 60.0  # Seconds after a connection in which the broker delivers all retained births
 
 
 class PresenceKeeper(Part):

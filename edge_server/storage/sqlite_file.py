@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from edge_client.security.identity.private_files import OWNER_FILE, private_folder
 from schemas.errors import ConfigError
@@ -56,6 +57,15 @@ class SqliteFile:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        with self.reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def change(self, query: str, *values: Any) -> bool:
+        """Execute one statement; returns whether it has changed a row."""
+        with self.writing() as connection:
+            return connection.execute(query, values).rowcount > 0
 
     def changed_elsewhere(self) -> int:
         """A number that changes whenever another connection has written to the file."""

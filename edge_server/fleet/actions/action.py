@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
-from edge_server.fleet.people.roles import Role, least_role
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 
-LONGEST = 4096
-"""Most characters of an argument."""
+LONGEST = 4096  # Most characters of an argument
 Args = Mapping[str, str]
 FieldKind = Literal["given", "text", "secret", "role"]
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)(\.\.\.)?\}")
@@ -75,18 +73,12 @@ class Action:
     name: str
     title: str
     about: str
-    words: tuple[str, ...]
+    words: str
     fields: tuple[Field, ...]
     execute: Callable[[Desk, Args, Actor, float], Change]
     on_device: bool = False
     grave: bool = False
-    recorded: str = ""
-    """The word of the audit log, if it is not the name."""
-
-    @property
-    def least(self) -> Role:
-        """The least role that may do it."""
-        return least_role(self.name)
+    recorded: str = ""  # The word of the audit log, if it is not the name
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, str]:
         """The arguments, complete; raises `ConfigError`."""
@@ -100,16 +92,13 @@ class Action:
 
     def words_in(self, folder: ServiceFolder) -> list[str]:
         """The command with its program and the service's folder, which stands before a `--`."""
-        end = self.words.index("--") if "--" in self.words else len(self.words)
-        return ["edge-server", *self.words[:end], "--service", str(folder.path), *self.words[end:]]
-
-    def command_words(self, args: Args, folder: ServiceFolder) -> list[str]:
-        """The words of the command that does the same; secrets are asked for at the terminal."""
-        return fill_words(self.words_in(folder), args)
+        words = self.words.split()
+        end = words.index("--") if "--" in words else len(words)
+        return ["edge-server", *words[:end], "--service", str(folder.path), *words[end:]]
 
     def command(self, args: Args, folder: ServiceFolder) -> str:
-        """The command that does the same, as typed in a shell."""
-        return shlex.join(self.command_words(args, folder))
+        """The command that does the same, as typed in a shell; it asks for secrets at the terminal."""
+        return shlex.join(fill_words(self.words_in(folder), args))
 
 
 def _check(action: str, wanted: Field, value: object) -> None:

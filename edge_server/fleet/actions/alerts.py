@@ -14,7 +14,6 @@ KINDS = ("device", "job", "run")
 
 
 def silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Send no alerts of some devices for a while."""
     where, until = str(parse_where(args["where"])), now + parse_duration(args["lasts"])
     with closing(AlertStore(desk.folder.alerts)) as store:
         begun = store.silence(where, args["reason"], actor.who, now=now, until=until)
@@ -23,7 +22,6 @@ def silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Repeat an alert no more until it is resolved."""
     key = args["rule"], args["kind"], args["federation"], args["name"]
     if args["kind"] not in KINDS:
         raise ConfigError(f"'{args['kind']}' is no kind of subject: {', '.join(KINDS)}")
@@ -41,7 +39,6 @@ def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def end_silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Send alerts again."""
     number = args["number"]
     with closing(AlertStore(desk.folder.alerts)) as store:
         known = number.isascii() and number.isdigit() and len(number) <= DIGITS

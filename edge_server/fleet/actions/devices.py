@@ -1,7 +1,6 @@
 """Actions on devices: labels, notes, revocation."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from edge_server.fleet.actions.action import Args, Change, Desk
@@ -16,9 +15,8 @@ from schemas.messages.remote import Diagnostic
 
 
 def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Set labels (`key=value`) or remove them (`key-`)."""
     changes = parse_changes(args["labels"])
-    with _opened(desk) as inventory:
+    with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
         before, after = inventory.set_labels(device.federation, device.device, changes)
     return Change(
@@ -30,8 +28,7 @@ def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Set the operator's note."""
-    with _opened(desk) as inventory:
+    with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
         before = inventory.set_note(device.federation, device.device, args["note"])
     return Change(
@@ -40,17 +37,15 @@ def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def doctor(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Let a device check itself."""
     return _ask(desk, args, actor, now, Diagnostic.DOCTOR)
 
 
 def logs(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Let a device send the last lines of its log."""
     return _ask(desk, args, actor, now, Diagnostic.LOGS)
 
 
 def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> Change:
-    with _opened(desk) as inventory:
+    with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
     if desk.diagnostics is None:
         raise ConfigError(f"no service runs here: edge-server {what} {device.device}")
@@ -64,7 +59,7 @@ def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     from edge_server.security.identity.eviction import read_pid
     from edge_server.security.identity.revocation import check_is_known, notify_broker, revoke_certificates
 
-    with _opened(desk) as inventory:
+    with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
         served = desk.settings.federation(device.federation)
         authority = open_authority(_authority_folder(served))
@@ -102,15 +97,6 @@ def parse_changes(text: str) -> dict[str, str | None]:
 
 def _removes(word: str) -> bool:
     return word.endswith("-") and "=" not in word
-
-
-@contextmanager
-def _opened(desk: Desk) -> Iterator[Inventory]:
-    inventory = Inventory(desk.folder.inventory)
-    try:
-        yield inventory
-    finally:
-        inventory.close()
 
 
 def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDevice:

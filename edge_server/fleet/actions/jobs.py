@@ -20,25 +20,21 @@ DIGITS = 9
 
 
 def start(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Run a job now, or let a paused one go on."""
     job = changes.start_job(desk.folder, args["job"], who=actor.who, now=now)
     return Change(job.name, said=f"{job.name} starts as soon as it is its turn", recorded=True)
 
 
 def pause(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Suspend a job until it is started again."""
     job = changes.pause_job(desk.folder, args["job"], who=actor.who)
     return Change(job.name, said=f"{job.name} is paused", recorded=True)
 
 
 def stop(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """End a job's run, and follow its schedule no more."""
     job = changes.stop_job(desk.folder, args["job"], who=actor.who)
     return Change(job.name, said=f"{job.name} is stopped", recorded=True)
 
 
 def add(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Add a job that trains a federation, once or by a schedule."""
     source, *overrides = args["words"].split()
     place = _federation_file(desk, source)
     for word in overrides:
@@ -68,7 +64,6 @@ def add(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def start_rollout(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Add a job that brings a version to the devices of its federation."""
     version = Registry.existing(desk.folder.registry).version(args["version"])
     check_signed(version)
     job = _rollout(desk, args["job"], actor, now, version.federation, version.version)
@@ -76,7 +71,6 @@ def start_rollout(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def withdraw(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """End a version's rollout, and add a job that returns its devices to the model before."""
     version = Registry.existing(desk.folder.registry).version(args["version"])
     known = rollout_jobs(desk.folder, desk.settings.jobs.at_once, now).get(version.version)
     if known is not None and WITHDRAW in known.words:
@@ -94,7 +88,6 @@ def _rollout(desk: Desk, name: str, actor: Actor, now: float, federation: str, *
 
 
 def _make(desk: Desk, name: str, actor: Actor, now: float, **fields: Any) -> Job:
-    """Add a job; its working directory is the service's folder."""
     folder = str(desk.folder.path.resolve())
     job = make_job(name=name, folder=folder, since=now, owner=actor.who, **fields)
     changes.add_job(desk.folder, job, who=actor.who)

@@ -17,7 +17,6 @@ USUAL_DAYS = "90"
 
 
 def add_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Add a user with a local password."""
     name, role = _checked_name(args["user"]), _role(args["role"])
     if desk.people.user(name) is not None:
         raise ConfigError(f"there is a user '{name}' already; `edge-server users role` changes the role")
@@ -29,7 +28,6 @@ def add_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def remove_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Remove a user, whose sessions end."""
     user = _known(desk, args["user"])
     _refuse_oneself(actor, user, "remove")
     desk.people.remove_user(user.name)
@@ -37,7 +35,6 @@ def remove_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def set_role(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Change a role, at once also in open sessions."""
     user, role = _known(desk, args["user"]), _role(args["role"])
     _refuse_oneself(actor, user, "change the role of")
     if user.subject is not None:
@@ -49,7 +46,6 @@ def set_role(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def set_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Set another user's password, who is logged out."""
     user = _known(desk, args["user"])
     _set_password(desk, user, args["password"])
     return Change(user.name, said=f"{user.name} has a new password, and is logged out")
@@ -72,7 +68,6 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
 
 
 def unlock_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Let a user who is locked out try again."""
     user = _known(desk, args["user"])
     count = desk.people.failures(USER, user.name).count
     desk.people.forget_failures(USER, user.name)
@@ -80,7 +75,6 @@ def unlock_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def make_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    """Make an API token; its secret is shown once."""
     name, role, where = _checked_name(args["token"]), _role(args["role"]), str(parse_where(args["where"]))
     ends_at = now + _days(args["days"] or USUAL_DAYS) * DAY_S
     secret = new_api_token()

@@ -53,7 +53,6 @@ class Alert(Frozen):
 
     @property
     def key(self) -> Key:
-        """The fingerprint: rule and subject."""
         return self.rule, self.subject.kind, self.subject.federation, self.subject.name
 
     @property
@@ -94,7 +93,6 @@ class Silence(Frozen):
 
 
 def is_silenced(subject: AlertSubject, silences: Iterable[Silence], now: float) -> bool:
-    """Whether alerts about the subject are not sent now."""
     return any(silence.covers(subject, now) for silence in silences)
 
 

@@ -15,8 +15,7 @@ from edge_server.storage.inventory.device_reader import DeviceReader
 
 log = logging.getLogger(__name__)
 
-SETTLED_S = 30.0
-"""Seconds after connecting until the broker has said who is there."""
+SETTLED_S = 30.0  # Seconds after connecting until the broker has said who is there
 
 
 class RetainedMessages:
@@ -59,8 +58,7 @@ class AlertKeeper(Part):
         self._store.keep_receivers(settings.receivers)
         self._alerts = self._store.alerts()
         self._incidents = IncidentReader(
-            context.folder,
-            horizon_s=max((rule.within_s for rule in self._rules), default=0.0),
+            context.folder, horizon_s=max((rule.within_s for rule in self._rules), default=0.0)
         )
         self._messages = RetainedMessages(context)
         receivers = build_receivers(

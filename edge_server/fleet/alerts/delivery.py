@@ -12,10 +12,8 @@ from schemas.errors import EdgeError
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 5.0, 600.0
-GIVE_UP_S = 86_400.0
-"""Seconds after which a notification is dropped."""
-POLL_S = 5.0
-"""Seconds between two looks at the file for notifications of other processes."""
+GIVE_UP_S = 86_400.0  # Seconds after which a notification is dropped
+POLL_S = 5.0  # Seconds between two looks at the file for notifications of other processes
 END_S = 15.0
 
 
@@ -23,8 +21,7 @@ class DeliveryError(EdgeError):
     """A receiver did not take a notification: where, why, remedy."""
 
 
-Deliver = Callable[[Notification], None]
-"""Delivers a notification, or raises `DeliveryError`."""
+Deliver = Callable[[Notification], None]  # Delivers a notification, or raises `DeliveryError`
 
 
 def delay_s(attempts: int) -> float:
@@ -53,7 +50,6 @@ class DeliveryThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look for notifications now."""
         self._wake.set()
 
     def end(self, patience_s: float = END_S) -> None:
@@ -112,8 +108,6 @@ class DeliveryThread:
 
 
 class Deliveries:
-    """The threads of all receivers."""
-
     def __init__(self, receivers: Mapping[str, Deliver], store: AlertStore) -> None:
         self._threads = [DeliveryThread(name, deliver, store) for name, deliver in receivers.items()]
 
@@ -122,12 +116,10 @@ class Deliveries:
             thread.start()
 
     def wake(self) -> None:
-        """Look for notifications now."""
         for thread in self._threads:
             thread.wake()
 
     def end(self) -> None:
-        """Stop all threads."""
         until = time.monotonic() + END_S
         for thread in self._threads:
             thread.end(max(0.1, until - time.monotonic()))

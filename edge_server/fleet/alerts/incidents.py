@@ -30,10 +30,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_EVENTS = 2000
-"""Most events that one look reads of a run."""
-CLOCK_TICK_S = 2.0
-"""Most seconds between two times that a disk tells apart."""
+MOST_EVENTS = 2000  # Most events that one look reads of a run
+CLOCK_TICK_S = 2.0  # Most seconds between two times that a disk tells apart
 ABANDONED, FAILED = "round abandoned", "run failed"
 KINDS = (EventKind.REFUSAL, EventKind.ROUND)
 
@@ -107,7 +105,6 @@ class IncidentReader:
 
 
 def incident_of(row: EventRow, folder: Path, federation: str) -> Incident | None:
-    """The incident of an entry of a run's event list, if it is one."""
     event = row.event
     kind = _kind(event)
     if kind is None or (kind is IncidentKind.REFUSAL and not event.device):

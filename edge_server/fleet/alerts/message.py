@@ -7,10 +7,8 @@ from edge_client.security.identity.validity import format_utc
 from edge_server.config.units import clean, duration_text
 from edge_server.fleet.alerts.alert import Alert, AlertSubject, Notification
 
-MOST_NAMED = 3
-"""Most devices that a title names."""
-MOST_LISTED = 100
-"""Most alerts that a message lists; the others are counted."""
+MOST_NAMED = 3  # Most devices that a title names
+MOST_LISTED = 100  # Most alerts that a message lists; the others are counted
 
 
 def title(notification: Notification) -> str:
@@ -45,7 +43,6 @@ def _paragraphs(alerts: tuple[Alert, ...], now: float, *, resolved: bool, page: 
 
 
 def lines(alert: Alert, now: float, *, resolved: bool, page: str = "") -> list[str]:
-    """One alert: what, since when, where, what helps."""
     subject = alert.subject
     who = subject.name if subject.kind == "device" else f"{subject.kind} {subject.name}"
     lasted = f"for {duration_text(max(0.0, now - alert.since))}, since {format_utc(alert.since)}"
@@ -57,7 +54,6 @@ def lines(alert: Alert, now: float, *, resolved: bool, page: str = "") -> list[s
 
 
 def link_of(alert: Alert, page: str) -> str | None:
-    """The address of what the alert is about on the service's page."""
     return f"{page.rstrip('/')}/{alert.place}" if page else None
 
 
@@ -95,7 +91,6 @@ def document(notification: Notification) -> dict[str, Any]:
 
 
 def alert_document(alert: Alert, status: str, page: str = "") -> dict[str, Any]:
-    """One alert for programs."""
     subject = alert.subject
     return {
         "status": status,

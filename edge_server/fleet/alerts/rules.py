@@ -127,8 +127,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "accuracy-fell": accuracy_fell,
     "round-failed": round_failed,
     "job-failed": job_failed,
-}
-"""The condition of each kind of rule (`edge_server.fleet.settings.alerts.MEASURES` has their values)."""
+}  # The condition of each kind of rule (`edge_server.fleet.settings.alerts.MEASURES` has their values)
 OF_PRESENCE = frozenset({"silent-for"})
 """Kinds that say nothing while the service has no connection to the broker."""
 

@@ -15,8 +15,7 @@ from edge_server.fleet.alerts.machine import Alerts
 from edge_server.fleet.alerts.rules import Key
 from edge_server.storage.sqlite_file import SqliteFile
 
-MOST_WAITING = 1000
-"""Most notifications that wait for one receiver; the oldest are dropped."""
+MOST_WAITING = 1000  # Most notifications that wait for one receiver; the oldest are dropped
 MIGRATIONS = (
     """
     CREATE TABLE alerts (
@@ -65,11 +64,8 @@ class AlertStore:
         self._file.close()
 
     def alerts(self) -> dict[Key, Alert]:
-        """The alerts that are not resolved."""
-        with self._file.reading() as database:
-            rows = database.execute("SELECT alert FROM alerts ORDER BY rule, name").fetchall()
-        found = [Alert.model_validate_json(text) for (text,) in rows]
-        return {alert.key: alert for alert in found}
+        rows = self._file.rows("SELECT alert FROM alerts ORDER BY rule, name")
+        return {alert.key: alert for alert in (Alert.model_validate_json(text) for (text,) in rows)}
 
     def save(
         self, before: Alerts, after: Alerts, notifications: Sequence[Notification], *, now: float
@@ -90,11 +86,7 @@ class AlertStore:
                 _enqueue(database, notification, now)
 
     def acknowledged(self) -> dict[Key, Acknowledgement]:
-        """Who has acknowledged which alerts."""
-        with self._file.reading() as database:
-            rows = database.execute(
-                "SELECT rule, kind, federation, name, who, at FROM acknowledged"
-            ).fetchall()
+        rows = self._file.rows("SELECT rule, kind, federation, name, who, at FROM acknowledged")
         return {row[:4]: Acknowledgement(who=row[4], at=row[5]) for row in rows}
 
     def acknowledge(self, key: Key, who: str, *, now: float) -> bool:
@@ -108,61 +100,42 @@ class AlertStore:
             return known is not None
 
     # --- notifications ---
-    def waiting(self, receiver: str | None = None) -> list[Waiting]:
+    def waiting(self, receiver: str | None = None, *, most: int = -1) -> list[Waiting]:
         """The notifications that are not delivered, the oldest first."""
-        chosen = "" if receiver is None else "WHERE receiver = ?"
-        with self._file.reading() as database:
-            rows = database.execute(
-                "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
-                f" {chosen} ORDER BY number",
-                () if receiver is None else (receiver,),
-            ).fetchall()
+        chosen, values = ("", ()) if receiver is None else ("WHERE receiver = ?", (receiver,))
+        rows = self._file.rows(
+            "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
+            f" {chosen} ORDER BY number LIMIT ?",
+            *values,
+            most,
+        )
         return [Waiting(row[0], Notification.model_validate_json(row[1]), *row[2:]) for row in rows]
 
     def first(self, receiver: str) -> Waiting | None:
-        """The oldest notification of a receiver."""
-        with self._file.reading() as database:
-            row = database.execute(
-                "SELECT number, notification, made_at, attempts, due_at, error FROM outbox"
-                " WHERE receiver = ? ORDER BY number LIMIT 1",
-                (receiver,),
-            ).fetchone()
-        return None if row is None else Waiting(row[0], Notification.model_validate_json(row[1]), *row[2:])
+        return next(iter(self.waiting(receiver, most=1)), None)
 
     def delivered(self, number: int) -> None:
         """Forget a notification that was delivered or given up."""
-        with self._file.writing() as database:
-            database.execute("DELETE FROM outbox WHERE number = ?", (number,))
+        self._file.change("DELETE FROM outbox WHERE number = ?", number)
 
     def failed(self, number: int, error: str, *, due_at: float) -> None:
         """Keep the error of an attempt, and when to try again."""
-        with self._file.writing() as database:
-            database.execute(
-                "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?",
-                (error, due_at, number),
-            )
+        query = "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?"
+        self._file.change(query, error, due_at, number)
 
     def keep_receivers(self, receivers: Iterable[str]) -> None:
         """Forget the notifications for all other receivers."""
         kept = json.dumps(list(receivers))
-        with self._file.writing() as database:
-            database.execute(
-                "DELETE FROM outbox WHERE receiver NOT IN (SELECT value FROM json_each(?))", (kept,)
-            )
+        self._file.change("DELETE FROM outbox WHERE receiver NOT IN (SELECT value FROM json_each(?))", kept)
 
     # --- silences ---
     def silences(self, now: float) -> tuple[Silence, ...]:
         """The silences that have not ended."""
-        with self._file.reading() as database:
-            rows = database.execute(
-                "SELECT number, selector, reason, who, began_at, until FROM silences WHERE until > ?"
-                " ORDER BY number",
-                (now,),
-            ).fetchall()
+        columns = "number, selector, reason, who, began_at, until"
+        rows = self._file.rows(f"SELECT {columns} FROM silences WHERE until > ? ORDER BY number", now)
         return tuple(Silence(**dict(zip(Silence.model_fields, row, strict=True))) for row in rows)
 
     def silence(self, where: str, reason: str, who: str, *, now: float, until: float) -> Silence:
-        """Begin a silence."""
         with self._file.writing() as database:
             number = database.execute(
                 "INSERT INTO silences (selector, reason, who, began_at, until) VALUES (?, ?, ?, ?, ?)",
@@ -173,11 +146,8 @@ class AlertStore:
 
     def end_silence(self, number: int, *, now: float) -> bool:
         """End a silence now; returns whether there was one."""
-        with self._file.writing() as database:
-            changed = database.execute(
-                "UPDATE silences SET until = ? WHERE number = ? AND until > ?", (now, number, now)
-            )
-            return changed.rowcount > 0
+        query = "UPDATE silences SET until = ? WHERE number = ? AND until > ?"
+        return self._file.change(query, now, number, now)
 
 
 def _enqueue(database: sqlite3.Connection, notification: Notification, now: float) -> None:

@@ -24,8 +24,7 @@ from edge_server.fleet.backup.steady_files import FileChanged, stamp
 from schemas.errors import ConfigError
 
 MANIFEST = "manifest.json"
-MAX_MANIFEST_BYTES = 2**28
-"""A million files have as much."""
+MAX_MANIFEST_BYTES = 2**28  # A million files have as much
 COPY_BYTES = 2**20
 WORTH_COMPRESSING = frozenset({".sqlite", ".json", ".jsonl", ".toml", ".html", ".md", ".csv", ".txt"})
 
@@ -58,7 +57,6 @@ class ArchiveWriter:
         return digest, before.size
 
     def store_bytes(self, data: bytes, suffix: str = "") -> tuple[str, int]:
-        """Store bytes, and return their digest and size."""
         digest = hashlib.sha256(data).hexdigest()
         if not self._has(digest):
             self._zip.writestr(_member(f"blobs/{digest}", suffix), data)
@@ -66,20 +64,21 @@ class ArchiveWriter:
         return digest, len(data)
 
     def store_sealed(self, sealed: bytes) -> tuple[str, int]:
-        """Store sealed bytes, and return their digest and size."""
         digest = hashlib.sha256(sealed).hexdigest()
         self._zip.writestr(_member(f"sealed/{digest}"), sealed)
         self.stored.add(digest)
         return digest, len(sealed)
 
     def finish(self, manifest: BackupManifest) -> None:
-        """Write the manifest; the archive is complete."""
         self._zip.writestr(_member(MANIFEST, ".json"), manifest.model_dump_json())
         self._zip.close()
 
-    def abandon(self) -> None:
-        """Write nothing more: the file is given up."""
-        self._zip.fp = None
+    def __enter__(self) -> "ArchiveWriter":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._zip.fp = None  # nothing more is written: the file is given up
 
     def _has(self, digest: str) -> bool:
         return digest in self._known or digest in self.stored

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import BinaryIO
 
 from edge_client.security.identity.private_files import private_folder
 from edge_client.storage.atomic_files import written_aside
@@ -24,10 +23,8 @@ from edge_server.fleet.backup.sources import Sources
 from edge_server.fleet.backup.steady_files import is_running
 from schemas.errors import ConfigError
 
-SUFFIX = ".backup"
-"""Usual end of a backup's name."""
-WORK = ".work"
-"""End of the name of the folder for copies of SQLite files, next to the backup's file."""
+SUFFIX = ".backup"  # Usual end of a backup's name
+WORK = ".work"  # End of the name of the folder for copies of SQLite files, next to the backup's file
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def make_backup(
     with (
         _work_folder(path) as work,
         written_aside(path, opened=owner_file) as file,
-        _archive(file, known) as archive,
+        ArchiveWriter(file, known) as archive,
     ):
         collector = Collector(archive, sealer, work, report, sources.sealed)
         for root in roots:
@@ -79,16 +76,6 @@ def make_backup(
         )
         archive.finish(manifest)
     return MadeBackup(manifest, path.stat().st_size)
-
-
-@contextlib.contextmanager
-def _archive(file: BinaryIO, known: frozenset[str]) -> Iterator[ArchiveWriter]:
-    archive = ArchiveWriter(file, known)
-    try:
-        yield archive
-    except BaseException:
-        archive.abandon()
-        raise
 
 
 def program_version() -> str:

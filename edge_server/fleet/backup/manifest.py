@@ -19,8 +19,7 @@ def _inside(path: str) -> str:
     return path
 
 
-InnerPath = Annotated[str, AfterValidator(_inside)]
-"""A path inside the folder that a backup is restored to."""
+InnerPath = Annotated[str, AfterValidator(_inside)]  # A path inside the folder that a backup is restored to
 
 
 class SavedFile(Frozen):

@@ -194,8 +194,7 @@ def _sync_all(folder: Path) -> None:
 # The server that was backed up may have gone on after the backup, and may still live. Therefore the restored
 # run goes on in a later epoch of the lease, and numbers its plannings above all that the other can have used.
 
-EPOCHS = 1000
-"""More takeovers than happen between two backups."""
+EPOCHS = 1000  # More takeovers than happen between two backups
 
 
 def mark_restored(run: Path, now: float) -> bool:

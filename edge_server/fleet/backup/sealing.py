@@ -18,8 +18,7 @@ SALT_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
 COST, BLOCK = 2**17, 8
 MOST_COST = 2**20
 LEAST_LETTERS = 8
-PROBE = b"edge-server"
-"""What is sealed to tell a wrong passphrase from a damaged file."""
+PROBE = b"edge-server"  # What is sealed to tell a wrong passphrase from a damaged file
 
 
 class Seal(Frozen):
@@ -59,7 +58,6 @@ class Sealer:
         return cls(seal, key)
 
     def close(self, data: bytes, name: str) -> bytes:
-        """The sealed bytes."""
         return _sealed(self._key, data, name)
 
     def open(self, data: bytes, name: str) -> bytes:

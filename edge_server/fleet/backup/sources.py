@@ -97,7 +97,6 @@ def sources_of(
 
 
 def _files_of_jobs(queue: Path) -> list[Path]:
-    """The federation files that jobs name."""
     if not queue.exists():
         return []
     with closing(JobJournal(queue)) as journal:

@@ -7,14 +7,12 @@ from pathlib import Path
 from schemas.errors import ConfigError
 
 MAGIC = b"SQLite format 3\0"
-PATIENCE_S = 10.0
-"""Longest wait for another process's transaction."""
+PATIENCE_S = 10.0  # Longest wait for another process's transaction
 COMPANIONS = ("-wal", "-shm", "-journal")
 """Ends of the names of files that SQLite keeps next to its own; a copy holds their content."""
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file is one of SQLite's."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

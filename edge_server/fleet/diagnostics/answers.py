@@ -17,7 +17,6 @@ def safe(text: object) -> str:
 
 
 def why_none(device: "Inquired") -> str:
-    """Why a device has not answered."""
     # Only here: commands that print no duration start without numpy.
     from edge_server.config.units import duration_text
 

@@ -15,14 +15,10 @@ from schemas.messages import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusa
 from schemas.messages.remote import PARTS_AT_ONCE, Diagnostic, DiagnosticObstacle, LogLevel
 
 REPEAT_S = 3.0
-SILENT_S = 12.0
-"""Seconds without any answer after which a device counts as silent."""
-FELL_SILENT_S = 30.0
-"""The same for a device that has answered before: its link may be slow."""
-AT_ONCE = 32
-"""Devices that are asked at the same time."""
-MOST_DAMAGED = 2
-"""Answers with a wrong digest before a device is given up."""
+SILENT_S = 12.0  # Seconds without any answer after which a device counts as silent
+FELL_SILENT_S = 30.0  # The same for a device that has answered before: its link may be slow
+AT_ONCE = 32  # Devices that are asked at the same time
+MOST_DAMAGED = 2  # Answers with a wrong digest before a device is given up
 AT_A_SITE = "; is the gateway of its site connected, and of this version?"
 
 
@@ -43,11 +39,6 @@ class Status(StrEnum):
 
 
 OPEN = frozenset({Status.WAITING, Status.ASKED, Status.COLLECTING, Status.HELD_OFF})
-_FINAL = {
-    DiagnosticObstacle.DISABLED: Status.DISABLED,
-    DiagnosticObstacle.RATE_LIMITED: Status.RATE_LIMITED,
-    DiagnosticObstacle.FAILED: Status.FAILED,
-}
 
 
 @dataclass(frozen=True)
@@ -233,9 +224,8 @@ def _refused(device: Inquired, refusal: DiagnosticRefusal, now: float) -> Inquir
         wait = refusal.again_s if refusal.again_s is not None else REPEAT_S
         detail = refusal.detail or "busy"
         return replace(device, status=Status.HELD_OFF, detail=detail, next_at=now + max(wait, 1.0))
-    return replace(
-        device, status=_FINAL[refusal.obstacle], detail=refusal.detail, again_s=refusal.again_s, parts={}
-    )
+    status = Status(refusal.obstacle.value)
+    return replace(device, status=status, detail=refusal.detail, again_s=refusal.again_s, parts={})
 
 
 def _take_part(device: Inquired, part: DiagnosticPart, now: float) -> Inquired:

@@ -12,8 +12,7 @@ from schemas.errors import ConfigError
 from schemas.messages.remote import Diagnostic
 
 LOG_LINES = 200
-MOST_KEPT = 500
-"""Answers that are kept; the oldest are forgotten."""
+MOST_KEPT = 500  # Answers that are kept; the oldest are forgotten
 
 
 class Request(Protocol):

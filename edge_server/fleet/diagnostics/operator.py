@@ -26,8 +26,7 @@ from schemas.messages import (
 from schemas.topics import Channel, DeviceTopic, SiteTopic, operator_filters
 
 TICK_S = 0.25
-GATHER_S = 2.0
-"""Seconds in which the broker sends the retained births."""
+GATHER_S = 2.0  # Seconds in which the broker sends the retained births
 CONNECT_S = 15.0
 
 
@@ -61,8 +60,7 @@ class Selection:
         return selectable(labels, device=birth.device, federation=birth.federation, site=site)
 
 
-Begun = Callable[[tuple[str, ...]], None]
-"""Called with the chosen devices before the first is asked."""
+Begun = Callable[[tuple[str, ...]], None]  # Called with the chosen devices before the first is asked
 
 
 class OperatorConnection:

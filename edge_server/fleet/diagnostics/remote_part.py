@@ -12,12 +12,10 @@ from edge_server.fleet.part import Heard, Part, ServiceContext
 from schemas.errors import EdgeError
 from schemas.messages import Death, DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal
 
-MOST_OPEN = 32
-"""Requests that the service works on at a time."""
+MOST_OPEN = 32  # Requests that the service works on at a time
 PATIENCE_S = 300.0
 
-Answer = Inquired
-"""What a device has answered: `status`, and `document` or `detail`."""
+Answer = Inquired  # What a device has answered: `status`, and `document` or `detail`
 
 
 @dataclass

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -16,15 +15,17 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edge_server.fleet.page.guard import PageGuard, error_of
-from edge_server.fleet.page.interfaces import FleetActions, FleetLists, Json
+from edge_server.fleet.page.device_rows import Json
+from edge_server.fleet.page.guard import PageGuard
+from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.login_routes import DONE, LoginRoutes, json_object
+from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.page.visitor import Reception, Visitor
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.roles import NotAllowed, check_role
 from edge_server.observability.dashboard.access import Access
+from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.app import ASSETS as SHARED_ASSETS
-from edge_server.observability.dashboard.stream import json_text
 from schemas.errors import ConfigError, EdgeError, PeerError
 
 log = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ class PageParts:
     """What the application is made of; `setup` is the command that makes the first admin."""
 
     reception: Reception
-    actions: FleetActions
-    lists: FleetLists
+    actions: PageActions
+    lists: FolderLists
     access: Access
     provider: OpenIdProvider | None
     setup: str
@@ -48,7 +49,6 @@ class PageParts:
 
 
 def make_app(parts: PageParts) -> ASGIApp:
-    """The application, behind its guard."""
     login = LoginRoutes(parts.reception, parts.actions, parts.provider, setup=parts.setup, clock=parts.clock)
     api = Api(parts)
     app = Starlette(
@@ -69,15 +69,13 @@ def make_app(parts: PageParts) -> ASGIApp:
             *(Route(f"/api/{name}", api.read(f"{name}.read", api.other)) for name in parts.lists.others()),
             Route("/api/actions/{name}", api.act, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _http_error, EdgeError: _edge_error, Exception: _fault},
+        exception_handlers={HTTPException: on_http_error, EdgeError: _edge_error, Exception: _fault},
     )
     settings = parts.reception.settings
     return PageGuard(app, parts.access, parts.reception.cookie, settings.url, settings.is_protected)
 
 
 class Api:
-    """The handlers of the API."""
-
     def __init__(self, parts: PageParts) -> None:
         self._reception, self._actions, self._lists = parts.reception, parts.actions, parts.lists
         self._clock = parts.clock
@@ -93,7 +91,7 @@ class Api:
             if visitor.actor.where and action != "devices.read":
                 raise NotAllowed(f"this token is for the devices where {visitor.actor.where} alone")
             value = answer(request, visitor)
-            return error_of(404, "there is nothing of that name") if value is None else _json(value)
+            return error_of(404, "there is nothing of that name") if value is None else json_answer(value)
 
         return handler
 
@@ -101,71 +99,55 @@ class Api:
         """A route that changes something for its own session."""
 
         def handler(request: Request) -> Response:
-            return self._not_changing(request, self._reception.visitor(request, self._clock())) or answer(
-                request
-            )
+            visitor = self._changing(request)
+            return visitor if isinstance(visitor, Response) else answer(request)
 
         return handler
 
     async def act(self, request: Request) -> Response:
-        """`/api/actions/NAME`."""
         given = await json_object(request)
         if given is None:
             return error_of(400, "the arguments of an action are a JSON object of texts")
         return await run_in_threadpool(self._act, request, given)
 
     def _act(self, request: Request, given: Json) -> Response:
-        now = self._clock()
-        visitor = self._reception.visitor(request, now)
-        refused = self._not_changing(request, visitor)
-        if refused is not None or visitor is None:
-            return refused or error_of(401, NOT_KNOWN)
-        return _json(self._actions.perform(request.path_params["name"], given, visitor.actor, now))
+        visitor = self._changing(request)
+        if isinstance(visitor, Response):
+            return visitor
+        name = request.path_params["name"]
+        return json_answer(self._actions.perform(name, given, visitor.actor, self._clock()))
 
-    def _not_changing(self, request: Request, visitor: Visitor | None) -> Response | None:
+    def _changing(self, request: Request) -> Visitor | Response:
+        """Who changes something, or why the request is refused."""
+        visitor = self._reception.visitor(request, self._clock())
         if visitor is None:
             return error_of(401, NOT_KNOWN, www_authenticate="Bearer")
         if not self._reception.may_change(request, visitor):
             return error_of(403, "the change has not the change token of its session: load the page again")
-        return None
+        return visitor
 
     def devices(self, request: Request, visitor: Visitor) -> Json:
-        """`/api/devices`."""
         return self._lists.devices(dict(request.query_params), visitor.actor, self._clock())
 
     def device(self, request: Request, visitor: Visitor) -> Json | None:
-        """`/api/device/FEDERATION/DEVICE`."""
         federation, device = request.path_params["federation"], request.path_params["device"]
         return self._lists.device(federation, device, visitor.actor, self._clock())
 
     def job(self, request: Request, visitor: Visitor) -> Json | None:
-        """`/api/job/JOB`."""
         return self._lists.job(request.path_params["job"], visitor.actor, self._clock())
 
     def audit(self, request: Request, visitor: Visitor) -> Json:
-        """`/api/audit`."""
         return self._lists.audit(dict(request.query_params))
 
     def users(self, request: Request, visitor: Visitor) -> Json:
-        """`/api/users`."""
         return self._lists.users(self._clock())
 
     def other(self, request: Request, visitor: Visitor) -> Json:
-        """`/api/jobs`, `/api/rollouts`, `/api/alerts`."""
         return self._lists.other(request.url.path.rpartition("/")[2], self._clock())
 
 
 def _page(request: Request) -> Response:
     return FileResponse(ASSETS / "index.html", headers={"Cache-Control": "no-cache"})
-
-
-def _json(value: Any) -> Response:
-    return Response(json_text(value), 200, None, "application/json")
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return error_of(error.status_code, error.detail)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

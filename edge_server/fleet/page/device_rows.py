@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_server.fleet.page.interfaces import Json
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, nearest
 from schemas.labels import Where, parse_where
 
+Json = dict[str, Any]
 MOST_ROWS = 500
 USUAL_ROWS = 100
 DIGITS = 9
-CLIENT = "edge-federation"
-"""The client's own entry among a device's versions."""
+CLIENT = "edge-federation"  # The client's own entry among a device's versions
 
 _SORTS: Mapping[str, Callable[[InventoryDevice], Any]] = {
     "device": lambda device: (device.device, device.federation),
@@ -85,7 +84,6 @@ def device_row(device: InventoryDevice) -> Json:
 
 
 def device_detail(device: InventoryDevice) -> Json:
-    """Everything that the page of a device shows."""
     return {
         **device_row(device),
         "own_labels": dict(device.own_labels),
@@ -103,7 +101,6 @@ def device_detail(device: InventoryDevice) -> Json:
 
 
 def state_of(device: InventoryDevice) -> str:
-    """A device's state in one word."""
     if device.removed_at is not None:
         return "removed"
     if device.revoked_at is not None:

@@ -1,47 +1,32 @@
 """ASGI middleware before every route: `Host`, methods, size and origin of changes, security headers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
 
 from edge_server.fleet.people.origin import foreign_because
-from edge_server.observability.dashboard.access import HEADERS, Access
+from edge_server.observability.dashboard.access import HEADERS, Guard
+from edge_server.observability.dashboard.answers import error_of
 
 READS = ("GET", "HEAD")
-MOST_BYTES = 65_536
-"""Largest body of a change."""
-KEPT = 31_536_000
-"""Seconds for which browsers use HTTPS only, once they have seen it."""
+MOST_BYTES = 65_536  # Largest body of a change
+KEPT = 31_536_000  # Seconds for which browsers use HTTPS only, once they have seen it
 
 
 @dataclass(frozen=True)
-class PageGuard:
+class PageGuard(Guard):
     """Refuses what no route needs to see; `url` is the address behind a proxy, `cookie` the session's."""
 
-    app: ASGIApp
-    access: Access
     cookie: str
     url: str | None = None
     https: bool = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request or pass it to the application."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    def headers(self) -> Mapping[str, str]:
+        return {**HEADERS, "Strict-Transport-Security": f"max-age={KEPT}"} if self.https else HEADERS
 
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._add_headers(MutableHeaders(scope=message), scope["path"])
-            await send(message)
-
-        answer = self._refused(Request(scope)) or self.app
-        await answer(scope, receive, guarded)
-
-    def _refused(self, request: Request) -> Response | None:
+    def refusal(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
         if not self.access.answers(host):
             return error_of(
@@ -72,16 +57,3 @@ class PageGuard:
         if len(length) > 9 or int(length) > MOST_BYTES:
             return error_of(413, f"a change has at most {MOST_BYTES} bytes")
         return None
-
-    def _add_headers(self, headers: MutableHeaders, path: str) -> None:
-        for name, value in HEADERS.items():
-            headers[name] = value
-        if self.https:
-            headers["Strict-Transport-Security"] = f"max-age={KEPT}"
-        headers.setdefault("Cache-Control", "no-cache" if path.startswith("/assets/") else "no-store")
-
-
-def error_of(status: int, text: str, **headers: str) -> Response:
-    """An error in one line, as JSON."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": text}, status, named)

@@ -8,15 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from edge_server.fleet.page.device_rows import device_detail, device_page, parse_query
-from edge_server.fleet.page.interfaces import Json
-from edge_server.fleet.page.work_lists import (
-    alert_list,
-    device_alerts,
-    job_detail,
-    job_list,
-    rollout_list,
-)
+from edge_server.fleet.page.device_rows import Json, device_detail, device_page, parse_query
+from edge_server.fleet.page.work_lists import alert_list, device_alerts, job_detail, job_list, rollout_list
 from edge_server.fleet.people.lockout import USER_RULES, wait_s
 from edge_server.fleet.people.login import USER
 from edge_server.fleet.people.roles import may
@@ -32,8 +25,7 @@ from schemas.labels import parse_where
 
 MOST_ENTRIES = 200
 CURVES = ("at", "celsius", "disk_free_bytes")
-FRESH_S = 1.0
-"""The inventory is read again at most this often."""
+FRESH_S = 1.0  # The inventory is read again at most this often
 
 
 class FolderLists:
@@ -98,7 +90,6 @@ class FolderLists:
         return {"entries": self._audit.newest(who=who, what=what, most=MOST_ENTRIES)}
 
     def users(self, now: float) -> Json:
-        """Users and tokens."""
         return {
             "users": [self._user(user, now) for user in self._people.users()],
             "tokens": [
@@ -115,11 +106,9 @@ class FolderLists:
         }
 
     def others(self) -> Sequence[str]:
-        """The names of further lists."""
         return tuple(self._others)
 
     def other(self, name: str, now: float) -> Json:
-        """A further list."""
         return {**self._others[name](now), "now": now}
 
     def _user(self, user: User, now: float) -> Json:
@@ -135,10 +124,8 @@ class FolderLists:
             return self._known
 
 
-MOST_KNOWN = 5_000
-"""Entries that are kept and searched; `edge-server audit` searches all."""
-MOST_BYTES = 8_000_000
-"""Of a larger log only this much of the end is read."""
+MOST_KNOWN = 5_000  # Entries that are kept and searched; `edge-server audit` searches all
+MOST_BYTES = 8_000_000  # Of a larger log only this much of the end is read
 
 
 class AuditTail:

@@ -13,8 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from edge_server.fleet.page.guard import error_of
-from edge_server.fleet.page.interfaces import FleetActions
+from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.people.login import LoginRefused, log_in, log_in_known
 from edge_server.fleet.people.openid import OpenIdProvider
@@ -22,15 +21,14 @@ from edge_server.fleet.people.pending_logins import LONGEST_S, PendingLogins
 from edge_server.fleet.people.random_secrets import change_token_of, digest_of
 from edge_server.fleet.people.roles import LEAST
 from edge_server.fleet.people.values import Actor
-from edge_server.observability.dashboard.stream import json_text
+from edge_server.observability.dashboard.answers import error_of, json_answer
 from schemas.errors import EdgeError
 
 log = logging.getLogger(__name__)
 
 BROWSER_COOKIE = "edge-login"
 DONE = "/login/done"
-MOST_AT_ONCE = 8
-"""Logins that are examined or wait for it; each takes a thread for a while."""
+MOST_AT_ONCE = 8  # Logins that are examined or wait for it; each takes a thread for a while
 
 
 class LoginRoutes:
@@ -39,7 +37,7 @@ class LoginRoutes:
     def __init__(
         self,
         reception: Reception,
-        actions: FleetActions,
+        actions: PageActions,
         provider: OpenIdProvider | None,
         *,
         setup: str,
@@ -56,9 +54,9 @@ class LoginRoutes:
         value: dict[str, Any] = {"who": None, "openid": self._provider is not None, "now": self._clock()}
         if visitor is None:
             has_users = bool(self._reception.people.users()) or self._provider is not None
-            return _json({**value, "setup": None if has_users else self._setup})
+            return json_answer({**value, "setup": None if has_users else self._setup})
         actor = visitor.actor
-        return _json(
+        return json_answer(
             {
                 **value,
                 "who": actor.who,
@@ -71,7 +69,6 @@ class LoginRoutes:
         )
 
     async def log_in(self, request: Request) -> Response:
-        """`/api/login`: a session for a user's name and password."""
         given = await json_object(request)
         if given is None or not all(isinstance(given.get(key), str) for key in ("user", "password")):
             return error_of(400, 'a login is {"user": "...", "password": "..."}')
@@ -87,7 +84,7 @@ class LoginRoutes:
                 "login of %r from %s: %s", given["user"][:64], self._reception.address(request), entered.why
             )
             return _refused(entered)
-        response = _json({"done": True})
+        response = json_answer({"done": True})
         self._reception.set_cookie(response, entered)
         return response
 
@@ -102,15 +99,13 @@ class LoginRoutes:
         )
 
     def log_out(self, request: Request) -> Response:
-        """`/api/logout`: end the session."""
         session_id = request.cookies.get(self._reception.cookie, "")
         self._reception.people.end_session(digest_of(session_id))
-        response = _json({"done": True})
+        response = json_answer({"done": True})
         self._reception.clear_cookie(response)
         return response
 
     def to_provider(self, request: Request) -> Response:
-        """`/login/openid`: to the OpenID provider."""
         if self._provider is None:
             return error_of(404, "there is no [page.oidc] in service.toml")
         state, browser, pending = self._pending.begin(self._clock())
@@ -128,7 +123,6 @@ class LoginRoutes:
         return response
 
     def from_provider(self, request: Request) -> Response:
-        """`/login/done`: back from the OpenID provider."""
         try:
             entered = self._entered(request)
         except EdgeError as error:
@@ -171,10 +165,6 @@ async def json_object(request: Request) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _json(value: Any) -> Response:
-    return Response(json_text(value), 200, None, "application/json")
 
 
 def _refused(refused: LoginRefused) -> Response:

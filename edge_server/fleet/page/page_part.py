@@ -5,25 +5,22 @@ import logging
 import shlex
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from edge_server.fleet.actions.action import Action, Desk
-from edge_server.fleet.actions.perform import action_named, allowed_actions, perform
+from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
 from edge_server.fleet.diagnostics.remote_part import RemotePart
 from edge_server.fleet.page.app import PageParts, make_app
-from edge_server.fleet.page.interfaces import FleetActions, FleetLists, Json
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.login_routes import DONE
+from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.part import Part, ServiceContext
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import Actor
 from edge_server.fleet.settings.page import PORT, PageSettings, is_loopback
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolved, url_of
@@ -33,48 +30,7 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 2.0
-"""Seconds between two looks for a first user."""
-
-
-class PageActions:
-    """The actions in the form that the page shows."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
-    def forms(self, actor: Actor) -> list[Json]:
-        """The actions that somebody may do."""
-        local = self._is_local(actor)
-        return [
-            self._form(action) for action in allowed_actions(actor) if local or action.name != "own.password"
-        ]
-
-    def perform(self, name: str, given: Mapping[str, Any], actor: Actor, now: float) -> Json:
-        change = perform(self._desk, name, given, actor, now)
-        action = action_named(name)
-        shown = {"user": actor.who.partition(":")[2], **action.checked(given)}
-        return {
-            "said": change.said,
-            "secret": change.secret,
-            "command": action.command(shown, self._desk.folder),
-        }
-
-    def _is_local(self, actor: Actor) -> bool:
-        """Whether somebody has a password here."""
-        kind, _, name = actor.who.partition(":")
-        user = self._desk.people.user(name) if kind == "user" else None
-        return user is not None and user.subject is None
-
-    def _form(self, action: Action) -> Json:
-        return {
-            "name": action.name,
-            "title": action.title,
-            "about": action.about,
-            "words": action.words_in(self._desk.folder),
-            "fields": [vars(field) for field in action.fields],
-            "grave": action.grave,
-        }
+LOOK_EVERY_S = 2.0  # Seconds between two looks for a first user
 
 
 class PagePart(Part):
@@ -125,14 +81,12 @@ class PagePart(Part):
             self.begin()
 
     def stop(self) -> None:
-        """End the page, and close its files."""
         self._served.close()
         self._lists.close()
         self._people.close()
 
 
 def first_admin_command(folder: ServiceFolder) -> str:
-    """The command that makes the first admin."""
     words = ["edge-server", "users", "add", "NAME", "--role", "admin", "--service", str(folder.path)]
     return shlex.join(words)
 
@@ -147,12 +101,7 @@ class ServedPage:
 
 @contextmanager
 def serve_page(
-    settings: PageSettings,
-    people: People,
-    *,
-    lists: FleetLists,
-    actions: FleetActions,
-    setup: str,
+    settings: PageSettings, people: People, *, lists: FolderLists, actions: PageActions, setup: str
 ) -> Iterator[ServedPage]:
     """Serve the page until the block ends. Raises `ConfigError` for an unusable address or certificate."""
     tls = _checked_tls(settings)
@@ -188,7 +137,6 @@ def page_host(settings: PageSettings, people: People) -> str:
 
 
 def has_users(settings: PageSettings, people: People) -> bool:
-    """Whether anybody can log in."""
     return settings.oidc is not None or bool(people.users())
 
 

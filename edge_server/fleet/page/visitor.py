@@ -12,8 +12,7 @@ from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor, SessionLengths
 from edge_server.fleet.settings.page import PageSettings
 
-CHANGE_HEADER = "x-edge-change"
-"""Header with the change token of the session."""
+CHANGE_HEADER = "x-edge-change"  # Header with the change token of the session
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class Reception:
 
     @property
     def lengths(self) -> SessionLengths:
-        """How long sessions last."""
         return SessionLengths(self.settings.idle_s, self.settings.longest_s)
 
     @property
@@ -67,7 +65,6 @@ class Reception:
         return counted_address(host)
 
     def set_cookie(self, response: Response, session_id: str) -> None:
-        """Begin a session in the browser."""
         response.set_cookie(
             self.cookie,
             session_id,
@@ -79,6 +76,5 @@ class Reception:
         )
 
     def clear_cookie(self, response: Response) -> None:
-        """End a session in the browser."""
         secure = self.settings.is_protected
         response.delete_cookie(self.cookie, path="/", httponly=True, samesite="strict", secure=secure)

@@ -7,10 +7,11 @@ from pathlib import Path
 from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
 from edge_server.fleet.alerts.rules import Key
 from edge_server.fleet.alerts.store import AlertStore
-from edge_server.fleet.page.interfaces import Json
+from edge_server.fleet.page.device_rows import Json
 from edge_server.fleet.queue.job import RUN
-from edge_server.fleet.queue.log_reader import LOG, last_lines
+from edge_server.fleet.queue.log_reader import last_lines
 from edge_server.fleet.queue.overview import JobOverview, read_overviews, rollout_jobs
+from edge_server.fleet.queue.supervisor import LOG
 from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.service_folder import ServiceFolder
@@ -21,7 +22,6 @@ SHOWN_OF_RUN = {"name", "by", "phase", "attempt", "began_at", "ended_at", "why"}
 
 
 def job_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
-    """Every job with its state and its newest run."""
     overviews = read_overviews(folder, at_once=at_once, now=now)
     return {"jobs": [_job(overview) for overview in overviews.values()]}
 
@@ -64,7 +64,6 @@ def alert_list(folder: ServiceFolder, now: float) -> Json:
 
 
 def device_alerts(folder: ServiceFolder, federation: str, device: str, now: float) -> list[Json]:
-    """The alerts of one device that are not resolved."""
     about = ("device", federation, device)
     found = alert_list(folder, now)["alerts"]
     return [row for row in found if (row["kind"], row["federation"], row["name"]) == about]

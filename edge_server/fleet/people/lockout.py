@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-FORGOTTEN_AFTER_S = 86_400.0
-"""Failures are forgotten after this many seconds without another one."""
+FORGOTTEN_AFTER_S = 86_400.0  # Failures are forgotten after this many seconds without another one
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class Failures:
 
 
 def failed(before: Failures, now: float) -> Failures:
-    """The failures with one more."""
     return replace(current(before, now), count=current(before, now).count + 1, last_at=now)
 
 

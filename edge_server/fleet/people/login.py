@@ -9,8 +9,7 @@ from edge_server.fleet.people.random_secrets import digest_of, new_session_id
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor, Session, SessionLengths, User, token_is_alive
 
-SEEN_EVERY_S = 60.0
-"""The last use of a session or token is written at most this often."""
+SEEN_EVERY_S = 60.0  # The last use of a session or token is written at most this often
 USER, ADDRESS = "user", "address"
 
 

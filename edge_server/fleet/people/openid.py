@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from edge_server.fleet.people.claims import name_of_claims, role_of_claims
@@ -17,6 +17,7 @@ from edge_server.fleet.settings.page import OidcSettings, is_safe_address
 from schemas.errors import ConfigError, EdgeError, PeerError
 
 if TYPE_CHECKING:
+    from authlib.oauth2 import ClientAuth
     from authlib.oauth2.client import OAuth2Client
 
 
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 MOST_BYTES = 1_000_000
-
-
-class ClientAuthentication(Protocol):
-    """Adds the client's identity to a request."""
-
-    def prepare(
-        self, method: str, uri: str, headers: dict[str, str], body: str
-    ) -> tuple[str, dict[str, str], str]:
-        """The request with the client's identity."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,11 +35,9 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The answer's JSON; raises `ValueError`."""
         return json.loads(self.body)
 
     def raise_for_status(self) -> None:
-        """Raise `EdgeError` for an error."""
         if self.status_code >= 400:
             raise EdgeError(f"the OpenID provider answered {self.status_code}")
 
@@ -60,15 +49,13 @@ class ProviderHttp:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def get(self, url: str) -> Any:
-        """The JSON at an address."""
         answer = self._send(urllib.request.Request(url, headers={"Accept": "application/json"}))
         answer.raise_for_status()
         return answer.json()
 
     def post(
-        self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: ClientAuthentication
+        self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: "ClientAuth"
     ) -> Answer:
-        """Send a form."""
         url, sent, body = auth.prepare("POST", url, dict(headers), urlencode(data))
         return self._send(urllib.request.Request(url, data=body.encode(), headers=sent, method="POST"))
 
@@ -93,10 +80,8 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Signatures by a key of the provider; never one by a shared secret, never none."""
 DISCOVERY = "/.well-known/openid-configuration"
 LEEWAY_S = 60
-FAILED_S = 10.0
-"""Seconds for which a provider that cannot be reached is not asked again."""
-KEYS_AGAIN_S = 60.0
-"""The provider's keys are requested again for an unknown key at most this often."""
+FAILED_S = 10.0  # Seconds for which a provider that cannot be reached is not asked again
+KEYS_AGAIN_S = 60.0  # The provider's keys are requested again for an unknown key at most this often
 
 
 @dataclass(frozen=True)
@@ -128,7 +113,6 @@ class OpenIdProvider:
         self._keys_at = float("-inf")
 
     def login_url(self, state: str, pending: PendingLogin) -> str:
-        """The provider's address for this login."""
         endpoint = self._described_by("authorization_endpoint")
         url, _ = self._client().create_authorization_url(
             endpoint, state=state, code_verifier=pending.verifier, nonce=pending.nonce

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 SHORTEST, LONGEST = 10, 1024
-_ONE_AT_A_TIME = threading.BoundedSemaphore(2)
-"""Each check takes 64 MiB: two at once bound the memory."""
+_ONE_AT_A_TIME = threading.BoundedSemaphore(2)  # Each check takes 64 MiB: two at once bound the memory
 
 
 def _normal(password: str) -> str:

@@ -11,17 +11,9 @@ LONGEST_S = 600.0
 
 @dataclass(frozen=True)
 class PendingLogin:
-    """A login that is under way at the provider."""
-
     nonce: str
     verifier: str
     began_at: float
-
-
-@dataclass(frozen=True)
-class _Kept:
-    browser: str
-    login: PendingLogin
 
 
 class PendingLogins:
@@ -29,7 +21,7 @@ class PendingLogins:
 
     def __init__(self, random: Callable[[], str]) -> None:
         self._random, self._lock = random, threading.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, tuple[str, PendingLogin]] = {}  # by state, with the browser's cookie
 
     def begin(self, now: float) -> tuple[str, str, PendingLogin]:
         """State, the value of the browser's cookie, and the new login."""
@@ -37,7 +29,7 @@ class PendingLogins:
         pending = PendingLogin(self._random(), self._random(), now)
         with self._lock:
             self._forget(now)
-            self._kept[state] = _Kept(browser, pending)
+            self._kept[state] = browser, pending
         return state, browser, pending
 
     def finish(self, state: str, browser: str, now: float) -> PendingLogin | None:
@@ -45,12 +37,12 @@ class PendingLogins:
         with self._lock:
             self._forget(now)
             kept = self._kept.pop(state, None)
-        if kept is None or not hmac.compare_digest(kept.browser.encode(), browser.encode()):
+        if kept is None or not hmac.compare_digest(kept[0].encode(), browser.encode()):
             return None
-        return kept.login
+        return kept[1]
 
     def _forget(self, now: float) -> None:
-        old = [state for state, kept in self._kept.items() if now - kept.login.began_at >= LONGEST_S]
+        old = [state for state, (_, login) in self._kept.items() if now - login.began_at >= LONGEST_S]
         excess = list(self._kept)[: max(0, len(self._kept) - MOST + 1)]
         for state in {*old, *excess}:
             del self._kept[state]

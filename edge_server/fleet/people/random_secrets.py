@@ -5,18 +5,15 @@ import hmac
 import secrets
 
 SECRET_BYTES = 32
-TOKEN_PREFIX = "edge_"
-"""Lets scanners of repositories and logs recognise a token."""
+TOKEN_PREFIX = "edge_"  # Lets scanners of repositories and logs recognise a token
 _FOR_HEADER = b"edge-page change token"
 
 
 def new_session_id() -> str:
-    """A random 256-bit id of a session, as text."""
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
 def new_api_token() -> str:
-    """A random 256-bit API token, as text."""
     return TOKEN_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
 

@@ -59,13 +59,11 @@ LEAST: Mapping[str, Role] = MappingProxyType(
 
 
 def may(role: Role, action: str) -> bool:
-    """Whether `role` may do `action`."""
     least = LEAST.get(action)
     return least is not None and rank(role) >= rank(least)
 
 
 def rank(role: Role) -> int:
-    """The place of a role among all, from 0."""
     return _ORDER.index(role)
 
 

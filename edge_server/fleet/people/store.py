@@ -54,22 +54,20 @@ class People:
 
     # --- users ---
     def users(self) -> list[User]:
-        """Every user, by name."""
-        return [_user(row) for row in self._rows(f"SELECT {_USER} FROM users ORDER BY name")]
+        return [_user(row) for row in self._file.rows(f"SELECT {_USER} FROM users ORDER BY name")]
 
     def user(self, name: str) -> User | None:
-        rows = self._rows(f"SELECT {_USER} FROM users WHERE name = ?", name)
+        rows = self._file.rows(f"SELECT {_USER} FROM users WHERE name = ?", name)
         return _user(rows[0]) if rows else None
 
     def user_of_subject(self, subject: str) -> User | None:
-        """The user with that identity at the OpenID provider."""
-        rows = self._rows(f"SELECT {_USER} FROM users WHERE subject = ?", subject)
+        rows = self._file.rows(f"SELECT {_USER} FROM users WHERE subject = ?", subject)
         return _user(rows[0]) if rows else None
 
     def add_user(self, user: User) -> bool:
         """Add a user; False if the name or the subject is taken."""
         values = (user.name, user.role, user.made_at, user.password_hash, user.subject)
-        return self._changed(f"INSERT OR IGNORE INTO users ({_USER}) VALUES (?, ?, ?, ?, ?)", *values)
+        return self._file.change(f"INSERT OR IGNORE INTO users ({_USER}) VALUES (?, ?, ?, ?, ?)", *values)
 
     def remove_user(self, name: str) -> bool:
         """Remove a user and the user's sessions; False if there is none."""
@@ -79,7 +77,7 @@ class People:
 
     def set_role(self, name: str, role: Role) -> bool:
         """Change a role, also of open sessions; False if there is no such user."""
-        return self._changed("UPDATE users SET role = ? WHERE name = ?", role, name)
+        return self._file.change("UPDATE users SET role = ? WHERE name = ?", role, name)
 
     def set_password(self, name: str, password_hash: str, *, keep: bytes | None = None) -> bool:
         """Change a local password and end the user's sessions, except the one with the digest `keep`."""
@@ -93,7 +91,7 @@ class People:
 
     def set_rehashed(self, name: str, before: str, after: str) -> None:
         """Store the same password with stronger parameters; sessions go on."""
-        self._changed(
+        self._file.change(
             "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?", after, name, before
         )
 
@@ -111,7 +109,7 @@ class People:
             )
 
     def session(self, digest: bytes) -> tuple[Session, User] | None:
-        rows = self._rows(
+        rows = self._file.rows(
             "SELECT user, sessions.made_at, seen_at, name, role, users.made_at, password_hash, subject "
             "FROM sessions JOIN users ON user = name WHERE digest = ?",
             digest,
@@ -119,25 +117,24 @@ class People:
         return (Session(*rows[0][:3]), _user(rows[0][3:])) if rows else None
 
     def touch_session(self, digest: bytes, now: float) -> None:
-        """Remember that a session was used."""
-        self._changed("UPDATE sessions SET seen_at = ? WHERE digest = ?", now, digest)
+        self._file.change("UPDATE sessions SET seen_at = ? WHERE digest = ?", now, digest)
 
     def end_session(self, digest: bytes) -> bool:
-        return self._changed("DELETE FROM sessions WHERE digest = ?", digest)
+        return self._file.change("DELETE FROM sessions WHERE digest = ?", digest)
 
     # --- tokens ---
     def tokens(self) -> list[ApiToken]:
         """Every token, by name, without its secret."""
-        return [_token(row) for row in self._rows(f"SELECT {_TOKEN} FROM tokens ORDER BY name")]
+        return [_token(row) for row in self._file.rows(f"SELECT {_TOKEN} FROM tokens ORDER BY name")]
 
     def token(self, digest: bytes) -> ApiToken | None:
-        rows = self._rows(f"SELECT {_TOKEN} FROM tokens WHERE digest = ?", digest)
+        rows = self._file.rows(f"SELECT {_TOKEN} FROM tokens WHERE digest = ?", digest)
         return _token(rows[0]) if rows else None
 
     def add_token(self, digest: bytes, token: ApiToken) -> bool:
         """Add a token; False if the name is taken."""
         values = (token.name, token.role, token.where, token.made_by, token.made_at, token.ends_at)
-        return self._changed(
+        return self._file.change(
             f"INSERT OR IGNORE INTO tokens (digest, {_TOKEN}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
             digest,
             *values,
@@ -145,15 +142,13 @@ class People:
 
     def remove_token(self, name: str) -> bool:
         """Remove a token; False if there is none."""
-        return self._changed("DELETE FROM tokens WHERE name = ?", name)
+        return self._file.change("DELETE FROM tokens WHERE name = ?", name)
 
     def use_token(self, name: str, now: float) -> None:
-        """Remember that a token was used."""
-        self._changed("UPDATE tokens SET used_at = ? WHERE name = ?", now, name)
+        self._file.change("UPDATE tokens SET used_at = ? WHERE name = ?", now, name)
 
     # --- failed logins ---
     def failures(self, kind: str, name: str) -> Failures:
-        """The failed logins of a user or an address."""
         with self._file.reading() as connection:
             return _failures(connection, kind, name)
 
@@ -175,20 +170,13 @@ class People:
 
     def uncount_failure(self, kind: str, name: str) -> None:
         """Take back one failure: the login that was counted in advance has succeeded."""
-        self._changed("UPDATE failures SET count = max(0, count - 1) WHERE kind = ? AND name = ?", kind, name)
+        self._file.change(
+            "UPDATE failures SET count = max(0, count - 1) WHERE kind = ? AND name = ?", kind, name
+        )
 
     def forget_failures(self, kind: str, name: str) -> bool:
         """Let a user or an address try again at once."""
-        return self._changed("DELETE FROM failures WHERE kind = ? AND name = ?", kind, name)
-
-    # --- the file ---
-    def _rows(self, query: str, *values: Any) -> list[Any]:
-        with self._file.reading() as connection:
-            return connection.execute(query, values).fetchall()
-
-    def _changed(self, query: str, *values: Any) -> bool:
-        with self._file.writing() as connection:
-            return connection.execute(query, values).rowcount > 0
+        return self._file.change("DELETE FROM failures WHERE kind = ? AND name = ?", kind, name)
 
 
 def _failures(connection: sqlite3.Connection, kind: str, name: str) -> Failures:

@@ -17,7 +17,6 @@ class User:
 
     @property
     def kind(self) -> str:
-        """How the user logs in."""
         return "oidc" if self.subject is not None else "local"
 
 
@@ -65,10 +64,8 @@ class Actor:
     where: str = ""
 
     def may(self, action: str) -> bool:
-        """Whether the role allows the action."""
         return may(self.role, action)
 
 
 def token_is_alive(token: ApiToken, now: float) -> bool:
-    """Whether a token has not ended yet."""
     return now < token.ends_at

@@ -32,12 +32,10 @@ def start_job(folder: ServiceFolder, name: str, *, who: str, now: float) -> Job:
 
 
 def pause_job(folder: ServiceFolder, name: str, *, who: str) -> Job:
-    """Suspend a job's run, and start none until the job is started again."""
     return _want(folder, name, Wanted.PAUSED, who=who, what="job paused")
 
 
 def stop_job(folder: ServiceFolder, name: str, *, who: str) -> Job:
-    """End a job's run, and follow its schedule no more."""
     return _want(folder, name, Wanted.STOPPED, who=who, what="job stopped")
 
 

@@ -7,10 +7,8 @@ from edge_server.fleet.queue.events import RunEnded
 from edge_server.fleet.queue.job import JobRun, RunPhase
 from edge_server.fleet.queue.state import QueueRules
 
-DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
-"""Exit codes of commands."""
-STEADY_S = 600.0
-"""An attempt that has lasted as long is not counted with the crashes before it."""
+DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143  # Exit codes of commands
+STEADY_S = 600.0  # An attempt that has lasted as long is not counted with the crashes before it
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,10 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
         return Ending(RunPhase.DONE)
     if run.phase is RunPhase.STOPPING:
         return Ending(RunPhase.STOPPED, "stopped on request")
-    if code is None or code == SUSPENDED or (run.phase is RunPhase.SUSPENDING and not _failed(ended)):
-        return Ending(RunPhase.SUSPENDED, _suspended(run, ended), crashes=run.crashes)
+    failed = ended.over and code not in (INTERRUPTED, SUSPENDED)
+    if code is None or code == SUSPENDED or (run.phase is RunPhase.SUSPENDING and not failed):
+        why = "cut off, and goes on" if code is None else run.why or "suspended, and goes on"
+        return Ending(RunPhase.SUSPENDED, why, crashes=run.crashes)
     if code == INTERRUPTED:
         return Ending(RunPhase.STOPPED, "interrupted")
     if code < 0 or not ended.over:
@@ -42,16 +42,6 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
 
 def _said(ended: RunEnded) -> str:
     return ended.said or "see its log"
-
-
-def _failed(ended: RunEnded) -> bool:
-    return ended.over and ended.code not in (INTERRUPTED, SUSPENDED)
-
-
-def _suspended(run: JobRun, ended: RunEnded) -> str:
-    if ended.code is None:
-        return "cut off, and goes on"
-    return run.why or "suspended, and goes on"
 
 
 def _crashed(run: JobRun, ended: RunEnded, code: int, rules: QueueRules, now: float) -> Ending:

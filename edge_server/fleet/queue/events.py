@@ -14,8 +14,7 @@ class DevicesOfJob:
     eligible: int = 0
 
 
-Fleet = Mapping[str, DevicesOfJob]
-"""The devices of each job, by the job's name."""
+Fleet = Mapping[str, DevicesOfJob]  # The devices of each job, by the job's name
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from schemas.base import Frozen
 from schemas.errors import ConfigError
 from schemas.names import Name
 
-RUN = "run"
-"""The action of a federation file; all others are fleet actions."""
+RUN = "run"  # The action of a federation file; all others are fleet actions
 
 JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """1 to 40 letters, digits, dots, dashes, underscores: a run's name has the time behind it."""
@@ -80,12 +79,6 @@ class RunPhase(StrEnum):
     STOPPED = "stopped"
 
 
-ON = frozenset({RunPhase.RUNNING, RunPhase.SUSPENDING, RunPhase.STOPPING})
-"""Phases in which the run has a process."""
-QUEUED = frozenset({RunPhase.WAITING, RunPhase.SUSPENDED})
-"""Phases in which the run waits for its turn."""
-
-
 class JobRun(Frozen):
     """One run; `name` is that of its folder.
 
@@ -113,12 +106,12 @@ class JobRun(Frozen):
     @property
     def on(self) -> bool:
         """Whether the run has a process, or is about to have one."""
-        return self.phase in ON
+        return self.phase in (RunPhase.RUNNING, RunPhase.SUSPENDING, RunPhase.STOPPING)
 
     @property
     def queued(self) -> bool:
         """Whether the run waits for its turn."""
-        return self.phase in QUEUED
+        return self.phase in (RunPhase.WAITING, RunPhase.SUSPENDED)
 
     @property
     def over(self) -> bool:
@@ -126,5 +119,4 @@ class JobRun(Frozen):
 
 
 def run_name(job: str, due: float) -> str:
-    """The name of the run of a job that is due at that time."""
     return f"{job}-{datetime.fromtimestamp(due, UTC):%Y%m%d-%H%M%S}"

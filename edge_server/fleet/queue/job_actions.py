@@ -81,8 +81,7 @@ ACTIONS: Mapping[str, Action] = {
     "client-rollout": Action(
         ("client-release", "rollout"), _client_rollout, "updates", lambda run: True, ("where", "service")
     ),
-}
-"""Each action by its name."""
+}  # Each action by its name
 
 
 def command_of(

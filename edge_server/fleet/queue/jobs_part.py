@@ -26,11 +26,12 @@ from edge_server.fleet.queue.events import (
 from edge_server.fleet.queue.job import JobRun
 from edge_server.fleet.queue.job_actions import ACTIONS, command_of
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.log_reader import LOG, last_line
+from edge_server.fleet.queue.log_reader import last_line
 from edge_server.fleet.queue.machine import step
 from edge_server.fleet.queue.overview import devices_of_jobs
 from edge_server.fleet.queue.processes import JobProcesses
 from edge_server.fleet.queue.state import QueueRules
+from edge_server.fleet.queue.supervisor import LOG
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death
@@ -39,8 +40,7 @@ log = logging.getLogger(__name__)
 
 CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
 """Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
-POLL_S = 0.1
-"""Seconds between two looks at the processes while the service ends."""
+POLL_S = 0.1  # Seconds between two looks at the processes while the service ends
 
 MakeCommand = Callable[[StartRun], list[str]]
 
@@ -170,8 +170,7 @@ def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[
 
 # Removes the run folders of old runs, in another thread: a folder may hold thousands of files.
 
-GONE = ".gone-"
-"""Begin of the name of a folder that is about to be deleted."""
+GONE = ".gone-"  # Begin of the name of a folder that is about to be deleted
 
 
 def remove_run_folders(runs: Path, names: Iterable[str]) -> threading.Thread:

@@ -29,10 +29,8 @@ MIGRATIONS = (
     """,
 )
 """One script for each version of the file; `PRAGMA user_version` counts those that were applied."""
-KEPT_RUNS = 200
-"""Ended runs of a job that stay in the file."""
-NEWEST = ""
-"""The row of `shares` with the tag of the newest start."""
+KEPT_RUNS = 200  # Ended runs of a job that stay in the file
+NEWEST = ""  # The row of `shares` with the tag of the newest start
 
 
 class JobJournal:
@@ -53,7 +51,6 @@ class JobJournal:
 
     # --- what the operator wants ---
     def jobs(self) -> dict[str, Job]:
-        """All jobs, by name."""
         with self._reading() as database:
             return _jobs(database)
 

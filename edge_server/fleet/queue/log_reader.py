@@ -10,30 +10,24 @@ from pathlib import Path
 
 from edge_client.system.plain_text import plain
 from edge_server.fleet.queue.journal import JobJournal
+from edge_server.fleet.queue.supervisor import LOG, OLD_LOG
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError, nearest
 
-LOG, OLD_LOG = "job.log", "job.log.1"
-"""The output of a run's processes, and the older part of a long one; the supervisor writes them."""
 LOOK_EVERY_S = 0.25
-END_BYTES = 256_000
-"""Bytes of a log's end that are read for its last lines."""
-SUPERVISOR = "---"
-"""Lines of the supervisor begin so."""
+END_BYTES = 256_000  # Bytes of a log's end that are read for its last lines
+SUPERVISOR = "---"  # Lines of the supervisor begin so
 LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
 class RunLog:
-    """The log of a run of a job."""
-
     folder: ServiceFolder
     job: str
     run: str
 
     @property
     def path(self) -> Path:
-        """The file."""
         return self.folder.runs / self.run / LOG
 
     def is_over(self) -> bool:

@@ -16,10 +16,8 @@ from edge_server.storage.service_folder import ServiceFolder
 from schemas.labels import parse_where
 
 SHOWN_RUNS = 10
-ROLLOUT = "rollout"
-"""The action of jobs that run `edge-server rollout`."""
-OVER = frozenset({"done", "failed", "stopped"})
-"""States of a job that has nothing to stop."""
+ROLLOUT = "rollout"  # The action of jobs that run `edge-server rollout`
+OVER = frozenset({"done", "failed", "stopped"})  # States of a job that has nothing to stop
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class JobOverview:
 
 
 def read_overviews(folder: ServiceFolder, *, at_once: int, now: float) -> dict[str, JobOverview]:
-    """Every job of a folder, by name."""
     served = folder.is_served()
     with closing(JobJournal(folder.jobs)) as journal, closing(Inventory(folder.inventory)) as inventory:
         queue = journal.load(QueueRules(at_once=at_once))
@@ -71,7 +68,6 @@ def read_overviews(folder: ServiceFolder, *, at_once: int, now: float) -> dict[s
 
 
 def rollout_jobs(folder: ServiceFolder, at_once: int, now: float) -> dict[str, Job]:
-    """The job of each version that is rolled out or withdrawn now."""
     overviews = read_overviews(folder, at_once=at_once, now=now).values()
     running = [seen.job for seen in overviews if seen.job.action == ROLLOUT and seen.state not in OVER]
     return {job.words[0]: job for job in running if job.words}

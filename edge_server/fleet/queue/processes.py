@@ -48,7 +48,6 @@ class JobProcesses:
             )
 
     def note(self, run: str, line: str) -> None:
-        """Write a line into the run's log."""
         folder = self._runs / run
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOG).open("a") as log:

@@ -26,7 +26,6 @@ class Shares:
         return max(self.tags.get(federation, 0.0), self.newest)
 
     def started(self, federation: str) -> "Shares":
-        """A run of this federation starts."""
         tag = self.tag(federation)
         return Shares({**self.tags, federation: tag}, tag)
 
@@ -41,14 +40,10 @@ class QueueRules:
     """What holds for all jobs: how many run at once, and how patient the queue is, in seconds."""
 
     at_once: int = 2
-    grace_s: float = 300.0
-    """How long a running job may lack eligible devices before it is suspended."""
-    end_s: float = 540.0
-    """How long a process may take to end on request before it is killed."""
-    crashes: int = 5
-    """Processes of a run that may break down one after the other."""
-    retry_s: float = 2.0
-    """The wait after the first of them, which doubles each time."""
+    grace_s: float = 300.0  # How long a running job may lack eligible devices before it is suspended
+    end_s: float = 540.0  # How long a process may take to end on request before it is killed
+    crashes: int = 5  # Processes of a run that may break down one after the other
+    retry_s: float = 2.0  # The wait after the first of them, which doubles each time
 
 
 class JobProgress(Frozen):
@@ -89,11 +84,9 @@ class Queue:
         return next((run for run in self.runs.values() if run.name == name), None)
 
     def on(self) -> tuple[JobRun, ...]:
-        """The runs that have a process."""
         return tuple(run for run in self.runs.values() if run.on)
 
     def queued(self) -> tuple[JobRun, ...]:
-        """The runs that wait for their turn."""
         return tuple(run for run in self.runs.values() if run.queued)
 
 

@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LOCK, LOG, OLD_LOG, OUTCOME = "job.lock", "job.log", "job.log.1", "job.json"
-LOG_BYTES = 4 * 1024 * 1024
-"""Size at which the log becomes the old one, of which there is one."""
+LOG_BYTES = 4 * 1024 * 1024  # Size at which the log becomes the old one, of which there is one
 IN_USE, NOT_FOUND = 75, 127
 WATCHDOG = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EDGE_HEARTBEAT")
 """Variables by which systemd and containers watch the service."""
@@ -32,7 +31,6 @@ _BLOCK = 65536
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command to its end."""
     parent, folder, attempt, directory, *command = arguments
     end_with_parent()
     if os.getppid() != int(parent):

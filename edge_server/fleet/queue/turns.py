@@ -59,11 +59,8 @@ def condition(queue: Queue, job: Job, run: JobRun, fleet: Fleet, now: float) -> 
     if now < run.not_before:
         return f"tries again in {run.not_before - now:.0f} s: {run.why}"
     eligible = fleet.get(job.name, NO_DEVICES).eligible
-    return short_of(job, eligible) if eligible < job.min_eligible else ""
-
-
-def short_of(job: Job, eligible: int) -> str:
-    """That the job has too few devices."""
+    if eligible >= job.min_eligible:
+        return ""
     are = "is" if eligible == 1 else "are"
     return f"waits for {counted(job.min_eligible, 'eligible device')}, {eligible} {are}"
 

@@ -7,13 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from edge_server.config.measures import (
-    parse_bytes,
-    parse_celsius,
-    parse_count,
-    parse_duration,
-    parse_share,
-)
+from edge_server.config.measures import parse_bytes, parse_celsius, parse_count, parse_duration, parse_share
 from edge_server.fleet.settings.alert_receivers import RECEIVER_KINDS, Duration, Receiver, lasting
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
@@ -41,8 +35,7 @@ MEASURES: Mapping[str, Measure] = {
     "accuracy-fell": Measure(parse_share, 0.05),
     "round-failed": Measure(parse_count, 1.0),
     "job-failed": Measure(),
-}
-"""The kinds of rules."""
+}  # The kinds of rules
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,6 @@ def is_safe_address(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host."""
     if host == "localhost":
         return True
     try:

@@ -8,13 +8,16 @@ import hashlib
 import hmac
 import ipaddress
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edge_server.observability.dashboard.answers import error_of
 
 METHODS = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -68,35 +71,47 @@ class Access:
         return hmac.new((self.token or "").encode(), b"edge-dashboard cookie", hashlib.sha256).hexdigest()
 
 
-class AccessGuard:
-    """ASGI middleware that refuses requests without access and adds the security headers to every answer."""
+@dataclass(frozen=True)
+class Guard:
+    """ASGI middleware that refuses what no route needs to see, and adds security headers to every answer."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+    app: ASGIApp
+    access: Access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request or pass it to the application."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self.headers().items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", _cache_control(scope["path"]))
+                # Browsers revalidate the page's assets and store nothing else.
+                is_asset = scope["path"].startswith("/assets/")
+                headers.setdefault("Cache-Control", "no-cache" if is_asset else "no-store")
             await send(message)
 
-        answer = self._refused(Request(scope)) or self._app
+        answer = self.refusal(Request(scope)) or self.app
         await answer(scope, receive, guarded)
 
-    def _refused(self, request: Request) -> Response | None:
-        access = self._access
+    def headers(self) -> Mapping[str, str]:
+        return HEADERS
+
+    def refusal(self, request: Request) -> Response | None:
+        raise NotImplementedError
+
+
+class AccessGuard(Guard):
+    """Refuses requests without access."""
+
+    def refusal(self, request: Request) -> Response | None:
+        access = self.access
         if request.method not in METHODS:
-            return _error(405, "only GET and HEAD are answered", allow=", ".join(METHODS))
+            return error_of(405, "only GET and HEAD are answered", allow=", ".join(METHODS))
         if not access.answers(request.headers.get("host", "")):
-            return _error(
+            return error_of(
                 403, "this dashboard does not answer to that host name: use the address that it printed"
             )
         shown = request.query_params.get("token") if request.scope["path"] == "/" else None
@@ -108,7 +123,7 @@ class AccessGuard:
             return None
         if request.scope["path"] == "/":
             return Response(NEEDS_TOKEN, 401, {"WWW-Authenticate": "Bearer"}, "text/html; charset=utf-8")
-        return _error(401, "this dashboard needs its token", www_authenticate="Bearer")
+        return error_of(401, "this dashboard needs its token", www_authenticate="Bearer")
 
 
 def access_of(host: str, port: int, token: str | None, *, bound: str, also: str | None = None) -> Access:
@@ -147,13 +162,3 @@ def is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _error(status: int, text: str, **headers: str) -> Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": text}, status, named)
-
-
-def _cache_control(path: str) -> str:
-    """Browsers revalidate the page's assets and store nothing else."""
-    return "no-cache" if path.startswith("/assets/") else "no-store"

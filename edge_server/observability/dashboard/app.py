@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.observability.dashboard.access import Access, AccessGuard
+from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.device_view import device_value
 from edge_server.observability.dashboard.event_view import events_value
 from edge_server.observability.dashboard.feed import Feed
@@ -23,7 +23,7 @@ from edge_server.observability.dashboard.grad_cam_requests import MOST_IMAGES, G
 from edge_server.observability.dashboard.model_view import channel_value, model_value
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
-from edge_server.observability.dashboard.stream import EventStream, EventWriter, json_text
+from edge_server.observability.dashboard.stream import EventStream, EventWriter
 from edge_server.observability.selection_history import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader
@@ -66,7 +66,7 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
             Route("/onnx/tier-{tier:int}.onnx", pages.onnx),
             *more,
         ],
-        exception_handlers={HTTPException: _http_error, EdgeError: _edge_error},
+        exception_handlers={HTTPException: on_http_error, EdgeError: _edge_error},
         lifespan=lifespan,
     )
     return AccessGuard(app, access)
@@ -87,12 +87,12 @@ class Pages:
     async def run(self, request: Request) -> Response:
         """`/api/run`."""
         shown = await self._feed.shown()
-        return _json({**shown.run, "history": list(shown.rounds)})
+        return json_answer({**shown.run, "history": list(shown.rounds)})
 
     async def fleet(self, request: Request) -> Response:
         """`/api/fleet`."""
         shown = await self._feed.shown()
-        return _json({"devices": [vars(versioned.row) for versioned in shown.rows.values()]})
+        return json_answer({"devices": [vars(versioned.row) for versioned in shown.rows.values()]})
 
     async def device(self, request: Request) -> Response:
         """`/api/device/NAME`."""
@@ -102,8 +102,8 @@ class Pages:
         verdicts = await self._feed.journal(lambda reader: reader.verdicts_of(name)) or []
         value = device_value(name, facts, snapshot, choices, verdicts)
         if value is None:
-            return _error(404, "there is no such device in this run")
-        return _json({**value, "replaces": await asyncio.to_thread(self._predecessors, name)})
+            return error_of(404, "there is no such device in this run")
+        return json_answer({**value, "replaces": await asyncio.to_thread(self._predecessors, name)})
 
     def _predecessors(self, device: str) -> list[str]:
         """The dead boards whose place the device took, if the user's inventory knows any."""
@@ -120,26 +120,26 @@ class Pages:
         records: Sequence[DeviceRecord] = facts.summary.devices if facts.summary else ()
         if snapshot is not None and snapshot.summary is None:
             records = tuple(snapshot.delivered.values())
-        return _json(model_value(observations, records, gradcam_why_not=why_not(facts)))
+        return json_answer(model_value(observations, records, gradcam_why_not=why_not(facts)))
 
     async def channel(self, request: Request) -> Response:
         """`/api/channel/GROUP/INDEX`."""
         group, index = request.path_params["group"], request.path_params["index"]
         observations = await self._feed.journal(JournalReader.observations) or []
         value = channel_value(observations, group, index)
-        return _json(value) if value is not None else _error(404, "no round has scored such a channel")
+        return error_of(404, "no round has scored such a channel") if value is None else json_answer(value)
 
     async def gradcam(self, request: Request) -> Response:
         """`/api/gradcam`."""
         tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
         if tier is None or count is None or not 1 <= count <= MOST_IMAGES:
-            return _error(400, f"tier must be a number (0: the global model) and count 1 to {MOST_IMAGES}")
+            return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MOST_IMAGES}")
         facts, _ = await self._feed.facts()
         version = newest_version(RunFolder(self._feed.path))
         reason = "there is no model yet" if version is None else why_not(facts)
         if version is None or reason:
-            return _error(503, reason)
-        return _json(await self._grad_cam.images(version.name, tier, count))
+            return error_of(503, reason)
+        return json_answer(await self._grad_cam.images(version.name, tier, count))
 
     async def events(self, request: Request) -> Response:
         """`/api/events`."""
@@ -147,24 +147,24 @@ class Pages:
         kinds = [kind for kind in asked.get("kind", "").split(",") if kind]
         unknown = [kind for kind in kinds if kind not in set(EventKind)]
         if after is None or unknown:
-            return _error(400, f"after must be a number, and kind some of {', '.join(EventKind)}")
+            return error_of(400, f"after must be a number, and kind some of {', '.join(EventKind)}")
         path = RunFolder(self._feed.path).events
-        return _json(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
+        return json_answer(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
 
     async def rollouts(self, request: Request) -> Response:
         """`/api/rollouts`."""
         run = (await self._feed.shown()).run["run"]
-        return _json(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
+        return json_answer(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
 
     async def stream(self, request: Request) -> Response:
         """`/api/stream`."""
         since = number_in(request, "since", 0)
         if since is None:
-            return _error(400, "since must be the number of a round")
+            return error_of(400, "since must be the number of a round")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
         if self._streams >= MOST_STREAMS:
-            return _error(503, "too many pages are open; close one", {"Retry-After": AGAIN_S})
+            return error_of(503, "too many pages are open; close one", retry_after=AGAIN_S)
         self._streams += 1
         return EventStream(self._writer.texts(since), ended=self._ended)
 
@@ -176,7 +176,7 @@ class Pages:
         tier = request.path_params["tier"]
         path = self._feed.path / "onnx" / f"tier-{tier}.onnx"
         if not path.is_file():
-            return _error(404, f"tier {tier} has no ONNX file yet")
+            return error_of(404, f"tier {tier} has no ONNX file yet")
         return FileResponse(path, media_type="application/octet-stream", filename=f"tier-{tier}.onnx")
 
 
@@ -186,18 +186,5 @@ def number_in(request: Request, name: str, usual: int) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
 
 
-def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(json_text(value), status, headers, "application/json")
-
-
-def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    return _json({"error": text}, status, headers)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _error(error.status_code, error.detail)
-
-
 async def _edge_error(request: Request, error: Exception) -> Response:
-    return _error(503, str(error))
+    return error_of(503, str(error))

@@ -42,12 +42,7 @@ class Feed:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        live: bool,
-        registry: Path | None = None,
-        clock: Callable[[], float] = time.time,
+        self, path: Path, *, live: bool, registry: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.path, self.live = path, live
         self.registry = registry or default_registry(path)

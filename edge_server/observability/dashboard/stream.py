@@ -1,13 +1,12 @@
 """Server-sent events: one text stream per page, until the page stops reading."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from edge_server.observability.dashboard.answers import json_text
 from edge_server.observability.dashboard.events import Cursor, Event, PageState, events
 from edge_server.observability.dashboard.feed import Feed
 
@@ -80,9 +79,3 @@ class EventWriter:
 def event_text(event: Event) -> str:
     """One event as sent; JSON has no line breaks, so that no text in it can begin another event."""
     return f"event: {event.name}\ndata: {json_text(event.data)}\n\n"
-
-
-def json_text(value: Any) -> str:
-    """Compact JSON without characters that a browser could read as markup."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

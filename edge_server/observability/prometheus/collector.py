@@ -221,10 +221,7 @@ def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
         return
     yield from gauge("lease_epoch", "Epoch of the lease; a takeover raises it.", parts.epoch)
     yield from gauge("standby_ready", "Whether a standby is up to date.", bool(parts.standby))
-    processes: Labelled = {
-        ("receiver",): float(parts.receivers),
-        ("aggregator",): float(parts.aggregators),
-    }
+    processes: Labelled = {("receiver",): float(parts.receivers), ("aggregator",): float(parts.aggregators)}
     gateways: Labelled = {(site,): float(there) for site, there in parts.gateways.items()}
     yield from gauges("gateway_connected", "1 for a site whose gateway is connected.", ("site",), gateways)
     yield from gauges("processes", "Processes besides the server's own that run now.", ("kind",), processes)

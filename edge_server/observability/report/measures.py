@@ -48,11 +48,7 @@ class RunMeasures:
 
 
 def measure(
-    history: Sequence[RoundRecord],
-    summary: Summary,
-    *,
-    targets: Sequence[float] = (),
-    window: int = 10,
+    history: Sequence[RoundRecord], summary: Summary, *, targets: Sequence[float] = (), window: int = 10
 ) -> RunMeasures:
     """The measures of one run; the average is over the tested ones of its last `window` rounds."""
     metric = leading_metric(history)

@@ -14,14 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edge_client.data.tasks.learning_task import Metric
-from edge_server.config.units import (
-    bytes_text,
-    clean,
-    clock_text,
-    figure_text,
-    loss_text,
-    ratio_text,
-)
+from edge_server.config.units import bytes_text, clean, clock_text, figure_text, loss_text, ratio_text
 from edge_server.observability.figures import best_of, figures_there, leading_metric, where_measured
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
@@ -39,11 +32,7 @@ class Display(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
     def show(self, snapshot: Snapshot) -> None:

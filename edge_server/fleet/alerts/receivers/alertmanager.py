@@ -17,8 +17,7 @@ from edge_server.fleet.alerts.receivers.http_post import post, read_secret
 from edge_server.fleet.settings.alert_receivers import AlertmanagerReceiver
 
 POSTS_AHEAD = 5
-TEST_S = 60.0
-"""Seconds for which a test is shown."""
+TEST_S = 60.0  # Seconds for which a test is shown
 
 
 def alertmanager(settings: AlertmanagerReceiver, folder: Path) -> Deliver:

@@ -16,10 +16,8 @@ from schemas.topics import ROOT
 
 Publish = Callable[[str, str, bytes], None]
 """Publishes a retained message, or raises `DeliveryError`: federation, topic, payload."""
-Message = tuple[str, str, bytes]
-"""Federation, topic, payload."""
-Unresolved = Callable[[], Collection[Key]]
-"""Returns the alerts that are not resolved."""
+Message = tuple[str, str, bytes]  # Federation, topic, payload
+Unresolved = Callable[[], Collection[Key]]  # Returns the alerts that are not resolved
 ORIGIN = {"name": "edge-federation"}
 OFF = b'{"state":"OFF"}'
 
@@ -75,7 +73,6 @@ def config_topic(prefix: str, federation: str, device: str) -> str:
 
 
 def state_topic(federation: str, device: str, rule: str) -> str:
-    """The topic of one alert's state."""
     return f"{ROOT}/{federation}/home/devices/{device}/alerts/{rule}"
 
 

@@ -33,13 +33,10 @@ def post(url: str, content: bytes, headers: Mapping[str, str], *, ca: Path | Non
         finally:
             connection.close()
     except ssl.SSLCertVerificationError as error:
-        why = error.verify_message or error
-        raise DeliveryError(
-            f"{url}: its certificate is not trusted: {why}; name its authority with ca = FILE"
-        ) from error
+        raise untrusted(url, error) from error
     except (OSError, http.client.HTTPException) as error:
         raise DeliveryError(
-            f"{url}: cannot be reached: {_reason(error)}; check the address and that it runs"
+            f"{url}: cannot be reached: {reason_of(error)}; check the address and that it runs"
         ) from error
     if not 200 <= answer.status < 300:
         raise DeliveryError(_refusal(url, answer.status, answer.reason, text))
@@ -56,7 +53,7 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:
-        raise DeliveryError(f"{ca}: no certificate that can be read: {_reason(error)}") from error
+        raise DeliveryError(f"{ca}: no certificate that can be read: {reason_of(error)}") from error
 
 
 def _refusal(url: str, status: int, reason: str, text: str) -> str:
@@ -70,7 +67,12 @@ def _refusal(url: str, status: int, reason: str, text: str) -> str:
     return f"{url}: answered {status} {reason}{f': {said}' if said else ''}{hint.get(status, moved)}"
 
 
-def _reason(error: BaseException) -> str:
+def untrusted(where: str, error: ssl.SSLCertVerificationError) -> DeliveryError:
+    why = error.verify_message or error
+    return DeliveryError(f"{where}: its certificate is not trusted: {why}; name its authority with ca = FILE")
+
+
+def reason_of(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -79,7 +81,7 @@ def read_secret(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: the secret cannot be read: {_reason(error)}") from error
+        raise ConfigError(f"{file}: the secret cannot be read: {reason_of(error)}") from error
     if not text:
         raise ConfigError(f"{file}: the file of the secret is empty")
     return text
@@ -103,7 +105,6 @@ def webhook(settings: WebhookReceiver, folder: Path, *, clock: Callable[[], floa
 
 
 def signature(secret: str, timestamp: str, content: bytes) -> str:
-    """The value of the signature's header."""
     signed = hmac.new(secret.encode(), timestamp.encode() + b"." + content, hashlib.sha256)
     return f"sha256={signed.hexdigest()}"
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from edge_server.fleet.alerts.alert import Notification
 from edge_server.fleet.alerts.delivery import Deliver, DeliveryError
 from edge_server.fleet.alerts.message import body, title
-from edge_server.fleet.alerts.receivers.http_post import TIMEOUT_S, read_secret, tls_context
+from edge_server.fleet.alerts.receivers.http_post import (
+    TIMEOUT_S,
+    read_secret,
+    reason_of,
+    tls_context,
+    untrusted,
+)
 from edge_server.fleet.settings.alert_receivers import MailReceiver
 
 PORTS = {"starttls": 587, "ssl": 465, "none": 25}
@@ -53,10 +59,7 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
     except smtplib.SMTPNotSupportedError as error:
         raise DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
     except ssl.SSLCertVerificationError as error:
-        why = error.verify_message or error
-        raise DeliveryError(
-            f"{where}: its certificate is not trusted: {why}; name its authority with ca = FILE"
-        ) from error
+        raise untrusted(where, error) from error
     except (smtplib.SMTPException, OSError) as error:
         raise DeliveryError(
             f"{where}: did not take the mail: {_reason(error)}; check host, port and tls"
@@ -81,7 +84,7 @@ def _reason(error: BaseException) -> str:
         return "; ".join(f"{name}: {_said(answer)}" for name, answer in error.recipients.items())
     if isinstance(error, smtplib.SMTPResponseException):
         return _said((error.smtp_code, error.smtp_error))
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return reason_of(error)
 
 
 def _said(answer: tuple[int, bytes | str]) -> str:

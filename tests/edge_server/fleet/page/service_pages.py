@@ -14,7 +14,8 @@ from edge_server.fleet.diagnostics.inquiry import Inquired, Terms
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics, Request
 from edge_server.fleet.page.app import PageParts, make_app
 from edge_server.fleet.page.lists import FolderLists
-from edge_server.fleet.page.page_part import PageActions, first_admin_command
+from edge_server.fleet.page.page_actions import PageActions
+from edge_server.fleet.page.page_part import first_admin_command
 from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.roles import Role
