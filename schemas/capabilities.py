@@ -21,6 +21,8 @@ class Capability(StrEnum):
     """Knows tasks with the blob `fixed`."""
     WARMS_UP = "warms_up"
     """Knows training plans with `warm_up_steps`."""
+    RATES_BY_WIDTH = "rates_by_width"
+    """Knows training plans with `rate_by_width`."""
     CHOOSES_DELIVERED = "chooses_delivered"
     """Chooses among several models that it makes of a delivered one."""
 

@@ -95,6 +95,11 @@ class TrainingSettings(Settings):
     """Steps of each round over which the learning rate rises linearly to `learning-rate`. By default 10
     with Adam and AdamW, whose first steps are as large where a gradient is small, and 0 with SGD.
     """
+    rate_by_width: bool = Field(default=False, exclude_if=lambda by_width: not by_width)
+    """With Adam and AdamW a step on the share r of the network's channels has the learning rate over r, but
+    at most 0.003. Their steps are as large in every weight, so fewer channels change the outputs less (Yang
+    and Hu 2022).
+    """
     batch_size: int = Field(default=32, ge=1, le=65_536)
     """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)

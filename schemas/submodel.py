@@ -96,6 +96,14 @@ class SubModelSpec(Frozen):
         kept = self.kept.get(group, channels)
         return kept if isinstance(kept, int) else len(kept)
 
+    def share(self, channel_map: ChannelMap) -> float:
+        """Kept channels over all channels, of all groups together; 1 for a network without groups."""
+        groups = channel_map.groups.items()
+        kept, whole = (
+            sum(spec.count(name, group.channels) for name, group in groups) for spec in (self, SubModelSpec())
+        )
+        return kept / whole if whole else 1.0
+
     def indices(self, group: str, channels: int) -> tuple[int, ...]:
         """The kept channels of `group`, in the sub-model's order."""
         kept = self.kept.get(group, channels)

@@ -1,6 +1,7 @@
 """Local training: one loop for every algorithm, repeatable to the bit from the plan's seed."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import islice
@@ -84,12 +85,13 @@ def train(
             micro_batch=micro_batch,
         )
         steps, first = cache(make), progress.done
+        share = partial(_share, objectives, own=own[0].share(channel_map) if channel_map else 1.0)
         for number, batches in enumerate(_epochs(module, examples, plan, done=first), first):
             if number < progress.done:
                 # A sharpness-aware epoch took the place of this one.
                 continue
             radius = epoch_radius(plan, progress.done)
-            paced = partial(_pace, optimizer, plan, progress.steps, steps(radius))
+            paced = partial(_pace, optimizer, plan, progress.steps, steps(radius), share)
             found = _run_epoch(batches, paced, objectives, should_stop=should_stop)
             progress.add(*found, epochs=WORK if radius else 1)
             if checkpoint is not None:
@@ -230,11 +232,22 @@ def _run_epoch(
 
 
 def _pace(
-    optimizer: Optimizer, plan: TrainingPlan, before: int, step: Step, number: int, examples: Examples
+    optimizer: Optimizer,
+    plan: TrainingPlan,
+    before: int,
+    step: Step,
+    share: Callable[[], float],
+    number: int,
+    examples: Examples,
 ) -> Tensor:
     """The epoch's step `number` at its learning rate, after `before` steps in earlier epochs."""
-    optimizer.rate = step_rate(plan, before + number)
+    optimizer.rate = step_rate(plan, before + number, share())
     return step(examples)
+
+
+def _share(objectives: Sequence[LocalObjective], *, own: float) -> float:
+    """The share of the full network's channels that the next step trains; the module has `own`."""
+    return own * math.prod(objective.share() for objective in objectives)
 
 
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:

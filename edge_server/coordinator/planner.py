@@ -219,6 +219,7 @@ class Planner:
             self._context.config,
             number=command.round,
             share=self._work.planned_share,
+            one_rate={each.name for each in command.devices if Capability.RATES_BY_WIDTH not in each.can},
         )
         return jobs, needed, self._choices(command, clients, planned)
 

@@ -105,6 +105,10 @@ class LocalObjective(Protocol):
         """The next step's network; None for the module itself."""
         return None
 
+    def share(self) -> float:
+        """The share of the module's channels that the next step's network has."""
+        return 1.0
+
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         """Extend the scalar loss so far; called after each forward pass."""
         return base

@@ -23,12 +23,15 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class Width:
-    """A smaller sub-model: its network without numbers, and the place of its arrays in the device's."""
+    """A smaller sub-model: its network without numbers, the place of its arrays in the device's, and the
+    share of the device's channels that it has.
+    """
 
     kept: Mapping[str, int | tuple[int, ...]]
     network: "nn.Module"
     index_sets: Mapping[str, IndexSet]
     buffers: frozenset[str]
+    share: float
 
     def run(self, module: "nn.Module") -> Run:
         """The smaller network with the part of the module's weights that it shares; gradients reach them."""
@@ -90,6 +93,9 @@ class OrderedDropout(LocalObjective):
     def switched(self) -> StepNetwork | None:
         return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
 
+    def share(self) -> float:
+        return self._widths[self._chosen].share if self._chosen < len(self._widths) else 1.0
+
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
         if not self._distil or not self._widths or self._chosen < len(self._widths):
             return base
@@ -140,6 +146,7 @@ def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> li
             cut_down(hollow(module), spec, channel_map),
             {name: submodel_index_set(layout, spec) for name, layout in channel_map.parameters.items()},
             buffers,
+            spec.share(channel_map),
         )
         for spec in specs
     ]

@@ -1,7 +1,7 @@
 """Makes the tasks of a round."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,13 +35,17 @@ MAX_PERSONAL_EPOCHS = 20
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export."""
+    """What one device is to do: its tier, sub-model and epochs; `provenance` is metadata of its export.
+
+    `rates_by_width` is whether its version knows `TrainingPlan.rate_by_width`.
+    """
 
     tier: int
     cut: Cut
     ratio: float
     local_epochs: int = 0
     provenance: Mapping[str, str] = field(default_factory=dict)
+    rates_by_width: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,12 @@ def plan_training_tasks(
     *,
     number: int,
     share: Callable[[SubModelSpec], float],
+    one_rate: Collection[str] = (),
 ) -> dict[str, TaskPlan]:
     """The plan of every selected device for round `number`.
 
     The file's epochs apply unless a schedule sets the epochs; where a sub-model's mean step has a `share` of
-    the work of a whole one, the device trains further epochs.
+    the work of a whole one, the device trains further epochs. Devices of `one_rate` know no rate by width.
     """
     plans: dict[str, TaskPlan] = {}
     for name, chosen in planned.assignments.items():
@@ -76,6 +81,7 @@ def plan_training_tasks(
             chosen.cut,
             chosen.ratio,
             equal_work_epochs(number, epochs, share(chosen.cut.spec)),
+            rates_by_width=name not in one_rate,
         )
     return plans
 
@@ -147,9 +153,13 @@ def _training(
     config: Config, round_number: int, device: str, plan: TaskPlan, participants: int
 ) -> TrainingPlan:
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
-    settings = config.training.of_round(round_number).model_dump()
+    settings = config.training.of_round(round_number)
+    own = {
+        "local_epochs": plan.local_epochs if plan.cut.train else 0,
+        "rate_by_width": settings.rate_by_width and plan.rates_by_width,
+    }
     return TrainingPlan(
-        **{**settings, "local_epochs": plan.local_epochs if plan.cut.train else 0},
+        **{**settings.model_dump(), **own},
         seed=_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,
@@ -165,7 +175,7 @@ def personal_training(
     epochs = stated if stated != "auto" else _personalises(model, plan) * unstated
     if not epochs:
         return {}
-    steps = {"local_epochs": epochs, "sam_radius": 0.0}
+    steps = {"local_epochs": epochs, "sam_radius": 0.0, "rate_by_width": False}
     training = TrainingPlan(
         **{**config.training.of_round(number).model_dump(), **steps},
         seed=_seed(config.federation.seed, round_number, f"{device}/delivery"),

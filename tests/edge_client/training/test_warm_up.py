@@ -20,6 +20,26 @@ def test_without_warm_up_the_rate_is_the_plans() -> None:
     assert [step_rate(TrainingPlan(learning_rate=0.3), taken) for taken in (0, 9)] == [0.3, 0.3]
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "narrow"),
+    [
+        ("sgd", 1e-3, 1e-3),
+        ("adam", 1e-3, 2e-3),
+        ("adamw", 1e-3, 2e-3),
+        ("adam", 2e-3, 3e-3),
+        ("adam", 0.01, 0.01),
+    ],
+)
+def test_adams_rate_is_over_the_share_of_the_channels_that_a_step_trains_up_to_a_bound(
+    optimizer: str, rate: float, narrow: float
+) -> None:
+    plan = TrainingPlan(optimizer=optimizer, learning_rate=rate, rate_by_width=True)
+    assert step_rate(plan, 0, share=0.5) == narrow
+    assert step_rate(plan.model_copy(update={"rate_by_width": False}), 0, share=0.5) == rate
+    ramped = plan.model_copy(update={"warm_up_steps": 3})
+    assert step_rate(ramped, 0, share=0.5) == pytest.approx(narrow / 4)
+
+
 def moved(plan: TrainingPlan) -> float:
     """How far the plan moves one weight, whose gradient hardly changes."""
 

@@ -43,7 +43,8 @@ class Network:
     """What is trained: all arrays of the graph by name, changed in place, and the graph with these arrays.
 
     `smaller` are the graphs of smaller widths with arrays of their own. A step needs `smallest_batch`
-    examples. `dropouts` are the probability and the shape of each mask, without the batch axis.
+    examples. `dropouts` are the probability and the shape of each mask, without the batch axis. `share` is
+    that of the full network's channels.
     """
 
     arrays: Arrays
@@ -51,6 +52,7 @@ class Network:
     smaller: Mapping[int, tuple[StepSession, Arrays]] = field(default_factory=dict)
     smallest_batch: int = 1
     dropouts: Mapping[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,9 @@ class Training:
             if should_stop():
                 raise TrainingStopped("local training was stopped")
             self._taken = self._progress.steps + steps
-            self._optimizer.rate = step_rate(self._plan, self._taken)
+            width = self._width()
+            share = self._network.share * (width.share if width else 1.0)
+            self._optimizer.rate = step_rate(self._plan, self._taken, share)
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
             steps += 1
@@ -164,8 +168,12 @@ class Training:
 
     def _step_passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
         """Loss and gradients of the step's width on a batch."""
-        widths = [found for found in (objective.width() for objective in self._objectives) if found]
-        return self._passes(chosen) if not widths else self._narrow_passes(chosen, widths[0])
+        width = self._width()
+        return self._narrow_passes(chosen, width) if width else self._passes(chosen)
+
+    def _width(self) -> Width | None:
+        """The smaller network of the step; None for the device's own."""
+        return next((found for objective in self._objectives if (found := objective.width())), None)
 
     @contextmanager
     def _uphill(self, gradients: Arrays) -> Iterator[None]:

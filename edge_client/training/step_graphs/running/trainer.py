@@ -126,7 +126,8 @@ class OnnxTrainer(Trainer):
             taken = {key: index_set.take(weights[key]) for key, index_set in held.items()}
             own = narrow.fitting({key: np.ascontiguousarray(array) for key, array in taken.items()})
             smaller[width.number] = (self._session(narrow, own), own)
-        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts)
+        share = job.task.spec.share(job.channel_map)
+        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share)
 
     def _session(self, graph: StepGraph, given: Mapping[str, Array]) -> StepSession:
         try:

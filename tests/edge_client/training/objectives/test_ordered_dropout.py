@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import LabelledData
+from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -88,6 +88,24 @@ def test_own_is_the_share_of_steps_in_which_the_device_trains_its_whole_sub_mode
     whole = module(torch.tensor([[1.0, 2.0]])).detach()
     outputs = drawn(set_up(module, widths((1, 3)), own=0.8), module, 300)
     assert 205 < sum(torch.allclose(output, whole) for output in outputs) < 275
+
+
+@pytest.mark.parametrize(("own", "share"), [(1.0, 4 / 5), (0.0, 1 / 5)])
+def test_adams_rate_is_by_the_channels_of_the_steps_width(own: float, share: float) -> None:
+    # Adam's first step moves every weight with a gradient by its rate.
+    torch.manual_seed(0)
+    spec = SubModelSpec(kept={"hidden": (0, 1, 2, 3)})
+    module = compact(FiveChannels(), spec, MAP)
+    before = arrays_of(module)
+    plan = TrainingPlan(
+        optimizer="adam",
+        learning_rate=1e-3,
+        rate_by_width=True,
+        objectives=(Component(name="ordered-dropout", options={"own": own}),),
+    )
+    data = labelled(np.ones((2, 2), np.float32), np.zeros(2, np.int64), class_names=("a", "b"))
+    train(module, data, plan, received={"widths": widths((1,))}, spec=spec, channel_map=MAP)
+    assert np.abs(arrays_of(module)["out.bias"] - before["out.bias"]) == pytest.approx(1e-3 / share, rel=1e-3)
 
 
 def test_gradients_reach_only_the_channels_of_the_width() -> None:

@@ -1,5 +1,6 @@
 """The settings of a device's training in one round."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from edge_server.coordinator.tier_assignment import make_tier_assigner
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Assignment, Plan
+from schemas.capabilities import ALL, Capability
 from schemas.messages import DeliverTask, TrainTask
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
@@ -74,6 +76,15 @@ def test_networks_that_normalise_and_short_runs_have_plain_steps_where_the_file_
     for task in bench.tasks(1, 1).values():
         assert isinstance(task, TrainTask)
         assert task.training.sam_radius == radius
+
+
+def test_a_device_that_knows_no_rate_by_width_is_asked_for_none(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "attending", 'training.optimizer="adam"')
+    weak, strong = bench.devices
+    bench.devices = (replace(weak, can=ALL - {Capability.RATES_BY_WIDTH}), strong)
+    plans = {name: task.training for name, task in bench.tasks(1, 1).items() if isinstance(task, TrainTask)}
+    assert "rate_by_width" not in plans["weak"].model_dump()
+    assert plans["strong"].rate_by_width
 
 
 @pytest.mark.parametrize(("network", "kept"), [("cnn", True), ("cnn-group", False)])

@@ -53,10 +53,13 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Width:
-    """A smaller network within the device's own: the number of its graph, and its arrays' coordinates."""
+    """A smaller network within the device's own: the number of its graph, its arrays' coordinates, and its
+    share of the device's channels.
+    """
 
     number: int
     index_sets: Mapping[str, IndexSet]
+    share: float
 
 
 class GraphObjective(Protocol):

@@ -36,7 +36,7 @@ class OrderedDropout(GraphObjective):
         for place, number in enumerate(sorted(kept, key=int)):
             spec = SubModelSpec(kept=kept[number])
             sets = {name: submodel_index_set(layout, spec) for name, layout in own.parameters.items()}
-            self.widths.append(Width(place, sets))
+            self.widths.append(Width(place, sets, spec.share(own)))
 
     def width(self) -> Width | None:
         random = np.random.default_rng((self._seed, self._drawn))

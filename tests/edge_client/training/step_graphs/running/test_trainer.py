@@ -94,6 +94,11 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
     assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, *RECIPES[recipe]))
 
 
+def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
+    words = ('training.optimizer="adam"', "training.learning-rate=0.003", "warm-up-steps=3")
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, "attending", *words))
+
+
 def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Path) -> None:
     words = ('strategy.objectives=["distil"]', "local-epochs=2", f"model.name={NORMALISED}")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
