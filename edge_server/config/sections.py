@@ -414,19 +414,35 @@ class TierSettings(Settings):
         return tuple(mean_ratio(ratio) for ratio in self.ratios)
 
 
+def _norm_bound(firewall: Mapping[str, Any]) -> float:
+    """The default of `norm-factor` and `norm-spread` with these settings."""
+    return 3.5 if firewall.get("robust") else 5.0
+
+
+def _harm_bound(firewall: Mapping[str, Any]) -> float:
+    """The default of `leave-one-out` with these settings."""
+    return 0.15 if firewall.get("robust") else 0.35
+
+
 class FirewallSettings(Settings):
     """What an update must satisfy beyond its shape, and what repeated refusals lead to."""
 
+    robust: bool = Field(default=False, exclude_if=lambda robust: not robust)
+    """Bounds for a fleet in which one device of five may lie: `norm-factor` and `norm-spread` are 3.5 and
+    `leave-one-out` is 0.15, where they are not stated. Honest devices that have few of many classes are
+    refused more often.
+    """
     norm_bound: bool = True
     """Whether the norms of updates are bounded."""
     norm_window: int = Field(default=100, ge=3, le=10_000)
     """Norms of accepted updates that the bound looks back on."""
     norm_history: int = Field(default=10, ge=3)
     """Norms that must be known before the bound follows them."""
-    norm_factor: float = Field(default=5.0, ge=1)
-    """Multiple of the median norm that an update may have."""
-    norm_spread: float = Field(default=5.0, ge=1)
-    """Standard deviations (by MAD) above the median norm that an update may have; the wider bound counts."""
+    norm_factor: float = Field(default_factory=_norm_bound, ge=1)
+    """Multiple of the median norm that an update may have, by default 5."""
+    norm_spread: float = Field(default_factory=_norm_bound, ge=1)
+    """Standard deviations (by MAD) above the median norm that an update may have, by default 5; the wider
+    bound counts."""
     norm_first: float = Field(default=100.0, gt=0)
     """Multiple of the model's own norm that an update may have until enough norms are known."""
     max_examples: int = Field(default=10_000_000, ge=1, le=10**12)
@@ -435,9 +451,10 @@ class FirewallSettings(Settings):
     """Largest number of examples that counts for a device, as a multiple of the other devices' median."""
     canary: float | None = Field(default=None, gt=0, lt=1)
     """Accuracy on the server's test data that a single update, or a site's sum, may cost; off if unset."""
-    leave_one_out: float = Field(default=0.35, ge=0, lt=1)
-    """Harm that a device's updates may add up to on the server's test data; 0: it is not measured. At 0.2
-    flips of labels are refused sooner, and so are honest devices that have one or two of many classes.
+    leave_one_out: float = Field(default_factory=_harm_bound, ge=0, lt=1)
+    """Harm that a device's updates may add up to on the server's test data, by default 0.35; 0: it is not
+    measured. At 0.2 flips of labels are refused sooner, and so are honest devices that have one or two of
+    many classes.
 
     An update's harm is by how much the loss is lower without it, as a share of that of a model that knows
     nothing: the loss with the best biases and scale of the outputs, on pictures also with marks."""

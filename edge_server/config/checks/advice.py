@@ -24,6 +24,10 @@ def advice(config: Config) -> Iterator[str]:
             f"advice: SGD learns slowly at {config.training.learning_rate:g}. A learning-rate without an "
             'optimizer is that of SGD: set optimizer = "adam" if you mean Adam'
         )
+    untested = config.data.source is None
+    if config.firewall.robust and (untested or count < 3):
+        lacking = "a [data] source to measure updates on" if untested else "three devices to compare"
+        yield f"advice: robust = true bounds only the norms of updates here: leave-one-out needs {lacking}"
     trim = combiner.options.get("trim", TRIM)
     if combiner.name == "trimmed-mean" and isinstance(trim, int | float) and trim * count < 1 - 1e-9:
         yield (

@@ -448,3 +448,13 @@ def test_a_schedule_of_the_strategy_overrides_the_fraction_of_clients(write):
     assert make_strategy(config.algorithm(), config.tiers.ratios).fraction(1) == 0.25
     # The user's own settings stay unchanged.
     assert load_config(write("[clients]\nfraction = 0.5\n")).strategy.fraction is None
+
+
+def test_robust_bounds_apply_where_the_file_states_none() -> None:
+    def bounds(*words: str) -> tuple[float, float, float]:
+        firewall = load_config("fedavg", [f"firewall.{word}" for word in words]).firewall
+        return firewall.norm_factor, firewall.norm_spread, firewall.leave_one_out
+
+    assert bounds() == (5.0, 5.0, 0.35)
+    assert bounds("robust=true") == (3.5, 3.5, 0.15)
+    assert bounds("robust=true", "leave-one-out=0.3") == (3.5, 3.5, 0.3)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.load import load_config
 from tests.hostile.stealth.attacks import Attack, attacks
 from tests.hostile.stealth.play import Result, play
 
@@ -45,14 +45,14 @@ def table(
     firewall: Sequence[str],
 ) -> str:
     """The table as Markdown, a row an attack; rows are printed as they are made."""
-    settings = dict(word.split("=") for word in firewall)
-    bounds = FirewallSettings(**{key: float(value) for key, value in settings.items()})
+    stated = tuple(f"firewall.{word}" for word in firewall)
+    bounds = load_config("fedavg", stated).firewall
     known = {"no liar": Attack(), "silent": Attack(), **attacks(bounds, ROUNDS)}
     lines = [f"| attack | {' | '.join(recipes)} |", "| --- |" + " --- |" * len(recipes)]
     quiet: dict[tuple[str, tuple[str, ...], int], list[Result]] = {}
     for name in names:
         words, attack = words_of(name, partition), known[name]
-        words += tuple(f"firewall.{word}" for word in firewall)
+        words += stated
         cells = []
         for recipe in recipes:
             key = recipe, words, attack.liars
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--firewall", nargs="+", default=(), metavar="KEY=NUMBER", help="norm-factor=10 ...")
     parser.add_argument("--table", type=Path, help="write the table to this file")
     args = parser.parse_args()
-    names = args.attacks or ["no liar", "silent", *attacks(FirewallSettings(), ROUNDS)]
+    names = args.attacks or ["no liar", "silent", *attacks(load_config("fedavg").firewall, ROUNDS)]
     found = table(args.recipes, names, args.partition, args.seeds, args.firewall)
     if args.table is not None:
         args.table.write_text(found + "\n")

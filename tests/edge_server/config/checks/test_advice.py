@@ -45,3 +45,12 @@ def test_a_small_rate_without_an_optimizer_is_told_to_be_that_of_sgd() -> None:
     (line,) = advice(load_config("fedavg", ["learning-rate=0.0005"]))
     assert 'set optimizer = "adam" if you mean Adam' in line
     assert list(advice(load_config("fedavg", ['optimizer="adam"', "learning-rate=0.0005"]))) == []
+
+
+def test_robust_bounds_without_test_data_or_with_two_devices_are_told_to_bound_norms_alone() -> None:
+    (line,) = advice(load_config("attending", ["firewall.robust=true", "num-clients=2"]))
+    assert "leave-one-out needs three devices to compare" in line
+    bare = load_config("attending", ["firewall.robust=true"])
+    assert list(advice(bare)) == []
+    (line,) = advice(bare.model_copy(update={"data": bare.data.model_copy(update={"source": None})}))
+    assert "leave-one-out needs a [data] source to measure updates on" in line
