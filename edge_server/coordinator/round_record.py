@@ -88,6 +88,11 @@ def round_record(
         one_answer=tuple(
             sorted(name for name, update in look.counted.items() if gives_one_answer(update.metrics.metrics))
         ),
+        trained_accuracy={
+            name: update.metrics.accuracy
+            for name, update in sorted(look.counted.items())
+            if update.metrics.accuracy is not None
+        },
         dead_channels={
             name: share
             for name, update in sorted(look.counted.items())

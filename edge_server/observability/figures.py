@@ -1,15 +1,17 @@
 """The figures of a run's learning task, which lead its tables and charts: accuracy, or another metric."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.data.tasks.words import leading, reference_text
-from edge_server.config.units import UNKNOWN, clean, figure_text, leading_text
+from edge_server.config.units import UNKNOWN, clean, counted_text, figure_text, leading_text
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 ACCURACY = CLASSIFICATION.metrics[0]
 OWN_DATA = "own data"
+SLIGHT_LOSS = 0.02  # held-out examples are few: a smaller loss of accuracy by delivery is chance
 
 
 def leading_metric(history: Sequence[RoundRecord]) -> Metric:
@@ -111,6 +113,30 @@ def _leading(summary: Summary) -> tuple[Metric, str]:
     return ACCURACY, "test"
 
 
-def warning_texts(history: Sequence[RoundRecord]) -> list[str]:
-    """The warnings of a run, the first one first."""
-    return [f"round {record.round}: {clean(found.text)}" for record in history for found in record.warnings]
+def warning_texts(history: Sequence[RoundRecord], devices: Sequence[DeviceRecord] = ()) -> list[str]:
+    """The warnings of a run, the first one first; `devices` are those with a delivered model."""
+    rounds = [f"round {record.round}: {clean(found.text)}" for record in history for found in record.warnings]
+    return rounds + _loss_by_delivery(history, devices)
+
+
+def _loss_by_delivery(history: Sequence[RoundRecord], devices: Sequence[DeviceRecord]) -> list[str]:
+    """Whether devices lose by delivery: what they trained last was better on the examples they hold out."""
+    trained = {name: share for record in history for name, share in record.trained_accuracy.items()}
+    pairs = [
+        (trained[row.device], row.onnx_accuracy)
+        for row in devices
+        if row.device in trained and row.onnx_accuracy is not None
+    ]
+    worse = sum(before > after for before, after in pairs)
+    if not pairs or 2 * worse < len(pairs):
+        return []
+    before, after = (fmean(values) for values in zip(*pairs, strict=True))
+    if before - after <= SLIGHT_LOSS:
+        return []
+    asked = any(row.personalisation is not None for row in devices)
+    auto = ': set [training] personalise-epochs = "auto" if a device sees only its own classes'
+    return [
+        f"delivery: {worse} of {counted_text(len(pairs), 'device')} had a better model for the examples that "
+        f"they hold out after their last training (mean accuracy {before:.1%}) than the delivered one "
+        f"({after:.1%}){'' if asked else auto}"
+    ]

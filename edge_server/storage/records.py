@@ -57,7 +57,8 @@ class RoundRecord(Frozen):
     `exaggerated` has the devices whose claimed figures were reduced, and why. `harm` is by how much each
     update, or each site's sum, has made the loss on test data worse (`leave_one_out`). `staleness` is the
     number of rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model
-    gives one answer for all examples that they hold out, `dead_channels` the devices in whose model most
+    gives one answer for all examples that they hold out, `trained_accuracy` is what each device's model has
+    on these, `dead_channels` the devices in whose model most
     channels of a layer are dead, with their share; each of the `warnings` is in one round alone. With
     differential privacy `epsilon` is the total spent so far at `delta`, and `clip` this round's L2 bound. A
     round that has `diverged` made a model with parameters or losses that are not finite. If the round before
@@ -92,6 +93,7 @@ class RoundRecord(Frozen):
     statistics: DataStatistics | None = Field(default=None, exclude_if=lambda found: found is None)
     staleness: Mapping[str, int] = Field(default_factory=dict)
     one_answer: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    trained_accuracy: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     dead_channels: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     warnings: tuple[RoundWarning, ...] = Field(default=(), exclude_if=lambda found: not found)
     weights: Mapping[str, float] = Field(default_factory=dict)

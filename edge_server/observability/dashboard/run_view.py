@@ -63,7 +63,7 @@ def run_value(
         "no_link": shown.no_link,
         "parts": None if shown.load.parts is None else asdict(shown.load.parts),
         "notes": list(shown.notes),
-        "warnings": warning_texts(history_of(facts, snapshot)),
+        "warnings": warning_texts(history_of(facts, snapshot), summary.devices if summary else ()),
         "parameters": summary.parameters if summary else facts.parameters,
         "tiers": tier_values(facts, _delivered(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),

@@ -56,7 +56,7 @@ from edge_server.storage.run_folder import PASS
 
 def run_sections(run: RunContents) -> tuple[Section, ...]:
     return (
-        *warning_sections(run.history),
+        *warning_sections(run.history, run.summary.devices),
         Section("Curves", (Curves(run_charts(run.history)),)),
         figure_section(run.history, run.setting("model", "task", CLASSIFICATION.name)),
         *statistics_sections(run),
@@ -74,9 +74,11 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
     )
 
 
-def warning_sections(history: Sequence[RoundRecord]) -> tuple[Section, ...]:
+def warning_sections(
+    history: Sequence[RoundRecord], devices: Sequence[DeviceRecord] = ()
+) -> tuple[Section, ...]:
     """The section with a paragraph per warning; none without any."""
-    found = tuple(map(Paragraph, warning_texts(history)))
+    found = tuple(map(Paragraph, warning_texts(history, devices)))
     return (Section("Warnings", found),) if found else ()
 
 

@@ -44,7 +44,7 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(table(snapshot.summary, dense=dense))
         _print_personal(console, snapshot.summary.devices, dense=dense)
         _print_trials(console, snapshot.summary.devices, dense=dense)
-    for text in warning_texts(snapshot.history):
+    for text in warning_texts(snapshot.history, snapshot.summary.devices if snapshot.summary else ()):
         console.print()
         console.print(Text(f"warning: {text}"))
     console.print()
