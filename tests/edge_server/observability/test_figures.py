@@ -18,7 +18,9 @@ def test_delivered_models_that_are_worse_than_the_trained_ones_are_told_of() -> 
         record(1, trained_accuracy={"a": 0.5, "b": 0.7, "c": 0.9}),
         record(2, trained_accuracy={"a": 0.9, "b": 0.8}),
     ]
-    (text,) = warning_texts(history, [device("a", 0.8), device("b", 0.7), device("c", 0.9), device("d", None)])
+    (text,) = warning_texts(
+        history, [device("a", 0.8), device("b", 0.7), device("c", 0.9), device("d", None)]
+    )
     assert text.startswith("delivery: 2 of 3 devices had a better model")
     assert "(mean accuracy 86.7%) than the delivered one (80.0%)" in text
     assert 'personalise-epochs = "auto"' in text

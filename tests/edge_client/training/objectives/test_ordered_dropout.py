@@ -99,13 +99,13 @@ def test_adams_rate_is_by_the_channels_of_the_steps_width(own: float, share: flo
     before = arrays_of(module)
     plan = TrainingPlan(
         optimizer="adam",
-        learning_rate=1e-3,
+        learning_rate=1e-4,
         rate_by_width=True,
         objectives=(Component(name="ordered-dropout", options={"own": own}),),
     )
     data = labelled(np.ones((2, 2), np.float32), np.zeros(2, np.int64), class_names=("a", "b"))
     train(module, data, plan, received={"widths": widths((1,))}, spec=spec, channel_map=MAP)
-    assert np.abs(arrays_of(module)["out.bias"] - before["out.bias"]) == pytest.approx(1e-3 / share, rel=1e-3)
+    assert np.abs(arrays_of(module)["out.bias"] - before["out.bias"]) == pytest.approx(1e-4 / share, rel=1e-3)
 
 
 def test_gradients_reach_only_the_channels_of_the_width() -> None:
