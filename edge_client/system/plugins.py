@@ -8,9 +8,9 @@ A package states, for instance:
     by-battery = "mypackage.weightings:ByBattery"
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 from schemas.errors import ConfigError
 
@@ -51,6 +51,42 @@ class Registry(Mapping[str, T]):
     def origin(self, name: str) -> str:
         """The package that adds a component; empty for one that ships."""
         return "" if name in self.shipped else origin(plugins(self.concept)[name])
+
+
+class Traits:
+    """What a component declares of itself, for checks, pages and tests: each concept has a frozen class.
+
+    A value decorates the component, a class or a function; a component without one has the defaults.
+    """
+
+    def __call__(self, component: T) -> T:
+        component.traits = self
+        return component
+
+    @classmethod
+    def of(cls, component: object) -> Self:
+        """The traits of a component, a class or an instance of it."""
+        declared = getattr(component, "traits", None)
+        return declared if isinstance(declared, cls) else cls()
+
+
+F = TypeVar("F", bound=Traits)
+
+
+class TraitRegistry(Registry[T], Generic[T, F]):
+    """The components of a concept that declare traits."""
+
+    def __init__(self, concept: str, kind: type[F], shipped: Mapping[str, T]) -> None:
+        super().__init__(concept, shipped)
+        self._kind = kind
+
+    def traits(self, name: str) -> F:
+        """What a component declares; the defaults for an unknown one."""
+        return self._kind.of(self.get(name))
+
+    def having(self, has: Callable[[F], object]) -> list[str]:
+        """The names of the shipped components with a trait, sorted."""
+        return sorted(name for name in self.shipped if has(self.traits(name)))
 
 
 @lru_cache

@@ -22,7 +22,7 @@ from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, stated_classes, stated_columns
 from edge_server.coordinator.initial_model import InitialModel
 from edge_server.strategy.planning import measures_statistics
-from edge_server.strategy.selection.policies import STEADY
+from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Network, Strategy
 from schemas.errors import ConfigError
 from schemas.statistics import MAX_FEATURES
@@ -129,7 +129,7 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
     With ratios fixed by tier, all devices train the full model. Raises `ConfigError` for a recipe that learns
     its ratios, as there is nothing to learn.
     """
-    learns = config.strategy.ratio.name not in STEADY
+    learns = not _is_steady(config)
     if group_ratios(network.entry, 0.0, network.channel_map) or not _prunes(config):
         return None
     why = f"'{config.model.name}' has no channels that can be pruned"
@@ -178,4 +178,8 @@ def unmeasured_notice(config: Config, strategy: Strategy, channel_map: ChannelMa
 
 
 def _prunes(config: Config) -> bool:
-    return config.strategy.ratio.name not in STEADY or any(config.tiers.levels)
+    return not _is_steady(config) or any(config.tiers.levels)
+
+
+def _is_steady(config: Config) -> bool:
+    return RATIOS.traits(config.strategy.ratio.name).is_steady

@@ -5,7 +5,7 @@ from edge_client.compression.downlink import make_downlink
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.objectives.registry import OBJECTIVES
 from edge_server.strategy.aggregation.combiners import COMBINERS
-from edge_server.strategy.aggregation.transforms import MOVES_CHANNELS, TRANSFORMS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
@@ -45,7 +45,7 @@ def make_strategy(
         weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
         combiner=make_component("combiner", COMBINERS, spec.combiner),
         server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
-        own_order=any(transform.name in MOVES_CHANNELS for transform in spec.transforms),
+        own_order=any(TRANSFORMS.traits(each.name).moves_channels for each in spec.transforms),
         uplink=spec.uplink or (),
         downlink=make_downlink(spec.downlink or ()),
         measuring=measuring,

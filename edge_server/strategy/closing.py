@@ -19,7 +19,7 @@ from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import SCORES
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, Strategy, known_examples, statistics_request
-from edge_server.strategy.weighting.interface import WeighedUpdates, similarity
+from edge_server.strategy.weighting.interface import WeighedUpdates, WeightingTraits, similarity
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
@@ -90,7 +90,7 @@ def _combine(
     """Each update's weight, the change of the model, and the next privacy state."""
     if strategy.privacy is None:
         weighed = strategy.weighting.weigh_updates(state.weighting, matched)
-        if strategy.weighting.measured:
+        if WeightingTraits.of(strategy.weighting).is_measured:
             weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
         counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
         if counts is not None:

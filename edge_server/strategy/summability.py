@@ -7,25 +7,25 @@ small groups) is still seen device by device.
 
 from collections.abc import Iterator
 
-from edge_server.strategy.aggregation.combiners import SUMS
-from edge_server.strategy.aggregation.transforms import SINGLE
-from edge_server.strategy.groups.registry import IGNORES_MODELS
-from edge_server.strategy.selection.policies import COMPARES_MODELS
-from edge_server.strategy.weighting.registry import COUNTED
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.selection.policies import SELECTIONS
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import StrategySpec
 
 
 def needs_each_update(spec: StrategySpec) -> Iterator[str]:
     """The components that need every update by itself, as "combiner 'median'"; none for sums."""
-    if spec.combiner.name not in SUMS:
+    if not COMBINERS.traits(spec.combiner.name).is_sum:
         yield f"combiner '{spec.combiner.name}'"
-    if spec.weighting.name not in COUNTED:
+    if not WEIGHTINGS.traits(spec.weighting.name).counted:
         yield f"weighting '{spec.weighting.name}'"
-    if spec.selection.name in COMPARES_MODELS:
+    if SELECTIONS.traits(spec.selection.name).compares_models:
         yield f"selection '{spec.selection.name}'"
     for transform in spec.transforms:
-        if transform.name not in SINGLE:
+        if not TRANSFORMS.traits(transform.name).is_single:
             yield f"transform '{transform.name}'"
     for group in spec.groups:
-        if group.name not in IGNORES_MODELS:
+        if not GROUPS.traits(group.name).ignores_models:
             yield f"group '{group.name}'"

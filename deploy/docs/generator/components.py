@@ -1,6 +1,6 @@
 """The recipes, and every component that a recipe may name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from deploy.docs.generator.markdown import code, page, table
@@ -16,15 +16,17 @@ def components_page() -> str:
         'or a table with its name and its options: `selection = "attention"`, '
         '`weighting = { name = "fedrad", lambda = 0.5 }`.'
     )
-    sections = [
-        f"## {concept}\n\n{text}\n\n" + table(("component", "what it does"), _rows(known))
-        for concept, (text, known) in CONCEPTS.items()
-    ]
+    sections = [f"## {concept}\n\n{text}\n\n{_table(known)}" for concept, (text, known) in CONCEPTS.items()]
     return page("Components", intro, *sections)
 
 
-def _rows(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    return [(code(name), summary_of(thing)) for name, thing in known.items()]
+def _table(known: Mapping[str, Any]) -> str:
+    """A row for each component, with what it takes on trust where one of them does."""
+    trusts = {name: getattr(getattr(thing, "traits", None), "trusts", "") for name, thing in known.items()}
+    rows = [(code(name), summary_of(thing), trusts[name]) for name, thing in known.items()]
+    if not any(trusts.values()):
+        return table(("component", "what it does"), [row[:2] for row in rows])
+    return table(("component", "what it does", "what it takes on trust from devices"), rows)
 
 
 def recipes_page() -> str:

@@ -18,12 +18,13 @@ from edge_server.config.checks.secure_aggregation import masking_problems
 from edge_server.config.checks.summability import site_problems
 from edge_server.config.checks.trainers import trainer_problems
 from edge_server.config.config import Config
-from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
-from edge_server.strategy.aggregation.transforms import COUNTS_STEPS, MOVES_CHANNELS, SCALES
-from edge_server.strategy.pruning.pruners import NEW_EACH_ROUND
-from edge_server.strategy.selection.policies import STEADY
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting.registry import NEEDS_ACCURACY, NEEDS_HELD_OUT, PLAIN
+from edge_server.strategy.weighting.interface import Need
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component
 
 LOOKED_AT = 10_000
@@ -98,7 +99,8 @@ def _learning_task(config: Config, strategy: Strategy) -> Iterator[str]:
                 "has none: leave the objective out"
             )
     weighting = config.strategy.weighting.name
-    if weighting in NEEDS_ACCURACY and not any(metric.name == "accuracy" for metric in task.metrics):
+    needs = WEIGHTINGS.traits(weighting).needs
+    if Need.ACCURACY in needs and not any(metric.name == "accuracy" for metric in task.metrics):
         yield (
             f"[strategy] weighting: '{weighting}' goes by accuracy, and [model] task '{task.name}' has none: "
             'set weighting = "examples"'
@@ -109,7 +111,7 @@ def _step_counts(config: Config, strategy: Strategy) -> Iterator[str]:
     """How often a gradient counts in a round is known only for SGD with a stated momentum."""
     training = config.training
     for component in config.strategy.transforms:
-        if component.name not in COUNTS_STEPS:
+        if not TRANSFORMS.traits(component.name).counts_steps:
             continue
         if training.optimizer != "sgd":
             yield (
@@ -128,8 +130,8 @@ def _transform_order(config: Config, strategy: Strategy) -> Iterator[str]:
     """Transforms after a move of channels, when an update is no longer only a step."""
     names = [component.name for component in config.strategy.transforms]
     for index, name in enumerate(names):
-        moved = [earlier for earlier in names[:index] if earlier in MOVES_CHANNELS]
-        if name in SCALES and moved:
+        moved = [earlier for earlier in names[:index] if TRANSFORMS.traits(earlier).moves_channels]
+        if TRANSFORMS.traits(name).scales and moved:
             yield (
                 f"[strategy] transforms: '{name}' after '{moved[0]}' would scale the moving of channels too: "
                 f"name it before '{moved[0]}'"
@@ -138,7 +140,7 @@ def _transform_order(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def _weights_left_aside(config: Config, strategy: Strategy) -> Iterator[str]:
     weighting, combiner = config.strategy.weighting.name, config.strategy.combiner.name
-    if combiner in IGNORES_WEIGHTS and weighting not in PLAIN:
+    if not (COMBINERS.traits(combiner).takes_weights or WEIGHTINGS.traits(weighting).is_plain):
         yield (
             f"[strategy] weighting: combiner '{combiner}' does not go by weights, so those of '{weighting}' "
             'would be lost: set combiner = "mean", or weighting = "examples"'
@@ -148,7 +150,7 @@ def _weights_left_aside(config: Config, strategy: Strategy) -> Iterator[str]:
 def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
     """The server knows no hold-out of real devices, so the simulation's key is required for both."""
     weighting = config.strategy.weighting.name
-    if weighting in NEEDS_HELD_OUT and config.simulation.hold_out == 0:
+    if WEIGHTINGS.traits(weighting).is_measured and config.simulation.hold_out == 0:
         yield (
             f"[simulation] hold-out: weighting '{weighting}' goes by what devices measure on data that they "
             "hold out, and here they hold out none: set hold-out = 0.2"
@@ -158,7 +160,7 @@ def _held_out_data(config: Config, strategy: Strategy) -> Iterator[str]:
 def _moved_channels(config: Config, strategy: Strategy) -> Iterator[str]:
     """Channels moved by each client's own order, where devices do not rank them, or keep or send more."""
     spec = config.strategy
-    moving = sorted(MOVES_CHANNELS & {component.name for component in spec.transforms})
+    moving = sorted({each.name for each in spec.transforms if TRANSFORMS.traits(each.name).moves_channels})
     if not moving:
         return
     key, remedy = f"[strategy] transforms: '{moving[0]}'", "leave it out: channels then have one common order"
@@ -274,8 +276,9 @@ def _changing_sub_models(config: Config, strategy: Strategy) -> Iterator[str]:
     spec = config.strategy
     if strategy.downlink.delta is None:
         return
-    changing = [f"pruner '{spec.pruner.name}'"] if spec.pruner.name in NEW_EACH_ROUND else []
-    changing += [f"ratio '{spec.ratio.name}'"] if spec.ratio.name not in STEADY else []
+    pruner, ratio = spec.pruner.name, spec.ratio.name
+    changing = [f"pruner '{pruner}'"] if PRUNERS.traits(pruner).is_new_each_round else []
+    changing += [] if RATIOS.traits(ratio).is_steady else [f"ratio '{ratio}'"]
     if changing:
         yield (
             "[strategy] downlink: 'delta' sends what has changed in a sub-model, but "

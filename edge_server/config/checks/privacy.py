@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from edge_server.config.checks.groups import objectives_of
 from edge_server.config.config import Config
-from edge_server.strategy.aggregation.combiners import SUMS
+from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.privacy.mechanism import Gaussian
-from edge_server.strategy.pruning.pruners import PER_CLIENT, RANKS_CHANNELS
-from edge_server.strategy.selection.policies import BLIND
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting.registry import ALIKE
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 
 
 def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:
@@ -31,16 +31,21 @@ def _components(config: Config) -> Iterator[str]:
     spec = config.strategy
     if config.clients.mode == "buffered":
         yield _line("[clients] mode", "'buffered' plans no cohort whose holders could be counted", '"rounds"')
-    for key, name, allowed, reason in (
-        ("selection", spec.selection.name, BLIND, "chooses by what clients sent before noise"),
-        ("ratio", spec.ratio.name, BLIND, "learns from what clients sent before noise"),
-        ("weighting", spec.weighting.name, ALIKE, "gives weights that tell of clients' data"),
-        ("combiner", spec.combiner.name, SUMS, "is no sum, so that one client may change it by more"),
-    ):
-        if name not in allowed:
-            fitting = {"selection": "uniform", "ratio": "by-tier"}.get(key, min(allowed))
-            yield _line(f"[strategy] {key}", f"'{name}' {reason}", f'"{fitting}"')
-    if spec.pruner.name in RANKS_CHANNELS:
+    selection, ratio, weighting = spec.selection.name, spec.ratio.name, spec.weighting.name
+    if not SELECTIONS.traits(selection).is_blind:
+        yield _line(
+            "[strategy] selection", f"'{selection}' chooses by what clients sent before noise", '"uniform"'
+        )
+    if not RATIOS.traits(ratio).is_blind:
+        yield _line("[strategy] ratio", f"'{ratio}' learns from what clients sent before noise", '"by-tier"')
+    if WEIGHTINGS.traits(weighting).needs:
+        yield _line(
+            "[strategy] weighting", f"'{weighting}' gives weights that tell of clients' data", '"equal"'
+        )
+    if not COMBINERS.traits(spec.combiner.name).is_sum:
+        reason = f"'{spec.combiner.name}' is no sum, so that one client may change it by more"
+        yield _line("[strategy] combiner", reason, '"mean"')
+    if PRUNERS.traits(spec.pruner.name).ranks_channels:
         reason = f"'{spec.pruner.name}' lets devices send scores of their data with the model"
         yield _line("[strategy] pruner", reason, '"index"')
 
@@ -83,7 +88,7 @@ def _draw(config: Config) -> Iterator[str]:
     reason = "hides who was drawn only where all train the same sub-model"
     if len(set(map(str, config.tiers.ratios))) > 1:
         yield f"[privacy] amplification: {reason}, and [tiers] ratios differ: set amplification = false"
-    if config.strategy.pruner.name in PER_CLIENT:
+    if PRUNERS.traits(config.strategy.pruner.name).is_per_client:
         yield (
             f"[privacy] amplification: {reason}, and pruner '{config.strategy.pruner.name}' gives each its "
             "own: set amplification = false"

@@ -1,14 +1,17 @@
 """Checks for settings that need more than a mean over holders, which masking does not provide."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from edge_server.config.config import Config
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.weighting.registry import PLAIN
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.security.secure_aggregation import MAX_COHORT
 
-FROM_THE_SERVER = frozenset({"last-step", "widths"})
-"""Groups that the server computes without single updates: from the global model, or from the tiers."""
 _KEY = "[privacy] secure-aggregation"
 
 
@@ -28,16 +31,18 @@ def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def _components(config: Config) -> Iterator[str]:
     """Components that read single updates, or choose channels that do not nest."""
-    spec = config.strategy
+    spec, is_blind = config.strategy, attrgetter("is_blind")
+    single = "goes by single updates"
+    prefixes = PRUNERS.having(attrgetter("is_prefix"))
     for key, name, fitting, why in (
-        ("pruner", spec.pruner.name, {"index"}, "cuts channels that devices do not share as a prefix"),
-        ("combiner", spec.combiner.name, {"mean"}, "goes by single updates"),
-        ("weighting", spec.weighting.name, set(PLAIN), "goes by single updates"),
-        ("selection", spec.selection.name, {"largest-tier", "uniform"}, "goes by single updates"),
-        ("ratio", spec.ratio.name, {"by-tier"}, "goes by single devices' results"),
+        ("pruner", spec.pruner.name, prefixes, "cuts channels that devices do not share as a prefix"),
+        ("combiner", spec.combiner.name, COMBINERS.having(attrgetter("is_sum")), single),
+        ("weighting", spec.weighting.name, WEIGHTINGS.having(attrgetter("masked")), single),
+        ("selection", spec.selection.name, SELECTIONS.having(is_blind), single),
+        ("ratio", spec.ratio.name, RATIOS.having(is_blind), "goes by single devices' results"),
     ):
         if name not in fitting:
-            remedy = " or ".join(f'{key} = "{name}"' for name in sorted(fitting))
+            remedy = " or ".join(f'{key} = "{name}"' for name in fitting)
             yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
     for component in spec.uplink or ():
         yield (
@@ -54,7 +59,7 @@ def _components(config: Config) -> Iterator[str]:
 def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
     """Additional groups would need masking rules of their own; measured ones are not sent at all."""
     for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if component.name not in FROM_THE_SERVER and not rule.measured:
+        if not GROUPS.traits(component.name).of_server and not rule.measured:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield (
                 f"[strategy] groups: '{component.name}': {how}, and {_KEY} shows the model's sum alone: "

@@ -1,19 +1,10 @@
 """What a federation trusts its devices with: reports that no bound of the firewall can verify."""
 
-from collections.abc import Mapping
-
 from edge_server.config.config import Config
-from edge_server.strategy.aggregation import combiners
-from edge_server.strategy.groups import registry as groups
-from edge_server.strategy.weighting import registry as weighting
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import StrategySpec
-
-TRUSTS: Mapping[str, Mapping[str, str]] = {
-    "weighting": weighting.TRUSTS,
-    "combiner": combiners.TRUSTS,
-    "groups": groups.TRUSTS,
-}
-"""By concept and component, in words; `test_liars.py` tests that no other component trusts devices."""
 
 
 def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
@@ -21,10 +12,14 @@ def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
 
     If the combiner ignores weights, trust in reports that only affect weights has no effect.
     """
-    named = [("combiner", spec.combiner.name), *(("groups", component.name) for component in spec.groups)]
-    if spec.combiner.name not in combiners.IGNORES_WEIGHTS:
-        named.insert(0, ("weighting", spec.weighting.name))
-    return [(concept, name, TRUSTS[concept][name]) for concept, name in named if name in TRUSTS[concept]]
+    combiner = COMBINERS.traits(spec.combiner.name)
+    weighting = WEIGHTINGS.traits(spec.weighting.name) if combiner.takes_weights else None
+    named = [
+        ("weighting", spec.weighting.name, weighting.trusts if weighting else ""),
+        ("combiner", spec.combiner.name, combiner.trusts),
+        *(("groups", group.name, GROUPS.traits(group.name).trusts) for group in spec.groups),
+    ]
+    return [entry for entry in named if entry[2]]
 
 
 def warnings(config: Config) -> list[str]:

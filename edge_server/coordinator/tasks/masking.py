@@ -23,6 +23,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import ConfigError
 from schemas.messages import MAX_MESSAGE_BYTES, Update
 from schemas.security.secure_aggregation import MaskingTerms
@@ -41,7 +42,7 @@ def masking_terms(
     config: Config, specs: Sequence[SubModelSpec], examples: Sequence[int], channel_map: ChannelMap
 ) -> MaskingTerms:
     """Masking terms for devices with these sub-models and examples; `ConfigError` if they are too many."""
-    equal = config.strategy.weighting.name == "equal"
+    equal = WEIGHTINGS.traits(config.strategy.weighting.name).masked == "equal"
     return _terms(config.privacy, specs, examples, channel_map, equal=equal)
 
 

@@ -16,7 +16,7 @@ from edge_server.simulation.experiments.one_run import EndedRun, Simulate
 from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
 from edge_server.storage.records import RoundRecord
-from edge_server.strategy.weighting.registry import PLAIN
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 
@@ -120,7 +120,7 @@ def comparison_limits(done: Iterable[EndedRun]) -> list[str]:
             continue
         cell = ended.run.cell
         place = (cell.row, cell.column)
-        if cell.config().strategy.weighting.name not in PLAIN:
+        if not WEIGHTINGS.traits(cell.config().strategy.weighting.name).is_plain:
             found = [record.weights for record in ended.history if len(record.weights) > 1]
             if found:
                 weights[place] = weights.get(place, True) and all(map(is_uniform, found))

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
 from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.trimmed import median, trimmed_mean
-from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.aggregation.updates import ROBUST, CombinerTraits, GlobalUpdate
 from schemas.tensors.blobs import Arrays
 
 # The combiner `krum`: Blanchard et al. 2017, Machine Learning with Adversaries, section 4.
 
 
+@ROBUST
 def krum(
     *, byzantine: float = 0.2, keep: int = 1
 ) -> Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]:
@@ -58,13 +59,16 @@ def krum_scores(updates: Sequence[GlobalUpdate], hostile: int) -> NDArray[np.flo
 
 Combiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 """`(updates, weights [K]) -> change of each parameter, of its full shape P`."""
+_FULL_WEIGHT = "an update within bounds counts with its full weight, whichever way it points"
 
 
+@CombinerTraits(trusts=_FULL_WEIGHT, is_sum=True)
 def mean() -> Combiner:
     """The weighted mean over the holders of each coordinate; no change where there are none."""
     return mean_over_holders
 
 
+@CombinerTraits(trusts=_FULL_WEIGHT)
 def overlap_mean(*, elsewhere: str = "keep") -> Combiner:
     """The weighted mean of the coordinates that all clients of the round hold.
 
@@ -80,8 +84,9 @@ def overlap_mean(*, elsewhere: str = "keep") -> Combiner:
     return mean_over_overlap if elsewhere == "keep" else mean_over_holders
 
 
-COMBINERS: Registry[Callable[..., Combiner]] = Registry(
+COMBINERS: TraitRegistry[Callable[..., Combiner], CombinerTraits] = TraitRegistry(
     "combiner",
+    CombinerTraits,
     {
         "mean": mean,
         "overlap-mean": overlap_mean,
@@ -90,12 +95,3 @@ COMBINERS: Registry[Callable[..., Combiner]] = Registry(
         "krum": krum,
     },
 )
-TRUSTS = {
-    "mean": "an update within bounds counts with its full weight, whichever way it points",
-    "overlap-mean": "an update within bounds counts with its full weight, whichever way it points",
-}
-"""What each combiner takes on trust from devices, in words (see the contract in `test_liars.py`)."""
-IGNORES_WEIGHTS = frozenset({"median", "trimmed-mean", "krum"})
-"""Combiners in which weights do not decide which values count."""
-SUMS = frozenset({"mean"})
-"""Combiners that are a sum over clients, divided by numbers known beforehand (differential privacy)."""

@@ -12,13 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.deltas import DeltaRows, Deltas, as_deltas
-from edge_server.strategy.aggregation.updates import GlobalUpdate, TransformContext, to_global
+from edge_server.strategy.aggregation.updates import (
+    GlobalUpdate,
+    TransformContext,
+    TransformTraits,
+    to_global,
+)
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Arrays
 
 Norms = Mapping[str, float]
 
 
+@TransformTraits(scales=True)
 @dataclass(frozen=True)
 class ScaleToMeanNorm:
     """Multiply each weight matrix or kernel of a client's model by the clients' mean norm over its own.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.pruning.channel_selection import group_scores, ranking
 from edge_client.pruning.index_sets import IndexSet
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_client.training.objectives.momentum import gradient_mass
 from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
 from edge_server.strategy.aggregation.coverage import UpdateCoverage, checked_order, full_coverage
@@ -27,6 +27,7 @@ from edge_server.strategy.aggregation.updates import (
     HeldCoordinates,
     RoundUpdates,
     TransformContext,
+    TransformTraits,
     is_statistic,
     to_global,
 )
@@ -42,6 +43,7 @@ from schemas.tensors.blobs import Array, Arrays
 # delta_k / |a_k|_1.
 
 
+@TransformTraits(scales=True, counts_steps=True)
 @dataclass(frozen=True)
 class NormaliseSteps:
     """Scale each update by tau_eff / |a_k|_1; with equal numbers of steps this is FedAvg.
@@ -109,6 +111,7 @@ def transform_updates(
     return RoundUpdates(sources, make)
 
 
+@TransformTraits(moves_channels=True)
 def attention_matching(*, rest: str = "moved") -> Transform:
     """Reorder a client's channels by its own attention, most attended first (ATTENDING, Algorithm 2).
 
@@ -180,6 +183,7 @@ def _norm(start: Array, update: GlobalUpdate, name: str) -> float:
     return math.sqrt(squares)
 
 
+@TransformTraits(is_single=True)
 def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transform:
     """Fill coordinates that a client lacks from the global model (ATTENDING, Algorithm 2 line 6; R2SP).
 
@@ -233,6 +237,7 @@ def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:
     )
 
 
+@TransformTraits(scales=True, is_single=True)
 @dataclass(frozen=True)
 class DiscountStaleness:
     """Scale each update by (1 + s) ** -exponent, where s is the number of aggregations since its model.
@@ -258,8 +263,9 @@ class DiscountStaleness:
         return replace(update, delta=ScaledDeltas(as_deltas(update.delta, around.channel_map), factor))
 
 
-TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
+TRANSFORMS: TraitRegistry[Callable[..., Transform], TransformTraits] = TraitRegistry(
     "transform",
+    TransformTraits,
     {
         "attention-matching": attention_matching,
         "discount-staleness": DiscountStaleness,
@@ -268,11 +274,3 @@ TRANSFORMS: Registry[Callable[..., Transform]] = Registry(
         "scale-to-mean-norm": ScaleToMeanNorm,
     },
 )
-SCALES = frozenset({"discount-staleness", "normalise-steps", "scale-to-mean-norm"})
-"""Transforms that scale a client's step or model."""
-COUNTS_STEPS = frozenset({"normalise-steps"})
-"""Transforms that use how often a gradient counts in local SGD; their `momentum` is the local one."""
-SINGLE = frozenset({"discount-staleness", "fill-with-global"})
-"""Transforms that look at one update alone, and not at the model or at the round's other updates."""
-MOVES_CHANNELS = frozenset({"attention-matching"})
-"""Transforms that reorder channels, which is no part of a client's step."""

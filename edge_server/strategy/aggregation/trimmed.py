@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.means import kinds_of
-from edge_server.strategy.aggregation.updates import GlobalUpdate
+from edge_server.strategy.aggregation.updates import ROBUST, GlobalUpdate
 from schemas.tensors.blobs import Array, Arrays
 
 Counts = NDArray[np.int64]
@@ -21,11 +21,13 @@ TRIM = 0.1
 RobustCombiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 
 
+@ROBUST
 def median() -> RobustCombiner:
     """The median of each coordinate over its holders; weights are ignored."""
     return lambda updates, weights: _middle(updates, lambda holders: np.maximum(holders - 1, 0) // 2)
 
 
+@ROBUST
 def trimmed_mean(*, trim: float = TRIM) -> RobustCombiner:
     """The mean of each coordinate over its n holders without the floor(trim * n) largest and smallest.
 

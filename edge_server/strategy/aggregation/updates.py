@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
 from edge_client.pruning.slicing import check
+from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.coverage import UpdateCoverage
 from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, delta_rows
 from schemas.errors import InvariantError
@@ -83,6 +84,36 @@ class TransformContext:
     channel_map: ChannelMap
     sources: Sequence[ClientUpdate] = ()
     ordered: bool = False
+
+
+@dataclass(frozen=True)
+class TransformTraits(Traits):
+    """What a transform does to updates.
+
+    `scales` a client's step or model; `counts_steps`: how often a gradient counts in local SGD, with the
+    local `momentum` as its option; `is_single`: looks at one update alone, neither at the model nor at the
+    round's other updates; `moves_channels`, which is no part of a client's step.
+    """
+
+    scales: bool = False
+    counts_steps: bool = False
+    is_single: bool = False
+    moves_channels: bool = False
+
+
+@dataclass(frozen=True)
+class CombinerTraits(Traits):
+    """What a combiner takes on trust, whether weights decide which values count, and whether it is a sum.
+
+    A sum over clients is divided by numbers known beforehand (differential privacy).
+    """
+
+    trusts: str = ""
+    takes_weights: bool = True
+    is_sum: bool = False
+
+
+ROBUST = CombinerTraits(takes_weights=False)
 
 
 class RoundUpdates(Sequence[GlobalUpdate]):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
@@ -29,6 +29,7 @@ class Labelled:
     classes: NDArray[np.intp]
 
 
+@GroupTraits(ignores_models=True)
 @dataclass(frozen=True)
 class Header(GroupRule):
     """The global header is trained on all clients' prototypes by cross-entropy, not averaged.

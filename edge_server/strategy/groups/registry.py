@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select_arrays
 from edge_server.strategy.aggregation.deltas import delta_rows
@@ -15,7 +15,7 @@ from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic, sources_of
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, by_tier
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape, Tiers, zeros
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape, Tiers, zeros
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.selection.interface import RoundResult
@@ -28,6 +28,7 @@ from schemas.values import ModelSpec, Reason
 # FedMix's pool of averaged examples (Yoon et al. 2021, Mean Augmented Federated Learning, Algorithm 1).
 
 
+@GroupTraits(ignores_models=True)
 @dataclass(frozen=True)
 class MeanData(GroupRule):
     """Every device's averaged examples, sent to all: `images` [M, C, H, W] and `labels` [M, classes].
@@ -92,6 +93,7 @@ COUNT = "clients"
 """The server's array for the number of clients that c is the mean of."""
 
 
+@GroupTraits("what a device adds to the controls within bounds stays in them, round after round")
 class Control(GroupRule):
     """c <- c + sum_i (c_i+ - c_i) / N over the round's clients, of the N that are known.
 
@@ -199,6 +201,7 @@ def _mean_change(
 # IGFL's group behaviour: the global model's last step (Huang et al. 2021, Algorithm 2, line 2).
 
 
+@GroupTraits(ignores_models=True, of_server=True)
 class LastStep(GroupRule):
     """Delta w_ps = w^r - w^(r-1), sent down only; 0 before round one."""
 
@@ -238,8 +241,9 @@ class Overlap(GroupRule):
         return FoldedGroup(masks, result.after)
 
 
-GROUPS: Registry[Callable[..., GroupRule]] = Registry(
+GROUPS: TraitRegistry[Callable[..., GroupRule], GroupTraits] = TraitRegistry(
     "group",
+    GroupTraits,
     {
         "control": Control,
         "header": Header,
@@ -251,7 +255,3 @@ GROUPS: Registry[Callable[..., GroupRule]] = Registry(
         "widths": Widths,
     },
 )
-IGNORES_MODELS = frozenset({"header", "last-step", "mean-data", "statistics", "widths"})
-"""Rules that combine nothing of the size of a model that devices send."""
-TRUSTS = {"control": "what a device adds to the controls within bounds stays in them, round after round"}
-"""What each rule takes on trust from devices, in words (see the contract in `test_liars.py`)."""

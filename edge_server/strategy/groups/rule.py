@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from edge_client.pruning.lazy_slicing import LazySlice
+from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.blocks import lazy_arrays
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -39,6 +40,19 @@ class FoldedGroup:
 
     held: Arrays
     params: Arrays
+
+
+@dataclass(frozen=True)
+class GroupTraits(Traits):
+    """What a rule takes on trust, in words, and what it needs of single updates.
+
+    `ignores_models`: combines nothing of the size of a model that devices send. `of_server`: the server
+    computes it from the global model or from the tiers.
+    """
+
+    trusts: str = ""
+    ignores_models: bool = False
+    of_server: bool = False
 
 
 class GroupRule(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic
 from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, by_tier
-from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, Shape
+from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
@@ -16,6 +16,7 @@ from schemas.values import ModelSpec, Reason
 MEAN, VARIANCE = ".running_mean", ".running_var"
 
 
+@GroupTraits(ignores_models=True)
 class Statistics(GroupRule):
     """Mean and variance of all examples of a tier together; sent up only.
 

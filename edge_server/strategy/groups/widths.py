@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from edge_server.strategy.groups.rule import GroupRule, Tiers
+from edge_server.strategy.groups.rule import GroupRule, GroupTraits, Tiers
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
 
+@GroupTraits(ignores_models=True, of_server=True)
 class Widths(GroupRule):
     """The channels of every smaller tier, for devices that train all of these tiers; sent down only.
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from edge_client.pruning.channel_selection import best_spec, prefix_spec
+from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, PersonalPruning
@@ -68,6 +69,21 @@ class Evidence:
     seed: int = 0
     round: int = 0
     client: str = ""
+
+
+@dataclass(frozen=True)
+class PrunerTraits(Traits):
+    """Which channels a pruner gives to devices.
+
+    `is_prefix`: all devices share the leading ones; `ranks_channels`: devices rank them in their first round
+    and send the scores; `is_new_each_round`: a device has others in every round; `is_per_client`: devices of
+    one ratio have different parts of the network.
+    """
+
+    is_prefix: bool = False
+    ranks_channels: bool = False
+    is_new_each_round: bool = False
+    is_per_client: bool = False
 
 
 class Pruner(Protocol):

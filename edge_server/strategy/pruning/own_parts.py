@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_client.pruning.channel_selection import prefix_spec
 from edge_client.system.plugins import Registry
-from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, Ratios, random_spec
+from edge_server.strategy.pruning.interface import Cut, Evidence, Pruner, PrunerTraits, Ratios, random_spec
 from schemas.errors import ConfigError
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap
@@ -140,6 +140,7 @@ Unit = tuple[str, ...]
 """The names of a layer and of the normalisations that follow it."""
 
 
+@PrunerTraits(is_per_client=True)
 @dataclass(frozen=True)
 class Layers(Pruner):
     """Train a sub-model, send back `layers` of its layers, drawn per client and round, and the final one.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.channel_selection import best_spec, group_scores, kept_count, prefix_spec
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.pruning.interface import (
@@ -16,6 +16,7 @@ from edge_server.strategy.pruning.interface import (
     Evidence,
     Known,
     Pruner,
+    PrunerTraits,
     Ratios,
     random_spec,
 )
@@ -27,6 +28,7 @@ from schemas.tensors.blobs import Array, Arrays
 __all__ = ["PRUNERS", "Cut", "Evidence", "Pruner"]
 
 
+@PrunerTraits(is_prefix=True)
 @dataclass(frozen=True)
 class Index(Pruner):
     """Keep the leading channels (nested sub-models; HeteroFL, Diao et al. 2021)."""
@@ -36,6 +38,7 @@ class Index(Pruner):
         return Cut(prefix_spec(ratios, channel_map))
 
 
+@PrunerTraits(is_new_each_round=True)
 @dataclass(frozen=True)
 class Magnitude(Pruner):
     """Keep the channels with the largest L1 norms of weights (Li et al. 2017), ranked again each round.
@@ -52,6 +55,7 @@ class Magnitude(Pruner):
         return largest_norms(ratios, channel_map, evidence.params)
 
 
+@PrunerTraits(is_new_each_round=True)
 @dataclass(frozen=True)
 class Random(Pruner):
     """Keep random channels, drawn each round (federated dropout, Caldas et al. 2018; FedDrop).
@@ -65,6 +69,7 @@ class Random(Pruner):
         return Cut(random_spec(ratios, channel_map, evidence.seed))
 
 
+@PrunerTraits(is_new_each_round=True)
 @dataclass(frozen=True)
 class Rolling(Pruner):
     """Keep a window of channels that moves on by one channel per round (FedRolex, Alam et al. 2022).
@@ -85,6 +90,7 @@ class Rolling(Pruner):
         return Cut(SubModelSpec(kept=kept))
 
 
+@PrunerTraits(ranks_channels=True)
 @dataclass(frozen=True)
 class Attention(Pruner):
     """Keep the most attended channels (ATTENDING, Algorithm 1 and section 3.3).
@@ -134,6 +140,7 @@ class Attention(Pruner):
         return known or mean_scores(updates, channel_map)
 
 
+@PrunerTraits(ranks_channels=True, is_per_client=True)
 @dataclass(frozen=True)
 class OwnMagnitude(Pruner):
     """Each client keeps the channels with the largest L1 norms in its own model (ATTENDING, section 4.3).
@@ -229,8 +236,9 @@ def _absolute_sums(weight: Array) -> NDArray[np.float64]:
     return sums
 
 
-PRUNERS: Registry[Callable[..., Pruner]] = Registry(
+PRUNERS: TraitRegistry[Callable[..., Pruner], PrunerTraits] = TraitRegistry(
     "pruner",
+    PrunerTraits,
     {
         "attention": Attention,
         "index": Index,
@@ -241,9 +249,3 @@ PRUNERS: Registry[Callable[..., Pruner]] = Registry(
         "rolling": Rolling,
     },
 )
-RANKS_CHANNELS = frozenset({"attention", "own-magnitude"})
-"""Pruners in which devices rank channels in their first round and send the scores."""
-NEW_EACH_ROUND = frozenset({"magnitude", "random", "rolling"})
-"""Pruners that give a device different channels in every round."""
-PER_CLIENT = frozenset({"layers", "own-magnitude"})
-"""Pruners that give devices of one ratio different parts of the network."""

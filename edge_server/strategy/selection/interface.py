@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypedDict, TypeVar
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.explanations import Observed
@@ -72,6 +73,19 @@ class Explanation:
 
     because: str
     score: float | None = None
+
+
+@dataclass(frozen=True)
+class PolicyTraits(Traits):
+    """What a policy of either kind learns from rounds.
+
+    `is_blind`: ignores their results (differential privacy); `is_steady`: its ratios never change;
+    `compares_models`: compares the updates of a round with the model that came of them.
+    """
+
+    is_blind: bool = False
+    is_steady: bool = False
+    compares_models: bool = False
 
 
 class Policy(Protocol, Generic[Chosen, PolicyState]):

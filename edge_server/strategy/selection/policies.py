@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edge_client.pruning.channel_selection import Ratio
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, row_blocks
 from edge_server.strategy.aggregation.updates import GlobalUpdate, sources_of
 from edge_server.strategy.explanations import Observed
@@ -17,6 +17,7 @@ from edge_server.strategy.selection.interface import (
     Explanation,
     LearnedRatios,
     Policy,
+    PolicyTraits,
     RatioPolicy,
     RoundResult,
     Scores,
@@ -26,6 +27,7 @@ from edge_server.strategy.selection.interface import (
 __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 
 
+@PolicyTraits(is_blind=True)
 @dataclass(frozen=True)
 class Uniform(SelectionPolicy):
     """Selection: a share of the devices, each as likely as any other (McMahan et al. 2017)."""
@@ -77,6 +79,7 @@ def _strongest(clients: Sequence[Client]) -> Sequence[Client]:
     return [client for client in clients if client.tier == highest]
 
 
+@PolicyTraits(compares_models=True)
 @dataclass(frozen=True)
 class Attention(SelectionPolicy):
     """Selection: the further a client's model ends from the new global one, the likelier it is drawn next.
@@ -171,6 +174,7 @@ def distance(update: GlobalUpdate, result: RoundResult) -> float:
     return math.sqrt(squares * size / held) if held else 0.0
 
 
+@PolicyTraits(is_blind=True, is_steady=True)
 @dataclass(frozen=True)
 class ByTier(RatioPolicy):
     """Pruning ratio of the device's capability tier; `ratios[0]` is tier 1's."""
@@ -184,8 +188,9 @@ class ByTier(RatioPolicy):
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
 
 
-SELECTIONS: Registry[Callable[..., SelectionPolicy]] = Registry(
+SELECTIONS: TraitRegistry[Callable[..., SelectionPolicy], PolicyTraits] = TraitRegistry(
     "selection",
+    PolicyTraits,
     {
         "attention": Attention,
         "largest-tier": LargestTier,
@@ -193,16 +198,11 @@ SELECTIONS: Registry[Callable[..., SelectionPolicy]] = Registry(
     },
 )
 
-RATIOS: Registry[Callable[..., RatioPolicy]] = Registry(
+RATIOS: TraitRegistry[Callable[..., RatioPolicy], PolicyTraits] = TraitRegistry(
     "ratio",
+    PolicyTraits,
     {
         "bandit": Bandit,
         "by-tier": ByTier,
     },
 )
-STEADY = frozenset({"by-tier"})
-"""Ratio policies whose ratios never change."""
-COMPARES_MODELS = frozenset({"attention"})
-"""Selections that compare the updates of a round with the model that came of them."""
-BLIND = frozenset({"by-tier", "largest-tier", "uniform"})
-"""Policies of both kinds that ignore the results of rounds (differential privacy)."""

@@ -13,20 +13,20 @@ z = 0, so W' = W; equal W stay equal, and this is FedAvg.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, sources_of
 from edge_server.strategy.selection.interface import RoundResult
-from edge_server.strategy.weighting.interface import Net, Weighting
+from edge_server.strategy.weighting.interface import SHARE_TRUST, Need, Net, Weighting, WeightingTraits
 
 Floats = NDArray[np.float64]
 LONGEST = 1.0
 """Largest norm of a gradient: one client's loss must not derail the network."""
 
 
+@WeightingTraits(frozenset({Need.EXAMPLES, Need.LOSS, Need.ACCURACY}), trusts=SHARE_TRUST)
 @dataclass(frozen=True)
 class FedRad(Weighting[Net | None]):
     """Weights W'[k] N_k / N; with `dynamic = false` W[k] N_k / N (the paper's Wei-Agg, eq. 1 and 2).
@@ -36,7 +36,6 @@ class FedRad(Weighting[Net | None]):
     is used; `seed` draws its first weights. The defaults are ours. The state is NeuNet.
     """
 
-    measured: ClassVar[bool] = True
     dynamic: bool = True
     learning_rate: float = 0.1
     hidden: int = 8

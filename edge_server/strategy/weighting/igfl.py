@@ -19,13 +19,15 @@ from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, row_blocks
 from edge_server.strategy.aggregation.pairwise_products import dot_products
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.selection.interface import RoundResult
-from edge_server.strategy.weighting.interface import LastUpdates, WeighedUpdates, Weighting
+from edge_server.strategy.weighting.interface import LastUpdates, WeighedUpdates, Weighting, WeightingTraits
 from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 
 Floats = NDArray[np.float64]
+_BY_UPDATES = WeightingTraits(trusts="the larger an update is, within bounds, the more it counts")
 
 
+@_BY_UPDATES
 @dataclass(frozen=True)
 class IgflSelf(Weighting[None]):
     """Option I, self-attention: every client's update is a query, q_i = dw_i."""
@@ -45,6 +47,7 @@ class IgflSelf(Weighting[None]):
         return WeighedUpdates(softmax(self.scale * psi).mean(axis=0), psi)
 
 
+@_BY_UPDATES
 @dataclass(frozen=True)
 class IgflGlobal(Weighting[None]):
     """Option II, global attention: the plain mean of the updates is the query, q = sum_i dw_i / K."""
@@ -64,6 +67,7 @@ class IgflGlobal(Weighting[None]):
         return WeighedUpdates(softmax(self.scale * psi.mean(axis=0)), psi)
 
 
+@_BY_UPDATES
 @dataclass(frozen=True)
 class IgflTime(Weighting[LastUpdates | None]):
     """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).

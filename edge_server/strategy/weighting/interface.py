@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from enum import Enum, auto
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.explanations import MOST_SIMILAR, SimilarityTable
 from edge_server.strategy.selection.interface import RoundResult
@@ -21,6 +23,39 @@ WeightingState = Net | LastUpdates | None
 OwnState = TypeVar("OwnState")
 
 
+class Need(Enum):
+    """What a weighting looks at; loss and accuracy are of data that a device holds out."""
+
+    EXAMPLES = auto()
+    LOSS = auto()
+    ACCURACY = auto()
+    UPDATES = auto()
+
+
+@dataclass(frozen=True)
+class WeightingTraits(Traits):
+    """What a weighting needs of a device, what it takes on trust, and what its weights allow.
+
+    `counted`: `Weighting.counts` gives whole numbers, so that weighted sums can be exact. `masked`: the rule
+    by which devices weigh what they mask (secure aggregation), None without one.
+    """
+
+    needs: frozenset[Need] = frozenset({Need.UPDATES})
+    trusts: str = ""
+    counted: bool = False
+    masked: Literal["equal", "examples"] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it ignores what devices send: a combiner that ignores weights loses nothing."""
+        return self.needs <= {Need.EXAMPLES}
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it goes by losses or accuracies that devices measure on data that they hold out."""
+        return bool(self.needs & {Need.LOSS, Need.ACCURACY})
+
+
 @dataclass(frozen=True, eq=False)
 class WeighedUpdates:
     """Weights [K] and, if they were computed for them, the dot products of all pairs of updates [K, K]."""
@@ -29,13 +64,11 @@ class WeighedUpdates:
     products: NDArray[np.float64] | None = None
 
 
+SHARE_TRUST = "a device may count max-examples-factor times as much as the usual one"
+
+
 class Weighting(Protocol, Generic[OwnState]):
-    """Weights from the round's updates and the weighting's own state (None at first).
-
-    `measured`: the weights depend on losses or accuracies that devices report, and not on examples alone.
-    """
-
-    measured: ClassVar[bool] = False
+    """Weights from the round's updates and the weighting's own state (None at first)."""
 
     def counts(self, sources: Sequence[ClientUpdate]) -> list[int] | None:
         """Whole numbers [K] in proportion to the weights, each of its own update; None without such."""

@@ -5,11 +5,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, sources_of
 from edge_server.strategy.weighting.fedrad import FedRad
 from edge_server.strategy.weighting.igfl import IgflGlobal, IgflSelf, IgflTime
-from edge_server.strategy.weighting.interface import AnyWeighting, Weighting, Weights
+from edge_server.strategy.weighting.interface import (
+    SHARE_TRUST,
+    AnyWeighting,
+    Need,
+    Weighting,
+    WeightingTraits,
+    Weights,
+)
 
 
 class _Counted(Weighting[None]):
@@ -31,6 +38,7 @@ class _Counted(Weighting[None]):
         return shares
 
 
+@WeightingTraits(frozenset({Need.EXAMPLES}), trusts=SHARE_TRUST, counted=True, masked="examples")
 class Examples(_Counted):
     """By number of local examples, |D_k| / |D| (McMahan et al. 2017; ATTENDING, Algorithm 2 line 8).
 
@@ -42,6 +50,7 @@ class Examples(_Counted):
         return source.examples
 
 
+@WeightingTraits(frozenset(), counted=True, masked="equal")
 class Equal(_Counted):
     """Equal weights, 1 / K (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, line 16; IGFL, eq. 5).
 
@@ -53,8 +62,9 @@ class Equal(_Counted):
         return int(source.examples > 0)
 
 
-WEIGHTINGS: Registry[Callable[..., AnyWeighting]] = Registry(
+WEIGHTINGS: TraitRegistry[Callable[..., AnyWeighting], WeightingTraits] = TraitRegistry(
     "weighting",
+    WeightingTraits,
     {
         "equal": Equal,
         "examples": Examples,
@@ -64,23 +74,3 @@ WEIGHTINGS: Registry[Callable[..., AnyWeighting]] = Registry(
         "igfl-time": IgflTime,
     },
 )
-_SHARE = "a device may count max-examples-factor times as much as the usual one"
-_LIKENESS = "the larger an update is, within bounds, the more it counts"
-TRUSTS = {
-    "examples": _SHARE,
-    "fedrad": _SHARE,
-    "igfl-self": _LIKENESS,
-    "igfl-global": _LIKENESS,
-    "igfl-time": _LIKENESS,
-}
-"""What each weighting takes on trust from devices, in words."""
-PLAIN = frozenset({"equal", "examples"})
-"""Weightings that ignore the content of updates; a combiner that ignores weights loses nothing."""
-ALIKE = frozenset({"equal"})
-"""Weightings that reveal nothing of clients' data (differential privacy)."""
-COUNTED = PLAIN
-"""Weightings by whole numbers that each update has of its own: weighted sums of them can be exact."""
-NEEDS_HELD_OUT = frozenset({"fedrad"})
-"""Weightings that need measurements on held-out data of the devices."""
-NEEDS_ACCURACY = frozenset({"fedrad"})
-"""Weightings that go by the devices' accuracies, which not every learning task has."""

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from edge_client.training.objectives.registry import OBJECTIVES
-from edge_server.config.checks.trust import TRUSTS
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
@@ -258,7 +257,7 @@ def times(factor: float, group: str) -> Lie:
 
 
 @pytest.mark.parametrize(
-    "name", quick_of([name for name in COMBINERS if name not in TRUSTS["combiner"]], "median")
+    "name", quick_of([name for name in COMBINERS if not COMBINERS.traits(name).trusts], "median")
 )
 def test_a_combiner_without_trust_in_devices_resists_an_update_within_bounds(name, runs):
     words = words_for("combiner", name)
@@ -266,7 +265,7 @@ def test_a_combiner_without_trust_in_devices_resists_an_update_within_bounds(nam
 
 
 @pytest.mark.parametrize(
-    "name", quick_of([name for name in SENT_GROUPS if name not in TRUSTS["groups"]], "header")
+    "name", quick_of([name for name in SENT_GROUPS if not GROUPS.traits(name).trusts], "header")
 )
 def test_a_group_without_trust_in_devices_resists_arrays_within_bounds(name, runs):
     words = words_for("groups", name)
@@ -278,8 +277,8 @@ def test_the_mean_and_the_controls_are_listed_as_trusting_because_they_do_not_re
     controls = words_for("groups", "control")
     assert runs.accuracy((), times(-4, "model")) < runs.without(()) - POINTS
     assert runs.accuracy(controls, times(-9, "control")) < runs.without(controls) - POINTS
-    assert {"mean", "overlap-mean"} == set(TRUSTS["combiner"])
-    assert {"control"} == set(TRUSTS["groups"])
+    assert COMBINERS.having(lambda traits: traits.trusts) == ["mean", "overlap-mean"]
+    assert GROUPS.having(lambda traits: traits.trusts) == ["control"]
 
 
 def test_one_large_number_is_refused_even_if_the_norm_hides_it(runs):

@@ -4,6 +4,7 @@ A component that requires options fails here until it is listed in `OPTIONS`.
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from edge_server.strategy.pruning.pruners import PRUNERS, Evidence
 from edge_server.strategy.selection.policies import RATIOS as RATIO_POLICIES
 from edge_server.strategy.selection.policies import SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.weighting.interface import Need
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -220,6 +222,30 @@ def test_weights_are_one_per_client_not_negative_and_sum_to_one(name, examples):
     assert weights.shape == (len(examples),)
     assert (weights >= 0).all()
     assert weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_a_weighting_looks_at_nothing_that_it_does_not_declare(name):
+    weighting, traits = make_component("weighting", WEIGHTINGS, component(name)), WEIGHTINGS.traits(name)
+    accuracies, losses = {"accuracy": (0.5, 0.9)}, {"received_loss": (1.0, 0.1)}
+
+    def weights(examples=(10, 20), metrics=None, seeds=(1, 2)):
+        figures = [{key: values[k] for key, values in (metrics or {}).items()} for k in range(2)]
+        sent = [
+            replace(update(f"c{k}", arrays(seed), examples=count), metrics=figure)
+            for k, (seed, count, figure) in enumerate(zip(seeds, examples, figures, strict=True))
+        ]
+        assert (weighting.counts(sent) is not None) is traits.counted
+        return weighting.weigh(None, [to_global(one, MAP) for one in sent])
+
+    for need, other in (
+        (Need.EXAMPLES, weights(examples=(10, 7000))),
+        (Need.ACCURACY, weights(metrics=accuracies)),
+        (Need.LOSS, weights(metrics={**accuracies, **losses})),
+        (Need.UPDATES, weights(seeds=(5, 6))),
+    ):
+        usual = weights(metrics=accuracies if need is Need.LOSS else None)
+        assert need in traits.needs or (other == usual).all()
 
 
 @pytest.mark.parametrize("name", COMBINERS)

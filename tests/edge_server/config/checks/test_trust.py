@@ -1,14 +1,13 @@
-"""The trust of components in their devices is listed in data, and shown by the CLI and the README."""
+"""Components declare their trust in devices; the command line and the reference show it."""
 
-from pathlib import Path
-
+from deploy.docs.generator.components import components_page
 from edge_server.cli.main import main
-from edge_server.config.checks.trust import TRUSTS, trusted_components, warnings
+from edge_server.config.checks.trust import trusted_components, warnings
 from edge_server.config.load import load_config
 from edge_server.config.recipe_files import recipe_names
-from edge_server.strategy.aggregation.combiners import IGNORES_WEIGHTS
-
-README = Path(__file__).parents[4] / "edge_server" / "coordinator" / "validation" / "README.md"
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 
 
 def test_a_strict_firewall_warns_of_a_recipes_trust_in_devices():
@@ -22,17 +21,21 @@ def test_recipes_with_a_robust_combiner_do_not_trust_weights():
     for name in recipe_names():
         spec = load_config(name).strategy
         concepts = {concept for concept, _, _ in trusted_components(spec)}
-        assert ("combiner" in concepts) is (spec.combiner.name not in IGNORES_WEIGHTS)
-        if spec.combiner.name in IGNORES_WEIGHTS:
+        takes_weights = COMBINERS.traits(spec.combiner.name).takes_weights
+        assert ("combiner" in concepts) is takes_weights
+        if not takes_weights:
             assert "weighting" not in concepts
 
 
-def test_the_readme_lists_every_trusting_component_in_the_same_words():
-    text = README.read_text()
-    for concept in TRUSTS:
-        for name, words in TRUSTS[concept].items():
-            line = next(line for line in text.splitlines() if f"`{name}`" in line and line.startswith("| "))
-            assert words in line
+def test_the_reference_lists_every_trusting_component_in_the_same_words():
+    rows = components_page().splitlines()
+    for registry in (WEIGHTINGS, COMBINERS, GROUPS):
+        trusting = registry.having(lambda traits: traits.trusts)
+        assert trusting
+        for name in trusting:
+            assert any(
+                row.startswith(f"| `{name}` |") and registry.traits(name).trusts in row for row in rows
+            )
 
 
 def test_check_and_recipes_show_the_trust_in_devices(capsys):

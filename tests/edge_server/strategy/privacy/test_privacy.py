@@ -4,10 +4,6 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.config.recipe_files import recipe_names
-from edge_server.strategy.aggregation.combiners import COMBINERS, SUMS
-from edge_server.strategy.pruning.pruners import PER_CLIENT, PRUNERS
-from edge_server.strategy.selection.policies import BLIND, RATIOS, SELECTIONS
-from edge_server.strategy.weighting.registry import ALIKE, WEIGHTINGS
 from schemas.errors import ConfigError
 
 ON = ("privacy.mechanism=gaussian",)
@@ -17,13 +13,6 @@ def refused(recipe: str, *words: str) -> str:
     with pytest.raises(ConfigError) as caught:
         load_config(recipe, [*ON, *words])
     return str(caught.value)
-
-
-def test_every_component_listed_with_a_trait_exists():
-    assert {*SELECTIONS, *RATIOS} >= BLIND
-    assert COMBINERS.keys() >= SUMS
-    assert WEIGHTINGS.keys() >= ALIKE
-    assert PRUNERS.keys() >= PER_CLIENT
 
 
 def test_privacy_is_off_unless_a_mechanism_is_named():
