@@ -60,7 +60,7 @@ class Traits:
     """
 
     def __call__(self, component: T) -> T:
-        component.traits = self
+        component.traits = self  # type: ignore[attr-defined]
         return component
 
     @classmethod
