@@ -6,8 +6,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from deploy.docs.generator.markdown import page
+from deploy.docs.generator.markdown import code, page, table
 from deploy.docs.generator.settings import keys_table, text_of
+from edge_server.fleet.settings.alert_kinds import RULE_KINDS
+from edge_server.fleet.settings.alerts import RuleSettings
 from edge_server.fleet.settings.service import ServiceSettings
 from schemas.base import kebab
 
@@ -27,9 +29,13 @@ def _section(name: str, model: type[BaseModel], kind: str) -> str:
     of_kind = f" of kind `{kind}`" if kind else ""
     inner = {key for key, field in model.model_fields.items() if _models(field.annotation)}
     left = {kebab(key) for key in inner}
-    return "\n\n".join(
-        (f"## `{name}`{of_kind}", text_of(inspect.getdoc(model) or ""), keys_table(model, leave_out=left))
-    )
+    parts = [f"## `{name}`{of_kind}", text_of(inspect.getdoc(model) or ""), keys_table(model, leave_out=left)]
+    return "\n\n".join([*parts, *([_rule_kinds()] if model is RuleSettings else [])])
+
+
+def _rule_kinds() -> str:
+    rows = [(code(when), kind.about, kind.value or "none", kind.default) for when, kind in RULE_KINDS.items()]
+    return "### Kinds of rules\n\n" + table(("`when`", "raised for", "`value`", "default"), rows)
 
 
 def _tables(

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from edge_server.fleet.alerts.rules import Key
-from edge_server.fleet.settings.alerts import Severity
+from edge_server.fleet.settings.alert_kinds import Severity
 from schemas.base import Frozen
 from schemas.labels import parse_where
 

@@ -3,53 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind, Subject
 from edge_server.storage.inventory.records import InventoryDevice
-
-
-class IncidentKind(StrEnum):
-    """What an incident concerns."""
-
-    REFUSAL = "refusal"
-    ROUND = "round"
-    JOB = "job"
-    TRIAL = "trial"
-
-
-@dataclass(frozen=True)
-class Incident:
-    """Something that happened `count` times, the last time `at`; `run` is its run folder.
-
-    The subject is a device of a refusal or trial, else a run or job. `lost` is by how much a trial's model
-    was worse than the one before, if both were measured.
-    """
-
-    at: float
-    kind: IncidentKind
-    federation: str
-    subject: str
-    text: str = ""
-    count: int = 1
-    run: str = ""
-    lost: float | None = None
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What one alert may be about: a device with its state, or a run or job."""
-
-    kind: str
-    federation: str
-    name: str
-    labels: Mapping[str, str]
-    device: InventoryDevice | None = None
-    incidents: tuple[Incident, ...] = ()
-
-    def recent(self, kind: IncidentKind, since: float) -> list[Incident]:
-        """The incidents of a kind after `since`, the newest last."""
-        found = [incident for incident in self.incidents if incident.kind is kind and incident.at > since]
-        return sorted(found, key=lambda incident: incident.at)
 
 
 @dataclass(frozen=True)

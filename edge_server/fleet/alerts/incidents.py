@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text, leading
-from edge_server.fleet.alerts.facts import Incident, IncidentKind
+from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind
 from edge_server.releases.registry.registry import FILE
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventRow, read_events

@@ -10,10 +10,16 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.fleet.alerts.alert import Alert, AlertSubject, Notification, Phase, Silence, is_silenced
-from edge_server.fleet.alerts.facts import Subject
-from edge_server.fleet.alerts.rules import Evaluation, Finding, Key
-from edge_server.fleet.settings.alerts import Rule
+from edge_server.fleet.alerts.alert import (
+    Alert,
+    AlertSubject,
+    Notification,
+    Phase,
+    Silence,
+    is_silenced,
+)
+from edge_server.fleet.alerts.rules import Evaluation, Key
+from edge_server.fleet.settings.alert_kinds import Finding, Rule, Subject
 
 Alerts = Mapping[Key, Alert]
 
@@ -56,10 +62,7 @@ def step(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> Step
             if sent is None:
                 continue
             notifications.append(sent)
-            notified = {
-                alert.key: alert.model_copy(update={"notified": {**alert.notified, receiver: now}})
-                for alert in sent.firing
-            }
+            notified = {alert.key: _notified(alert, receiver, now) for alert in sent.firing}
             open_alerts |= notified
             of_rule = [notified.get(alert.key, alert) for alert in of_rule]
     return Step(open_alerts, tuple(notifications))
@@ -90,9 +93,13 @@ def _advance(
 
 
 def _absent(alert: Alert, now: float) -> Alert | None:
-    if alert.phase is Phase.FIRING:
-        return alert.model_copy(update={"phase": Phase.CLEARING, "absent_since": now})
-    return None if alert.phase is Phase.PENDING else alert
+    match alert.phase:
+        case Phase.PENDING:
+            return None
+        case Phase.FIRING:
+            return alert.model_copy(update={"phase": Phase.CLEARING, "absent_since": now})
+        case _:
+            return alert
 
 
 def _present(alert: Alert | None, finding: tuple[Finding, Subject], rule: Rule, now: float) -> Alert:
@@ -111,6 +118,7 @@ def _present(alert: Alert | None, finding: tuple[Finding, Subject], rule: Rule, 
 
 
 def subject_of(subject: Subject) -> AlertSubject:
+    """What the alert keeps of its subject."""
     device = subject.device
     return AlertSubject(
         kind=subject.kind,
@@ -143,6 +151,7 @@ def _resolved(alerts: Alerts, plan: Plan, now: float) -> dict[Key, Alert]:
 def _notification(
     receiver: str, resend_s: float | None, alerts: list[Alert], ended: list[Alert], plan: Plan, now: float
 ) -> Notification | None:
+    """What a receiver hears of one rule now."""
     fresh, again = _due(receiver, resend_s, alerts, plan, now)
     resolved = tuple(alert for alert in ended if receiver in alert.notified)
     firing = (*fresh, *again)
@@ -186,3 +195,7 @@ def _due(
         and now - alert.notified[receiver] >= repeat_s
     ]
     return fresh, again
+
+
+def _notified(alert: Alert, receiver: str, now: float) -> Alert:
+    return alert.model_copy(update={"notified": {**alert.notified, receiver: now}})

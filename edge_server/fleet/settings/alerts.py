@@ -1,64 +1,24 @@
 """The table `[alerts]` of service.toml: which states of devices, rounds and jobs become alerts, for whom."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from edge_server.config.measures import parse_bytes, parse_celsius, parse_count, parse_duration, parse_share
+from edge_server.fleet.settings.alert_kinds import RULE_KINDS, Rule, Severity
 from edge_server.fleet.settings.alert_receivers import RECEIVER_KINDS, Duration, Receiver, lasting
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
-from schemas.labels import EVERY, Where, parse_where
+from schemas.labels import parse_where
 from schemas.names import Name
-
-Severity = Literal["info", "warning", "critical"]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How the `value` of a kind of rule is read, and its default."""
-
-    read: Callable[[str], float] | None = None
-    default: float = 0.0
-
-
-MEASURES: Mapping[str, Measure] = {
-    "silent-for": Measure(parse_duration, 2 * 3600.0),
-    "certificate-ends-within": Measure(parse_duration, 14 * 86_400.0),
-    "drift": Measure(),
-    "disk-free-below": Measure(parse_bytes, 1e9),
-    "temperature-above": Measure(parse_celsius, 80.0),
-    "refused-times": Measure(parse_count, 5.0),
-    "accuracy-fell": Measure(parse_share, 0.05),
-    "round-failed": Measure(parse_count, 1.0),
-    "job-failed": Measure(),
-}  # The kinds of rules
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A rule with every value in its base unit: seconds, bytes, degrees Celsius, a share of one, a count."""
-
-    name: str
-    when: str
-    threshold: float = 0.0
-    where: Where = EVERY
-    severity: Severity = "warning"
-    repeat_s: float = 86_400.0
-    for_s: float = 0.0
-    within_s: float = 86_400.0
-    to: tuple[str, ...] = ()
 
 
 class RuleSettings(Settings):
     """A rule; it holds for each device, run or job that `where` chooses."""
 
     when: str
-    """What raises the alert: silent-for, certificate-ends-within, drift, disk-free-below, temperature-above,
-    refused-times, accuracy-fell, round-failed or job-failed."""
+    """What raises the alert: one of the kinds below."""
     value: str | int | float | None = None
     """Threshold, with its unit: a duration, size, temperature, share or count; each kind has a default."""
     name: Name | None = None
@@ -79,8 +39,8 @@ class RuleSettings(Settings):
     @field_validator("when")
     @classmethod
     def _known(cls, when: str) -> str:
-        if when not in MEASURES:
-            raise ValueError(f"there is no kind of rule '{when}'{nearest(when, MEASURES)}")
+        if when not in RULE_KINDS:
+            raise ValueError(f"there is no kind of rule '{when}'{nearest(when, RULE_KINDS)}")
         return when
 
     @model_validator(mode="after")
@@ -101,13 +61,13 @@ class RuleSettings(Settings):
 
     def threshold(self) -> float:
         """The value in its base unit, or the kind's default; raises `ConfigError`."""
-        measure = MEASURES[self.when]
+        kind = RULE_KINDS[self.when]
         if self.value is None:
-            return measure.default
-        if measure.read is None:
+            return kind.threshold(kind.default) if kind.value else 0.0
+        if not kind.value:
             raise ConfigError(f"'{self.when}' takes no value: remove value = {self.value!r}")
         try:
-            return measure.read(f"{self.value:g}" if isinstance(self.value, float) else str(self.value))
+            return kind.threshold(f"{self.value:g}" if isinstance(self.value, float) else str(self.value))
         except ConfigError as error:
             raise ConfigError(f"value of '{self.when}': {error}") from None
 

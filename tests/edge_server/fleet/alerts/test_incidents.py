@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from edge_server.fleet.alerts.facts import IncidentKind
 from edge_server.fleet.alerts.incidents import IncidentReader
+from edge_server.fleet.settings.alert_kinds import IncidentKind
 from edge_server.releases.registry.registry import Registry
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventFile

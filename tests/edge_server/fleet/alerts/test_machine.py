@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_server.fleet.alerts.alert import Phase, Silence
-from edge_server.fleet.alerts.facts import Incident, IncidentKind
+from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.values import BoardState
 from tests.edge_server.fleet.alerts.boards import FEDERATION, board, make_plan, make_rule, run

@@ -5,8 +5,8 @@ from pydantic import ValidationError
 
 from edge_server.config.errors import explain
 from edge_server.config.measures import parse_bytes, parse_celsius, parse_duration, parse_share
-from edge_server.fleet.alerts.rules import CONDITIONS
-from edge_server.fleet.settings.alerts import MEASURES, AlertSettings
+from edge_server.fleet.settings.alert_kinds import RULE_KINDS
+from edge_server.fleet.settings.alerts import AlertSettings
 from schemas.errors import ConfigError
 
 HOOK = {"hook": {"kind": "webhook", "url": "https://example.org/hook"}}
@@ -24,8 +24,13 @@ def refusal(*rules: dict, receivers: dict | None = None) -> str:
     return explain(caught.value, AlertSettings, "service.toml")
 
 
-def test_every_kind_has_a_measure_and_a_condition():
-    assert MEASURES.keys() == CONDITIONS.keys()
+@pytest.mark.parametrize("when", RULE_KINDS)
+def test_every_kind_says_what_it_finds_and_has_a_default_in_its_unit(when):
+    kind = RULE_KINDS[when]
+    assert kind.about.startswith(("a device", "a run", "a job"))
+    assert bool(kind.value) is bool(kind.default)
+    (rule,) = settings({"when": when}).parsed_rules()
+    assert (rule.threshold > 0) is bool(kind.value)
 
 
 def test_values_are_read_in_their_units():
