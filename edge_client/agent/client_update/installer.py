@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from edge_client.agent.client_update.events import Checked, Failed, Installed, Objection
 from edge_client.agent.client_update.slots import ClientSlots, InstalledRelease
+from edge_client.agent.offers.trial import Objection
 from edge_client.inference.model_slots import Slots
 from edge_client.storage.atomic_files import DISK_FULL
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
@@ -61,15 +61,15 @@ class ReleaseInstaller:
         self._process: subprocess.Popen[str] | None = None
         self._stopped = threading.Event()
 
-    def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> Installed | Failed:
-        """Install the archive into the spare slot; repeating this begins anew."""
+    def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> Objection | None:
+        """Install the archive into the spare slot, or say why not; repeating this begins anew."""
         try:
             self.fill(
                 archive, InstalledRelease(name=offer.version, digest=offer.blob.digest, issued_at=issued_at)
             )
         except (EdgeError, OSError) as error:
-            return Failed(offer.rollout, _objection(error))
-        return Installed(offer.rollout)
+            return _objection(error)
+        return None
 
     def fill(self, archive: Path, note: InstalledRelease) -> Path:
         """Install the archive into the spare slot and return its folder; raises `EdgeError` or `OSError`."""
@@ -87,8 +87,8 @@ class ReleaseInstaller:
             shutil.rmtree(wheels, ignore_errors=True)
         return slot
 
-    def check(self, offer: ClientOffer) -> Checked | Failed:
-        """Try the release in the spare slot: its start, its doctor, the model in use."""
+    def check(self, offer: ClientOffer) -> Objection | None:
+        """Try the release in the spare slot, its start, its doctor, the model in use: the objection to it."""
         slot = self._slots.spare()
         try:
             if not self._slots.holds(slot.name, offer.blob.digest):
@@ -97,8 +97,8 @@ class ReleaseInstaller:
             self._try_doctor(slot)
             self._try_model(slot)
         except (EdgeError, OSError) as error:
-            return Failed(offer.rollout, _objection(error, UpdateCause.FAILED_CHECK))
-        return Checked(offer.rollout)
+            return _objection(error, UpdateCause.FAILED_CHECK)
+        return None
 
     def stop(self) -> None:
         """End what runs; the next process begins it anew."""

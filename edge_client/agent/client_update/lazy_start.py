@@ -1,13 +1,9 @@
-"""The agent's access to updates of the client: imports `UpdateRuntime` for an offer or an unfinished one.
-
-A device is offered a release once in months, and imports delay every start.
-"""
+"""The agent's access to updates of the client."""
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edge_client.agent.client_update.events import WorkEnded, update_path
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.offers.lazy_service import LazyOfferService
 from edge_client.agent.service import Topic
@@ -18,24 +14,26 @@ from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.topics import Channel, DeviceTopic
 
 if TYPE_CHECKING:
-    from edge_client.agent.client_update.runtime import UpdateRuntime
+    from edge_client.agent.offers.runtime import OfferRuntime
 
 log = logging.getLogger(__name__)
 
 
-class LazyClientUpdate(LazyOfferService["UpdateRuntime"]):
+class LazyClientUpdate(LazyOfferService):
     """Forwards the agent's calls to the update's runtime once there is one.
 
     `settings.install_root` is the folder of the launcher that has started this process; without one a release
     is refused.
     """
 
+    offer_type = ClientOffer
+
     def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
         self._settings, self._inbox = settings, inbox
         self._publish = partial(messenger.publish, Channel.UP_FLEET)
         self._trouble = ""
-        if settings.install_root is not None and update_path(settings.install_root).exists():
+        if settings.install_root is not None and (settings.install_root / "update.json").exists():
             self._start()
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
@@ -50,11 +48,6 @@ class LazyClientUpdate(LazyOfferService["UpdateRuntime"]):
             case DeviceTopic(channel=Channel.DOWN_BLOB):
                 return self._take_chunk(arrived)
         return False
-
-    def handle(self, event: Any) -> None:
-        """Pass on the end of an installation or a check."""
-        if self._runtime is not None and isinstance(event, WorkEnded):
-            self._runtime.work_ended(event)
 
     def _take(self, message: ClientOffer | ClientWithdrawal) -> None:
         runtime = self._start()
@@ -76,16 +69,16 @@ class LazyClientUpdate(LazyOfferService["UpdateRuntime"]):
             detail=self._trouble or without,
         )
 
-    def _start(self) -> "UpdateRuntime | None":
+    def _start(self) -> "OfferRuntime | None":
         """The runtime; None without a launcher, or if its folder cannot be written to."""
         root = self._settings.install_root
         if self._runtime is not None or root is None:
             return self._runtime
-        from edge_client.agent.client_update.runtime import UpdateRuntime
+        from edge_client.agent.client_update.installation import make_runtime
         from edge_client.agent.client_update.slots import ClientSlots
 
         try:
-            runtime = UpdateRuntime(self._settings, ClientSlots(root), self._inbox, self._publish)
+            runtime = make_runtime(self._settings, ClientSlots(root), self._inbox, self._publish)
         except OSError as error:
             self._trouble = f"the launcher's folder cannot be used: {error}"[:500]
             log.warning("the client cannot be updated: %s", error)

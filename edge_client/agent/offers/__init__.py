@@ -1,1 +1,1 @@
-"""What trials of models and updates of the client have in common."""
+"""One trial of an offer, of a model or a release of the client."""

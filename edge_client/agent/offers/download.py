@@ -1,10 +1,10 @@
-"""The download of an offered file: pure functions that the machines of trials and updates share."""
+"""The download of an offered file: pure functions of the state of its trial."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from edge_client.agent.offers.progress import OfferState
+from edge_client.agent.offers.trial import FileEvent, TrialState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, SendMessage
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import (
@@ -17,8 +17,7 @@ from edge_client.transport.chunk_transfer import (
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef
 
-State = TypeVar("State", bound=OfferState)
-FileEvent = ChunkArrived | ChunkLost | BlobChecked
+State = TypeVar("State", bound=TrialState)
 FileCommand = SendMessage | WriteChunk | VerifyBlob
 
 
@@ -28,7 +27,7 @@ def start(state: State, ref: BlobRef, present: ChunkSet, now: float) -> tuple[St
     return _with(state, receiving, commands)
 
 
-def is_complete(state: OfferState, event: FileEvent) -> bool:
+def is_complete(state: TrialState, event: FileEvent) -> bool:
     """Whether the event says that the whole file is stored."""
     receiving = state.receiving
     return receiving is not None and event == BlobChecked(receiving.ref.digest, sound=True)

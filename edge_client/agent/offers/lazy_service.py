@@ -1,40 +1,27 @@
-"""Forwards the agent's calls to a runtime that is imported with its first offer."""
+"""Forwards the agent's calls to the runtime of a kind of offer, which is imported with the first offer.
 
-from typing import Generic, Protocol, TypeVar
+A device is offered a model or a release once in months, and imports delay every start.
+"""
 
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from edge_client.agent.offers.trial import Offer, Worked
 from edge_client.agent.service import Service
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
-from schemas.tensors.chunks import Chunk, decode_chunk
+from schemas.tensors.chunks import decode_chunk
+
+if TYPE_CHECKING:
+    from edge_client.agent.offers.runtime import OfferRuntime
 
 
-class OfferRuntime(Protocol):
-    """What feeds a machine and executes its commands."""
-
-    def connected(self) -> None:
-        """The broker has accepted the connection."""
-
-    def disconnected(self) -> None:
-        """The connection is lost."""
-
-    def tick(self, *, training: bool) -> None:
-        """Time has passed; `training`: a task is being worked on."""
-
-    def take_chunk(self, chunk: Chunk) -> bool:
-        """Take a chunk of the offered file; False: it belongs to something else."""
-
-    def stop(self) -> None:
-        """The process ends."""
-
-
-Runtime = TypeVar("Runtime", bound=OfferRuntime)
-
-
-class LazyOfferService(Service, Generic[Runtime]):
+class LazyOfferService(Service):
     """Does nothing until a subclass makes the runtime and hands it to `_use`."""
 
+    offer_type: ClassVar[type[Offer]]
+
     def __init__(self) -> None:
-        self._runtime: Runtime | None = None
+        self._runtime: OfferRuntime | None = None
         self._connected = False
 
     def connected(self, up: LinkUp, now: float) -> None:
@@ -51,6 +38,12 @@ class LazyOfferService(Service, Generic[Runtime]):
         if self._runtime is not None:
             self._runtime.tick(training=session.phase is SessionPhase.WORKING)
 
+    def handle(self, event: Any) -> None:
+        """Pass on the end of work on an offer of this kind."""
+        is_ours = isinstance(event, Worked) and isinstance(event.work.offer, self.offer_type)
+        if self._runtime is not None and is_ours:
+            self._runtime.on_worked(event)
+
     def stop(self) -> None:
         """End what the runtime does."""
         if self._runtime is not None:
@@ -59,7 +52,7 @@ class LazyOfferService(Service, Generic[Runtime]):
     def _take_chunk(self, arrived: Arrived) -> bool:
         return self._runtime is not None and self._runtime.take_chunk(decode_chunk(arrived.payload))
 
-    def _use(self, runtime: Runtime) -> Runtime:
+    def _use(self, runtime: "OfferRuntime") -> "OfferRuntime":
         self._runtime = runtime
         if self._connected:
             runtime.connected()

@@ -5,10 +5,12 @@ one-sided sign test), so that a single example among few does not decide.
 """
 
 import math
+from dataclasses import dataclass
 
-from edge_client.agent.rollout.events import Comparison, Objection
+from edge_client.agent.offers.trial import Objection
 from edge_client.inference.service.health import Health
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
+from schemas.values import Variant
 
 CHANCE = 0.05
 """Significance level: a loss that is likelier than this by chance does not count."""
@@ -17,6 +19,30 @@ SLACK_MS = 0.5
 LEAST_ERRORS = 3
 LEAST_REQUESTS = 50
 """Minimum requests for a mean latency."""
+
+
+@dataclass(frozen=True)
+class ServedForm:
+    """A variant of the offered file that is served in its place, and its sha256."""
+
+    variant: Variant
+    digest: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same examples: only the running is right on `lost`, only the new on `won`.
+
+    `running` is None without a model in use. `made`: the candidate is a variant of the offered file.
+    Without a `candidate` there is an `objection`.
+    """
+
+    running: ModelMeasurement | None = None
+    candidate: ModelMeasurement | None = None
+    lost: int = 0
+    won: int = 0
+    made: ServedForm | None = None
+    objection: Objection | None = None
 
 
 def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:

@@ -4,7 +4,6 @@ import json
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edge_client.agent.rollout.events import Comparison, Objection, ServedForm
+from edge_client.agent.offers.trial import Objection
+from edge_client.agent.rollout.acceptance import Comparison, ServedForm
 from edge_client.data.local import LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from schemas.messages.rollout_terms import Cause, ModelMeasurement
@@ -36,22 +36,14 @@ class ModelPair:
 
 
 class ComparisonRunner:
-    """One comparison at a time, in a thread that waits for its process."""
+    """One comparison at a time, in a process of its own."""
 
-    def __init__(self, data: LocalData, examples: Path, variants: VariantSettings = EXPORT_ALONE) -> None:
-        self._data, self._examples, self._variants = data, examples, variants
+    def __init__(
+        self, get_data: Callable[[], LocalData], examples: Path, variants: VariantSettings = EXPORT_ALONE
+    ) -> None:
+        self._get_data, self._examples, self._variants = get_data, examples, variants
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
-
-    def begin(self, pair: ModelPair, most: int, report: Callable[[Comparison], None]) -> None:
-        """Compare on at most `most` examples; call `report` from another thread with the result."""
-        work = threading.Thread(
-            target=lambda: report(self.compare(pair, most)), name="comparison", daemon=True
-        )
-        work.start()
-
-    def use_data(self, data: LocalData) -> None:
-        self._data = data
 
     def forget(self) -> None:
         self._examples.unlink(missing_ok=True)
@@ -68,7 +60,7 @@ class ComparisonRunner:
             # Imported here: importing numpy would delay the start.
             from edge_client.agent.rollout.examples import write_examples
 
-            if not write_examples(self._examples, self._data, most):
+            if not write_examples(self._examples, self._get_data(), most):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
             job = {
                 "running": None if pair.running is None else str(pair.running),

@@ -3,9 +3,9 @@
 import logging
 from dataclasses import dataclass
 
-from edge_client.agent.rollout.acceptance import judge_comparison
+from edge_client.agent.offers.trial import Objection
+from edge_client.agent.rollout.acceptance import Comparison, judge_comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
-from edge_client.agent.rollout.events import Comparison, Objection
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
@@ -67,7 +67,7 @@ def _verdict(context: TaskContext, now: Served | None, terms: TrialTerms | None)
 def _compare(context: TaskContext, now: Served, terms: TrialTerms) -> Comparison:
     """Compare the model in use with the waiting one on the same examples."""
     candidate = installed_model.waiting(context.models)
-    comparisons = ComparisonRunner(context.data, candidate.with_name("examples.npz"))
+    comparisons = ComparisonRunner(lambda: context.data, candidate.with_name("examples.npz"))
     try:
         return comparisons.compare(ModelPair(now.path, candidate), terms.examples)
     finally:

@@ -1,56 +1,62 @@
-"""The agent's access to rollouts: imports `RolloutRuntime` with the first offer, or for an unfinished trial.
-
-Most devices are offered a model once in months, and imports delay every start.
-"""
+"""The agent's access to rollouts of models."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.offers.lazy_service import LazyOfferService
-from edge_client.agent.rollout.events import ComparisonEnded, trial_path
 from edge_client.agent.service import Topic
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
 from edge_client.transport.link_events import Arrived, Inbox
+from schemas.errors import PeerError
+from schemas.messages import ModelOffer, ModelWithdrawal, decode_message
 from schemas.topics import Channel, DeviceTopic
+from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.agent.rollout.runtime import RolloutRuntime
+    from edge_client.agent.offers.runtime import OfferRuntime
 
 
-class LazyRollout(LazyOfferService["RolloutRuntime"]):
-    """Forwards the agent's calls to the rollout runtime once there is one."""
+class LazyRollout(LazyOfferService):
+    """Forwards the agent's calls to the runtime of rollouts once there is one."""
+
+    offer_type = ModelOffer
 
     def __init__(self, settings: AgentSettings, data: LocalData, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
         self._settings, self._data, self._inbox = settings, data, inbox
         self._publish = partial(messenger.publish, Channel.UP_ROLLOUT)
-        if trial_path(settings.state).exists():
+        if (settings.state / "rollout" / "trial.json").exists():
             self._start()
 
     def receive(self, topic: Topic, arrived: Arrived) -> bool:
         match topic:
             case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
-                self._start().receive(arrived.payload)
+                message = decode_rollout_message(arrived.payload, self._settings.federation)
+                self._start().receive(message)
                 return True
             case DeviceTopic(channel=Channel.DOWN_BLOB):
                 return self._take_chunk(arrived)
         return False
 
     def handle(self, event: Any) -> None:
-        match event:
-            case ComparisonEnded():
-                self._start().comparison_ended(event)
-            case DataChanged(data):
-                self._data = data
-                if self._runtime is not None:
-                    self._runtime.use_data(data)
+        super().handle(event)
+        if isinstance(event, DataChanged):
+            self._data = event.data
 
-    def _start(self) -> "RolloutRuntime":
+    def _start(self) -> "OfferRuntime":
         if self._runtime is not None:
             return self._runtime
-        from edge_client.agent.rollout.runtime import RolloutRuntime
+        from edge_client.agent.rollout.installation import make_runtime
 
-        return self._use(RolloutRuntime(self._settings, self._data, self._inbox, self._publish))
+        return self._use(make_runtime(self._settings, lambda: self._data, self._inbox, self._publish))
+
+
+def decode_rollout_message(payload: bytes, federation: str) -> ModelOffer | ModelWithdrawal:
+    """The message of a device's rollout topic; raises `PeerError` for any other."""
+    message = decode_message(payload, federation=federation)
+    if not isinstance(message, ModelOffer | ModelWithdrawal):
+        raise PeerError(f"'{message.kind}' does not belong on this topic", reason=Reason.UNKNOWN_KIND)
+    return message

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edge_client.agent.client_update import launcher
-from edge_client.agent.client_update.events import Checked, Failed, Installed, WorkEnded
-from edge_client.agent.client_update.runtime import UpdateRuntime
+from edge_client.agent.client_update.installation import make_runtime
 from edge_client.agent.client_update.slots import ClientSlots, InstalledRelease
+from edge_client.agent.offers.trial import Worked
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.settings import AgentSettings
 from edge_client.security.trusted_key import TrustedKey
@@ -34,7 +34,7 @@ class FakeInstaller:
     def __init__(self, slots: ClientSlots, cut: Callable[[], None] = no_cut) -> None:
         self._slots, self._cut = slots, cut
 
-    def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> Installed | Failed:
+    def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> None:
         assert archive.read_bytes()
         slot = self._slots.clear_spare()
         self._cut()
@@ -43,11 +43,9 @@ class FakeInstaller:
         note = InstalledRelease(name=offer.version, digest=offer.blob.digest, issued_at=issued_at)
         self._slots.complete(slot, note)
         self._cut()
-        return Installed(offer.rollout)
 
-    def check(self, offer: ClientOffer) -> Checked | Failed:
+    def check(self, offer: ClientOffer) -> None:
         assert self._slots.holds(self._slots.spare().name, offer.blob.digest)
-        return Checked(offer.rollout)
 
     def stop(self) -> None:
         pass
@@ -87,7 +85,7 @@ class Process:
         connects: Callable[[str], bool] = lambda slot: True,
     ) -> None:
         self.clock, self.sent = 0.0, list[Message]()
-        patch.setattr("edge_client.agent.client_update.runtime.time.monotonic", lambda: self.clock)
+        patch.setattr("edge_client.agent.offers.runtime.time.monotonic", lambda: self.clock)
         # Waiting for the whole machine's disk takes long and proves nothing here.
         patch.setattr("edge_client.agent.client_update.slots.os.sync", lambda: None)
         trial = launcher.settle(root)
@@ -107,7 +105,7 @@ class Process:
             trust=trust,
             install_root=root,
         )
-        self.part = UpdateRuntime(
+        self.part = make_runtime(
             settings, self.slots, self.inbox, self.sent.append, installer=make_installer(self.slots)
         )
 
@@ -127,10 +125,10 @@ class Process:
             self._answer()
             if self._ended_work():
                 return True
-            update = self.part._state.update
+            trial = self.part._state.trial
             if (
-                update is not None
-                and update.final
+                trial is not None
+                and trial.is_final
                 and (not self._connects or message is None or self.reports)
             ):
                 return False
@@ -140,7 +138,7 @@ class Process:
         """Send the requested chunks."""
         requests = [message for message in self.sent if isinstance(message, BlobRequest)]
         self.sent[:] = [message for message in self.sent if not isinstance(message, BlobRequest)]
-        offer = self.part._state.update.offer if self.part._state.update else None
+        offer = self.part._state.trial.offer if self.part._state.trial else None
         for request in requests if offer is not None else ():
             data = self._archive.read_bytes()
             for index in range(request.first, min(request.first + request.count, offer.blob.chunks)):
@@ -155,8 +153,8 @@ class Process:
             event = self.inbox.get()
             if isinstance(event, RestartWanted):
                 return True
-            assert isinstance(event, WorkEnded)
-            self.part.work_ended(event)
+            assert isinstance(event, Worked)
+            self.part.on_worked(event)
         return False
 
 

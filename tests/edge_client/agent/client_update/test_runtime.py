@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edge_client.agent.client_update import launcher
-from edge_client.agent.client_update.runtime import update_file
-from edge_client.agent.offers import progress_file
+from edge_client.agent.client_update.trial import ReleaseTrial
+from edge_client.agent.offers import runtime
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit
@@ -147,7 +147,7 @@ def test_an_update_that_a_newer_version_has_written_can_still_be_read(
         path.read_text().replace('"stage"', '"later":1,"stage"').replace('{"kind"', '{"new":2,"kind"')
     )
     assert '"new":2' in path.read_text()
-    update = update_file(path).load("home", "pi")
+    update = runtime.TrialFile(path, ReleaseTrial).load("home", "pi")
     assert update is not None
     assert update.stage is UpdateStage.SWITCHED
 
@@ -157,7 +157,7 @@ ACTS = (
     (launcher, "write_trial"),
     (launcher, "point_current"),
     (launcher, "forget_trial"),
-    (progress_file, "write_synced"),
+    (runtime, "write_synced"),
 )
 
 

@@ -1,9 +1,9 @@
-"""The download of an offered file, which the machines of trials and updates share."""
+"""The download of an offered file."""
 
 import pytest
 
 from edge_client.agent.offers import download
-from edge_client.agent.offers.progress import OfferState
+from edge_client.agent.offers.trial import TrialState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLost, SendMessage
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
@@ -13,7 +13,7 @@ from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
-IDLE = OfferState("home", "pi", connected=True)
+IDLE = TrialState("home", "pi", connected=True)
 BEGUN, FIRST_COMMANDS = download.start(IDLE, REF, NO_CHUNKS, now=0.0)
 
 
@@ -72,5 +72,5 @@ def test_a_chunk_that_cannot_be_stored_is_requested_later() -> None:
 def test_requests_are_repeated_with_a_connection_only() -> None:
     assert _requested(download.tick(BEGUN, PATIENCE_S)[1]) == [(0, REF.chunks)]
     assert _requested(download.resume(BEGUN, 0.1)[1]) == [(0, REF.chunks)]
-    cut_off = OfferState("home", "pi", receiving=BEGUN.receiving)
+    cut_off = TrialState("home", "pi", receiving=BEGUN.receiving)
     assert download.tick(cut_off, PATIENCE_S) == (cut_off, [])

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_client.agent.offers.trial import Worked
+from edge_client.agent.rollout.acceptance import Comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
-from edge_client.agent.rollout.events import Comparison, ComparisonEnded
-from edge_client.agent.rollout.runtime import RolloutRuntime
+from edge_client.agent.rollout.installation import make_runtime
+from edge_client.agent.rollout.lazy_start import decode_rollout_message
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
@@ -68,8 +70,8 @@ class Device:
             list[Message](),
         )
         self.clock = 0.0
-        patch.setattr("edge_client.agent.rollout.runtime.time.monotonic", lambda: self.clock)
-        patch.setattr(ComparisonRunner, "begin", lambda _, pair, most, tell: tell(compare(pair)))
+        patch.setattr("edge_client.agent.offers.runtime.time.monotonic", lambda: self.clock)
+        patch.setattr(ComparisonRunner, "compare", lambda _, pair, most: compare(pair))
         settings = AgentSettings(
             federation="home",
             device="pi",
@@ -79,7 +81,7 @@ class Device:
             profile=CapabilityProfile(),
             trust=trust,
         )
-        self.part = RolloutRuntime(settings, examples(), self.inbox, self.sent.append)
+        self.part = make_runtime(settings, examples, self.inbox, self.sent.append)
 
     @property
     def reports(self) -> list[ModelReport]:
@@ -91,7 +93,7 @@ class Device:
 
     def hear(self, message: Message) -> None:
         """Deliver a message of the rollout, encoded as bytes."""
-        self.part.receive(encode_message(message))
+        self.part.receive(decode_rollout_message(encode_message(message), "home"))
 
     def advance(self, *, most: int = 8) -> None:
         """Answer the device's chunk requests while time passes, for `most` turns."""
@@ -105,10 +107,12 @@ class Device:
                 answered += 1
             self.clock += 1.0
             self.part.tick(training=False)
+            if self.part._thread.is_alive():
+                self.part._thread.join(timeout=60)
             while not self.inbox.empty():
                 event = self.inbox.get()
-                assert isinstance(event, ComparisonEnded)
-                self.part.comparison_ended(event)
+                assert isinstance(event, Worked)
+                self.part.on_worked(event)
 
 
 def serving(state: Path, data: bytes = OLD) -> None:

@@ -1,7 +1,6 @@
 """The comparison of two models in a separate process: its results, and crashes of the process."""
 
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from edge_client.agent.rollout.acceptance import judge_comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair, read_comparison
 from edge_client.agent.rollout.comparison_process import _better, _found, in_turns
-from edge_client.agent.rollout.events import Comparison
 from edge_client.agent.rollout.examples import local_examples
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
@@ -45,11 +43,8 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
 
 def test_a_separate_process_compares_two_models_and_reports_the_result(data, good, tmp_path) -> None:
     bad = classifier(tmp_path / "bad.onnx", np.roll(fitted(), 1, axis=1))
-    measuring, reported = ComparisonRunner(data, tmp_path / "examples.npz"), list[Comparison]()
-    ended = threading.Event()
-    measuring.begin(ModelPair(good, bad), 60, lambda comparison: (reported.append(comparison), ended.set()))
-    assert ended.wait(60)
-    (comparison,) = reported
+    measuring = ComparisonRunner(lambda: data, tmp_path / "examples.npz")
+    comparison = measuring.compare(ModelPair(good, bad), 60)
     assert comparison.running.examples == comparison.candidate.examples == 60
     assert comparison.running.accuracy > 0.7
     # `lost`: only the old model is right. `won`: only the new model is right.
@@ -96,7 +91,9 @@ def test_a_device_matches_classes_by_name(data, good, tmp_path) -> None:
 
 def test_class_names_are_passed_to_the_comparison_process(data, good, tmp_path) -> None:
     model = with_names(tmp_path / "named.onnx", good, list("0123456789"))
-    comparison = ComparisonRunner(named(data), tmp_path / "examples.npz").compare(ModelPair(model, model), 60)
+    comparison = ComparisonRunner(lambda: named(data), tmp_path / "examples.npz").compare(
+        ModelPair(model, model), 60
+    )
     assert comparison.candidate.accuracy > 0.7
 
 
@@ -108,7 +105,7 @@ def test_images_are_resized_to_the_models_input_size(data, good, tmp_path) -> No
         )
     )
     assert large.held_out.input_shape == (1, 32, 32)
-    comparison = ComparisonRunner(large, tmp_path / "examples.npz").compare(ModelPair(good, good), 60)
+    comparison = ComparisonRunner(lambda: large, tmp_path / "examples.npz").compare(ModelPair(good, good), 60)
     assert comparison.objection is None
     # Resizing blurs the images; chance level is a tenth.
     assert comparison.running.accuracy == comparison.candidate.accuracy > 0.5
@@ -182,7 +179,7 @@ def test_a_model_that_crashes_the_comparison_process_does_not_crash_the_device(
         "edge_client.agent.rollout.comparison.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
-    comparison = ComparisonRunner(data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
+    comparison = ComparisonRunner(lambda: data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
     assert comparison.objection == (Cause.CRASHES, f"running it ended with {reason}")
 
 
@@ -193,7 +190,7 @@ def test_an_invalid_answer_counts_as_a_crash(text: str) -> None:
 
 def test_without_examples_the_model_is_reported_as_incompatible(data, good, tmp_path) -> None:
     empty = LocalData(data.train.subset([]), data.train.subset([]))
-    comparison = ComparisonRunner(empty, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
+    comparison = ComparisonRunner(lambda: empty, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)
     assert comparison.objection[0] is Cause.INCOMPATIBLE
 
 

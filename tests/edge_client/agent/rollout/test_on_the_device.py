@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.rollout.events import Comparison, ServedForm
+from edge_client.agent.rollout.acceptance import Comparison, ServedForm
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
 from edge_client.storage import free_space
@@ -80,8 +80,8 @@ def test_failing_requests_after_the_switch_cause_a_rollback(tmp_path, monkeypatc
         return GOOD
 
     monkeypatch.setattr(
-        "edge_client.agent.rollout.comparison.ComparisonRunner.begin",
-        lambda _, pair, most, tell: tell(fail_once_in_use(pair)),
+        "edge_client.agent.rollout.comparison.ComparisonRunner.compare",
+        lambda _, pair, most: fail_once_in_use(pair),
     )
     begin(device)
     assert device.serves() == OLD
@@ -223,7 +223,7 @@ def test_if_the_trial_cannot_be_recorded_the_model_is_not_switched(tmp_path, mon
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("edge_client.agent.offers.progress_file.write_synced", full)
+    monkeypatch.setattr("edge_client.agent.offers.runtime.write_synced", full)
     begin(device)
     assert device.serves() == OLD
     assert (device.reports[-1].stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)

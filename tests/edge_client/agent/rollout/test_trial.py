@@ -5,25 +5,23 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.rollout.events import (
-    Compare,
-    Compared,
-    Comparison,
-    DiscardFiles,
+from edge_client.agent.offers.machine import MAX_RESTARTS, step
+from edge_client.agent.offers.trial import (
+    CleanUp,
     Event,
     Offered,
-    Recheck,
-    Rechecked,
+    Restored,
     RollBack,
     RolledBack,
     Switch,
     Switched,
     SwitchFailed,
-    TrialRestored,
     Withdrawn,
+    Work,
+    Worked,
 )
-from edge_client.agent.rollout.state import Trial, TrialState
-from edge_client.agent.rollout.trial import MAX_RESTARTS, step
+from edge_client.agent.rollout.acceptance import Comparison
+from edge_client.agent.rollout.trial import Look, ModelState, ModelTrial
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -58,12 +56,15 @@ WORSE = Comparison(OLD, BAD, lost=41, won=1)
 WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", version="v2", detail="by hand")
 
 
+COMPARE, RECHECK = Work(OFFER, Stage.COMPARED), Work(OFFER, Stage.KEPT)
+
+
 @dataclass
 class Device:
     """The trial machine, its clock and the commands it has returned."""
 
     now: float = 0.0
-    trials: TrialState = field(default_factory=lambda: TrialState("home", "pi", connected=True))
+    trials: ModelState = field(default_factory=lambda: ModelState("home", "pi", connected=True))
     done: list[Any] = field(default_factory=list)
 
     def do(self, event: Event) -> list[Any]:
@@ -84,19 +85,23 @@ class Device:
     def switch(self) -> None:
         """Continue until the new model is being watched."""
         self.fetch()
-        self.do(Compared("r-1", BETTER))
+        self.do(Worked(COMPARE, BETTER))
         self.do(Switched())
 
     def look(self, comparison: Comparison = BETTER, **more: Any) -> list[Any]:
         """Let time pass until the next check and deliver its result."""
         self.now = self.trials.look_at
-        assert self.do(Tick()) == [Recheck(OFFER)]
-        return self.do(Rechecked("r-1", comparison, **{"serving": REF.digest, **more}))
+        assert self.do(Tick()) == [RECHECK]
+        return self.do(Worked(RECHECK, Look(comparison, **{"serving": REF.digest, **more})))
+
+    @property
+    def trial(self) -> ModelTrial:
+        assert self.trials.trial is not None
+        return self.trials.trial
 
     @property
     def stage(self) -> Stage:
-        assert self.trials.trial is not None
-        return self.trials.trial.stage
+        return self.trial.stage
 
     @property
     def reports(self) -> list[ModelReport]:
@@ -107,8 +112,8 @@ class Device:
 
 def test_a_better_model_is_downloaded_compared_switched_to_watched_and_kept() -> None:
     device = Device()
-    assert device.fetch() == [Compare(OFFER)]
-    (switch,) = device.do(Compared("r-1", BETTER))
+    assert device.fetch() == [COMPARE]
+    (switch,) = device.do(Worked(COMPARE, BETTER))
     assert isinstance(switch, Switch)
     device.do(Switched())
     while device.stage is Stage.SWITCHED:
@@ -153,7 +158,7 @@ def test_a_chunk_of_the_wrong_size_raises_a_peer_error_and_changes_nothing() -> 
 def test_a_worse_model_is_refused_before_the_switch() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Compared("r-1", WORSE)) == [DiscardFiles()]
+    assert device.do(Worked(COMPARE, WORSE)) == [CleanUp()]
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.ACCURACY)
     assert not any(isinstance(command, Switch) for command in device.done)
 
@@ -161,20 +166,20 @@ def test_a_worse_model_is_refused_before_the_switch() -> None:
 def test_a_model_that_crashes_the_comparison_is_refused() -> None:
     device = Device()
     device.fetch()
-    device.do(Compared("r-1", Comparison(objection=(Cause.CRASHES, "signal 4"))))
+    device.do(Worked(COMPARE, Comparison(objection=(Cause.CRASHES, "signal 4"))))
     assert device.reports[-1].cause is Cause.CRASHES
 
 
 def test_an_offer_with_an_objection_is_refused_without_a_download() -> None:
     device = Device()
-    assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [DiscardFiles()]
+    assert device.do(Offered(OFFER, objection=(Cause.UNTRUSTED, "another key"))) == [CleanUp()]
     assert device.reports[-1].cause is Cause.UNTRUSTED
     assert device.trials.receiving is None
 
 
 def test_a_model_that_is_already_served_is_kept_despite_a_withdrawal() -> None:
     device = Device()
-    device.do(Offered(OFFER, serving=REF.digest))
+    device.do(Offered(OFFER, in_use=REF.digest))
     assert (device.stage, device.reports[-1].candidate) == (Stage.KEPT, None)
     assert device.do(Withdrawn(WITHDRAWAL)) == []
     assert device.stage is Stage.KEPT
@@ -199,7 +204,7 @@ def test_a_repeated_offer_is_answered_with_the_current_stage() -> None:
 def test_a_model_that_gets_worse_while_watched_is_rolled_back_by_the_device(seen, cause) -> None:
     device = Device()
     device.switch()
-    assert device.look(**seen) == [RollBack(REF.digest)]
+    assert device.look(**seen) == [RollBack(device.trial)]
     device.do(RolledBack())
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, cause)
 
@@ -208,14 +213,13 @@ def test_a_rollback_is_recorded_before_it_is_done() -> None:
     device = Device()
     device.switch()
     device.look(WORSE)
-    assert device.trials.trial is not None
-    assert device.trials.trial.going_back
+    assert device.trial.going_back
 
 
 def test_a_model_that_was_already_replaced_needs_no_rollback() -> None:
     device = Device()
     device.switch()
-    assert device.look(serving=digest_of(b"of a later run")) == [DiscardFiles()]
+    assert device.look(serving=digest_of(b"of a later run")) == [CleanUp()]
     assert (device.stage, device.reports[-1].cause) == (Stage.ROLLED_BACK, Cause.SUPERSEDED)
 
 
@@ -232,9 +236,9 @@ def test_a_version_can_be_withdrawn_at_any_stage(stage: str) -> None:
         device.look()
     commands = device.do(Withdrawn(WITHDRAWAL))
     if stage in ("fetching", "comparing"):
-        assert (commands, device.stage) == ([DiscardFiles()], Stage.REFUSED)
+        assert (commands, device.stage) == ([CleanUp()], Stage.REFUSED)
     else:
-        assert commands == [RollBack(REF.digest)]
+        assert commands == [RollBack(device.trial)]
         device.do(RolledBack())
         assert device.stage is Stage.ROLLED_BACK
     assert device.reports[-1].cause is Cause.WITHDRAWN
@@ -244,22 +248,22 @@ def test_a_comparison_that_ends_after_the_withdrawal_switches_nothing() -> None:
     device = Device()
     device.fetch()
     device.do(Withdrawn(WITHDRAWAL))
-    assert device.do(Compared("r-1", BETTER)) == []
+    assert device.do(Worked(COMPARE, BETTER)) == []
     assert device.stage is Stage.REFUSED
 
 
 def test_a_comparison_of_another_rollout_is_ignored() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Compared("r-0", BETTER)) == []
+    assert device.do(Worked(Work(OFFER.model_copy(update={"rollout": "r-0"}), Stage.COMPARED), BETTER)) == []
     assert device.stage is Stage.FETCHED
 
 
 def test_a_model_whose_switch_fails_is_refused() -> None:
     device = Device()
     device.fetch()
-    device.do(Compared("r-1", BETTER))
-    device.do(SwitchFailed(Cause.NO_SPACE, "disk full"))
+    device.do(Worked(COMPARE, BETTER))
+    device.do(SwitchFailed((Cause.NO_SPACE, "disk full")))
     assert (device.stage, device.reports[-1].cause) == (Stage.REFUSED, Cause.NO_SPACE)
 
 
@@ -267,48 +271,49 @@ def test_a_model_whose_switch_fails_is_refused() -> None:
 @pytest.mark.parametrize(
     ("trial", "expected"),
     [
-        (Trial(offer=OFFER, stage=Stage.FETCHED), Compare),
-        (Trial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), Switch),
-        (Trial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), RollBack),
-        (Trial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), RollBack),
+        (ModelTrial(offer=OFFER, stage=Stage.FETCHED), Work),
+        (ModelTrial(offer=OFFER, stage=Stage.COMPARED, candidate=GOOD), Switch),
+        (ModelTrial(offer=OFFER, stage=Stage.SWITCHED, cause=Cause.ERRORS, going_back=True), RollBack),
+        (ModelTrial(offer=OFFER, stage=Stage.KEPT, cause=Cause.WITHDRAWN, going_back=True), RollBack),
     ],
 )
-def test_a_restarted_process_continues_an_unfinished_trial(trial: Trial, expected: type) -> None:
+def test_a_restarted_process_continues_an_unfinished_trial(trial: ModelTrial, expected: type) -> None:
     device = Device()
-    (command,) = device.do(TrialRestored(trial))
+    (command,) = device.do(Restored(trial))
     assert isinstance(command, expected)
+    assert command in (COMPARE, Switch(device.trial), RollBack(device.trial))
 
 
 def test_an_interrupted_watch_starts_over() -> None:
     device = Device(now=500.0)
     assert (
-        device.do(TrialRestored(Trial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
+        device.do(Restored(ModelTrial(offer=OFFER, stage=Stage.SWITCHED, running=OLD, candidate=GOOD))) == []
     )
     assert device.trials.watch_until == 510.0
 
 
 def test_chunks_received_before_a_restart_are_not_requested_again() -> None:
     device = Device()
-    device.do(TrialRestored(Trial(offer=OFFER), present=chunks_of(0b01)))
+    device.do(Restored(ModelTrial(offer=OFFER), present=chunks_of(0b01)))
     requests = [command.message for command in device.done if isinstance(command, SendMessage)]
     assert [(request.first, request.count) for request in requests] == [(1, 1)]
 
 
 def test_a_model_that_repeatedly_crashes_the_board_is_rolled_back() -> None:
-    trial = Trial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
+    trial = ModelTrial(offer=OFFER, stage=Stage.SWITCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(TrialRestored(trial)) == [RollBack(REF.digest)]
-    comparing = Trial(offer=OFFER, stage=Stage.FETCHED, restarts=MAX_RESTARTS)
+    assert device.do(Restored(trial)) == [RollBack(device.trial)]
+    comparing = ModelTrial(offer=OFFER, stage=Stage.FETCHED, restarts=MAX_RESTARTS)
     device = Device()
-    assert device.do(TrialRestored(comparing)) == [DiscardFiles()]
+    assert device.do(Restored(comparing)) == [CleanUp()]
     assert device.stage is Stage.REFUSED
 
 
 @pytest.mark.parametrize("stage", [Stage.KEPT, Stage.REFUSED, Stage.ROLLED_BACK])
 def test_a_finished_trial_only_answers_with_its_stage(stage: Stage) -> None:
     device = Device()
-    assert device.do(TrialRestored(Trial(offer=OFFER, stage=stage))) == []
-    assert device.done == []
+    assert device.do(Restored(ModelTrial(offer=OFFER, stage=stage))) == [CleanUp()]
+    assert device.done == [CleanUp()]
     device.do(Offered(OFFER))
     assert device.reports[-1].stage is stage
 

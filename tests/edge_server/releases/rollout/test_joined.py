@@ -8,23 +8,21 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.rollout import trial as device_machine
-from edge_client.agent.rollout.events import (
-    Compare,
-    Compared,
-    Comparison,
-    DiscardFiles,
+from edge_client.agent.offers import machine as device_machine
+from edge_client.agent.offers.trial import (
+    CleanUp,
     Offered,
-    Recheck,
-    Rechecked,
+    Restored,
     RollBack,
     RolledBack,
     Switch,
     Switched,
-    TrialRestored,
     Withdrawn,
+    Work,
+    Worked,
 )
-from edge_client.agent.rollout.state import TrialState
+from edge_client.agent.rollout.acceptance import Comparison
+from edge_client.agent.rollout.trial import Look, ModelState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, SendMessage, Tick
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.releases.registry.registry import Registry
@@ -35,7 +33,7 @@ from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout_terms import Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION, birth
 from tests.edge_server.releases.rollout.measured import measured
@@ -61,12 +59,12 @@ class Board:
     name: str
     before: Comparison
     after: Comparison
-    trials: TrialState = field(init=False)
+    trials: ModelState = field(init=False)
     serves_new: bool = False
     served_new: bool = False
 
     def __post_init__(self) -> None:
-        self.trials = TrialState(FEDERATION, self.name, connected=True)
+        self.trials = ModelState(FEDERATION, self.name, connected=True)
 
     def do(self, event: Any, now: float) -> list[Any]:
         """Make one step, execute its commands and return the sent messages."""
@@ -78,26 +76,26 @@ class Board:
                     sent.append(message)
                 case VerifyBlob(ref):
                     sent += self.do(BlobChecked(ref.digest, sound=True), now)
-                case Compare(offer):
-                    sent += self.do(Compared(offer.rollout, self.before), now)
+                case Work(goal=Stage.COMPARED):
+                    sent += self.do(Worked(command, self.before), now)
                 case Switch():
                     self.serves_new = self.served_new = True
                     sent += self.do(Switched(), now)
-                case Recheck(offer):
+                case Work(offer, Stage.KEPT):
                     serving = offer.blob.digest if self.serves_new else None
-                    sent += self.do(Rechecked(offer.rollout, self.after, serving), now)
+                    sent += self.do(Worked(command, Look(self.after, serving)), now)
                 case RollBack():
                     self.serves_new = False
                     sent += self.do(RolledBack(), now)
-                case WriteChunk() | DiscardFiles():
+                case WriteChunk() | CleanUp():
                     pass
         return sent
 
     def restart(self, now: float) -> list[Any]:
         """Kill the process; the next one restores the recorded trial."""
         trial = self.trials.trial
-        self.trials = TrialState(FEDERATION, self.name, connected=True)
-        return [] if trial is None else self.do(TrialRestored(trial), now)
+        self.trials = ModelState(FEDERATION, self.name, connected=True)
+        return [] if trial is None else self.do(Restored(trial), now)
 
 
 class Joined:
@@ -139,7 +137,7 @@ class Joined:
             known = board.trials.trial
             same = known is not None and known.offer.rollout == command.message.rollout
             serving = command.message.blob.digest if board.serves_new and not same else None
-            self.to_server(board.do(Offered(command.message, serving=serving), self.now))
+            self.to_server(board.do(Offered(command.message, in_use=serving), self.now))
         elif isinstance(command.message, ModelWithdrawal):
             self.to_server(board.do(Withdrawn(command.message), self.now))
 

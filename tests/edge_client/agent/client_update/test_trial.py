@@ -5,26 +5,24 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update.events import (
-    Check,
-    Checked,
-    DiscardFiles,
-    EndTrial,
+from edge_client.agent.client_update.trial import ReleaseState, ReleaseTrial
+from edge_client.agent.offers.machine import MAX_RESTARTS, step
+from edge_client.agent.offers.trial import (
+    CleanUp,
     Event,
-    Failed,
-    Install,
-    Installed,
+    Objection,
     Offered,
     Restart,
+    Restored,
     RollBack,
     RolledBack,
     Switch,
     Switched,
-    UpdateRestored,
+    SwitchFailed,
     Withdrawn,
+    Work,
+    Worked,
 )
-from edge_client.agent.client_update.machine import MAX_RESTARTS, step
-from edge_client.agent.client_update.state import Update, UpdateState
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,
@@ -47,13 +45,17 @@ WITHDRAWAL = ClientWithdrawal(
 )
 
 
+INSTALL, CHECK = Work(OFFER, UpdateStage.INSTALLED), Work(OFFER, UpdateStage.CHECKED)
+IN_B = Switched({"slot": "b", "former": "a"})
+
+
 @dataclass
 class Device:
     """The machine, its clock and the commands it has returned; `restart` is another process."""
 
     now: float = 0.0
-    state: UpdateState = field(
-        default_factory=lambda: UpdateState("home", "pi", version="0.1.0", connected=True)
+    state: ReleaseState = field(
+        default_factory=lambda: ReleaseState("home", "pi", version="0.1.0", connected=True)
     )
     done: list[Any] = field(default_factory=list)
 
@@ -74,16 +76,15 @@ class Device:
     def switch(self) -> list[Any]:
         """Continue until the process must end for the new version."""
         self.fetch()
-        self.do(Installed("r-1"))
-        self.do(Checked("r-1"))
-        return self.do(Switched("b", "a"))
+        self.do(Worked(INSTALL))
+        self.do(Worked(CHECK))
+        return self.do(IN_B)
 
-    def restart(self, *, runs_it: bool, back: Any = None, connected: bool = True) -> list[Any]:
+    def restart(self, *, runs_it: bool, back: Objection | None = None, connected: bool = True) -> list[Any]:
         """The next process, with the saved update."""
-        update = self.state.update
-        assert update is not None
-        self.state = UpdateState("home", "pi", version="0.2.0" if runs_it else "0.1.0", connected=connected)
-        return self.do(UpdateRestored(update, runs_it=runs_it, back=back))
+        trial = self.trial
+        self.state = ReleaseState("home", "pi", version="0.2.0" if runs_it else "0.1.0", connected=connected)
+        return self.do(Restored(trial, runs_it=runs_it, back=back))
 
     def wait(self, seconds: float) -> list[Any]:
         """Let time pass, then tick."""
@@ -91,9 +92,9 @@ class Device:
         return self.do(Tick())
 
     @property
-    def update(self) -> Update:
-        assert self.state.update is not None
-        return self.state.update
+    def trial(self) -> ReleaseTrial:
+        assert self.state.trial is not None
+        return self.state.trial
 
     @property
     def reports(self) -> list[ClientReport]:
@@ -104,13 +105,13 @@ class Device:
 
 def test_a_good_release_is_fetched_installed_checked_switched_to_watched_and_kept() -> None:
     device = Device()
-    assert device.fetch() == [Install(OFFER)]
-    assert device.do(Installed("r-1")) == [Check(OFFER)]
-    assert device.do(Checked("r-1")) == [Switch(OFFER)]
-    assert device.do(Switched("b", "a")) == [Restart()]
-    assert device.restart(runs_it=True) == [Switch(OFFER)]
-    assert device.do(Switched("b", "")) == []
-    assert device.wait(TERMS.watch_s) == [EndTrial(), DiscardFiles()]
+    assert device.fetch() == [INSTALL]
+    assert device.do(Worked(INSTALL)) == [CHECK]
+    assert device.do(Worked(CHECK)) == [Switch(device.trial)]
+    assert device.do(IN_B) == [Restart()]
+    assert device.restart(runs_it=True) == [Switch(device.trial)]
+    assert device.do(Switched({"slot": "b", "former": ""})) == []
+    assert device.wait(TERMS.watch_s) == [CleanUp()]
     assert [report.stage for report in device.reports] == [
         "offered",
         "fetched",
@@ -120,16 +121,16 @@ def test_a_good_release_is_fetched_installed_checked_switched_to_watched_and_kep
         "switched",
         "kept",
     ]
-    assert (device.reports[-1].running, device.update.former) == ("0.2.0", "a")
+    assert (device.reports[-1].running, device.trial.former) == ("0.2.0", "a")
 
 
 def test_only_missing_chunks_are_requested_after_a_restart() -> None:
     device = Device()
     device.do(Offered(OFFER))
-    update = device.update
-    device.state = UpdateState("home", "pi", connected=True)
+    trial = device.trial
+    device.state = ReleaseState("home", "pi", connected=True)
     device.done = []
-    device.do(UpdateRestored(update, present=chunks_of(0b01)))
+    device.do(Restored(trial, present=chunks_of(0b01)))
     (request,) = [command.message for command in device.done]
     assert isinstance(request, BlobRequest)
     assert (request.first, request.count) == (1, REF.chunks - 1)
@@ -138,36 +139,37 @@ def test_only_missing_chunks_are_requested_after_a_restart() -> None:
 @pytest.mark.parametrize("cause", [UpdateCause.UNTRUSTED, UpdateCause.INCOMPATIBLE, UpdateCause.NO_SPACE])
 def test_an_offer_with_an_objection_is_refused_without_a_download(cause: UpdateCause) -> None:
     device = Device()
-    assert device.do(Offered(OFFER, objection=(cause, "why"))) == [DiscardFiles()]
-    assert (device.update.stage, device.reports[-1].cause) == (UpdateStage.REFUSED, cause)
+    assert device.do(Offered(OFFER, objection=(cause, "why"))) == [CleanUp()]
+    assert (device.trial.stage, device.reports[-1].cause) == (UpdateStage.REFUSED, cause)
     assert device.state.receiving is None
 
 
 def test_a_release_that_runs_already_is_kept_despite_a_withdrawal() -> None:
     device = Device()
-    device.do(Offered(OFFER, running=REF.digest))
+    device.do(Offered(OFFER, in_use=REF.digest))
     assert (device.reports[-1].stage, device.reports[-1].had_it) == ("kept", True)
     assert device.do(Withdrawn(WITHDRAWAL)) == []
-    assert device.update.stage is UpdateStage.KEPT
+    assert device.trial.stage is UpdateStage.KEPT
 
 
 def test_a_release_that_fails_to_install_or_a_check_is_refused_and_never_switched_to() -> None:
-    for stage in (UpdateStage.FETCHED, UpdateStage.INSTALLED):
+    for work in (INSTALL, CHECK):
         device = Device()
         device.fetch()
-        if stage is UpdateStage.INSTALLED:
-            device.do(Installed("r-1"))
-        assert device.do(Failed("r-1", (UpdateCause.FAILED_CHECK, "import"))) == [DiscardFiles()]
-        assert device.update.stage is UpdateStage.REFUSED
+        if work == CHECK:
+            device.do(Worked(INSTALL))
+        assert device.do(Worked(work, objection=(UpdateCause.FAILED_CHECK, "import"))) == [CleanUp()]
+        assert device.trial.stage is UpdateStage.REFUSED
         assert not any(isinstance(command, Switch | Restart) for command in device.done)
 
 
 def test_results_of_another_rollout_are_ignored() -> None:
     device = Device()
     device.fetch()
-    assert device.do(Installed("r-0")) == []
-    assert device.do(Failed("r-0", (UpdateCause.DAMAGED, ""))) == []
-    assert device.update.stage is UpdateStage.FETCHED
+    other = Work(OFFER.model_copy(update={"rollout": "r-0"}), UpdateStage.INSTALLED)
+    assert device.do(Worked(other)) == []
+    assert device.do(Worked(other, objection=(UpdateCause.DAMAGED, ""))) == []
+    assert device.trial.stage is UpdateStage.FETCHED
 
 
 @pytest.mark.parametrize("stage", [UpdateStage.FETCHED, UpdateStage.INSTALLED])
@@ -175,39 +177,38 @@ def test_a_power_cut_while_installing_begins_that_step_again_but_not_forever(sta
     device = Device()
     device.fetch()
     if stage is UpdateStage.INSTALLED:
-        device.do(Installed("r-1"))
-    again = Install(OFFER) if stage is UpdateStage.FETCHED else Check(OFFER)
+        device.do(Worked(INSTALL))
+    again = INSTALL if stage is UpdateStage.FETCHED else CHECK
     for _ in range(MAX_RESTARTS):
         assert device.restart(runs_it=False) == [again]
-    assert device.restart(runs_it=False) == [DiscardFiles()]
-    assert (device.update.stage, device.update.cause) == (UpdateStage.REFUSED, UpdateCause.CRASHES)
+    assert device.restart(runs_it=False) == [CleanUp()]
+    assert (device.trial.stage, device.trial.cause) == (UpdateStage.REFUSED, UpdateCause.CRASHES)
 
 
 def test_a_power_cut_before_the_switch_switches_at_the_next_start() -> None:
     device = Device()
     device.fetch()
-    device.do(Installed("r-1"))
-    device.do(Checked("r-1"))
-    assert device.restart(runs_it=False) == [Switch(OFFER)]
-    assert device.do(Switched("b", "a")) == [Restart()]
+    device.do(Worked(INSTALL))
+    device.do(Worked(CHECK))
+    assert device.restart(runs_it=False) == [Switch(device.trial)]
+    assert device.do(IN_B) == [Restart()]
 
 
 def test_a_power_cut_after_the_switch_and_before_it_was_saved_goes_on_in_the_new_version() -> None:
     device = Device()
     device.fetch()
-    device.do(Installed("r-1"))
-    device.do(Checked("r-1"))
-    assert device.restart(runs_it=True) == [Switch(OFFER)]
-    assert device.do(Switched("b", "a")) == []
-    assert (device.update.stage, device.update.former) == (UpdateStage.SWITCHED, "a")
+    device.do(Worked(INSTALL))
+    device.do(Worked(CHECK))
+    assert device.restart(runs_it=True) == [Switch(device.trial)]
+    assert device.do(IN_B) == []
+    assert (device.trial.stage, device.trial.former) == (UpdateStage.SWITCHED, "a")
 
 
 def test_the_former_version_reports_why_the_launcher_has_gone_back() -> None:
     device = Device()
     device.switch()
     assert device.restart(runs_it=False, back=(UpdateCause.CRASHES, "3 starts")) == [
-        EndTrial(),
-        DiscardFiles(),
+        CleanUp(),
     ]
     report = device.reports[-1]
     assert (report.stage, report.cause, report.detail, report.running) == (
@@ -222,13 +223,13 @@ def test_a_version_that_does_not_connect_in_time_goes_back_by_itself() -> None:
     device = Device()
     device.switch()
     device.restart(runs_it=True, connected=False)
-    device.do(Switched("b", "a"))
+    device.do(IN_B)
     assert device.wait(TERMS.connect_s - 1) == []
     (back,) = device.wait(1)
     assert isinstance(back, RollBack)
-    assert (back.update.cause, back.update.going_back) == (UpdateCause.NO_CONNECTION, True)
+    assert (back.trial.cause, back.trial.going_back) == (UpdateCause.NO_CONNECTION, True)
     assert device.do(RolledBack(restarts=True)) == [Restart()]
-    assert device.restart(runs_it=False) == [EndTrial(), DiscardFiles()]
+    assert device.restart(runs_it=False) == [CleanUp()]
     assert (device.reports[-1].stage, device.reports[-1].cause) == ("rolled-back", "no-connection")
 
 
@@ -236,13 +237,13 @@ def test_only_connected_time_counts_for_the_watch() -> None:
     device = Device()
     device.switch()
     device.restart(runs_it=True)
-    device.do(Switched("b", "a"))
+    device.do(IN_B)
     device.wait(40)
     device.do(Disconnected())
     assert device.wait(19) == []
     device.do(Connected())
     assert device.wait(19) == []
-    assert device.wait(1) == [EndTrial(), DiscardFiles()]
+    assert device.wait(1) == [CleanUp()]
 
 
 def test_a_return_that_a_power_cut_has_interrupted_is_finished() -> None:
@@ -258,7 +259,7 @@ def test_a_kept_release_can_be_withdrawn() -> None:
     device = Device()
     device.switch()
     device.restart(runs_it=True)
-    device.do(Switched("b", "a"))
+    device.do(IN_B)
     device.wait(TERMS.watch_s)
     assert [type(command) for command in device.do(Withdrawn(WITHDRAWAL))] == [RollBack]
     device.do(RolledBack(restarts=True))
@@ -270,15 +271,15 @@ def test_a_withdrawal_before_the_restart_needs_no_restart() -> None:
     device = Device()
     device.switch()
     device.do(Withdrawn(WITHDRAWAL))
-    assert device.do(RolledBack()) == [EndTrial(), DiscardFiles()]
-    assert device.update.stage is UpdateStage.ROLLED_BACK
+    assert device.do(RolledBack()) == [CleanUp()]
+    assert device.trial.stage is UpdateStage.ROLLED_BACK
 
 
 def test_a_withdrawal_while_fetching_refuses_the_release() -> None:
     device = Device()
     device.do(Offered(OFFER))
-    assert device.do(Withdrawn(WITHDRAWAL)) == [DiscardFiles()]
-    assert (device.update.stage, device.update.cause) == (UpdateStage.REFUSED, UpdateCause.WITHDRAWN)
+    assert device.do(Withdrawn(WITHDRAWAL)) == [CleanUp()]
+    assert (device.trial.stage, device.trial.cause) == (UpdateStage.REFUSED, UpdateCause.WITHDRAWN)
 
 
 def test_another_offer_waits_until_the_trial_has_ended() -> None:
@@ -287,10 +288,10 @@ def test_another_offer_waits_until_the_trial_has_ended() -> None:
     other = OFFER.model_copy(update={"rollout": "r-2"})
     sent = len(device.reports)
     assert device.do(Offered(other)) == []
-    assert (device.update.offer, len(device.reports)) == (OFFER, sent)
+    assert (device.trial.offer, len(device.reports)) == (OFFER, sent)
     device.restart(runs_it=False, back=(UpdateCause.CRASHES, ""))
     device.do(Offered(other))
-    assert device.update.offer == other
+    assert device.trial.offer == other
 
 
 def test_a_repeated_offer_is_answered_with_the_stage() -> None:
@@ -303,7 +304,7 @@ def test_a_repeated_offer_is_answered_with_the_stage() -> None:
 def test_a_switch_that_fails_is_a_refusal() -> None:
     device = Device()
     device.fetch()
-    device.do(Installed("r-1"))
-    device.do(Checked("r-1"))
-    assert device.do(Failed("r-1", (UpdateCause.NOT_INSTALLED, "disk"))) == [DiscardFiles()]
-    assert device.update.stage is UpdateStage.REFUSED
+    device.do(Worked(INSTALL))
+    device.do(Worked(CHECK))
+    assert device.do(SwitchFailed((UpdateCause.NOT_INSTALLED, "disk"))) == [CleanUp()]
+    assert device.trial.stage is UpdateStage.REFUSED

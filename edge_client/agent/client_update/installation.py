@@ -1,0 +1,189 @@
+"""How an offered release of the client is checked, installed, tried and put in use in an environment."""
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+from edge_client.agent.client_update.installer import ReleaseInstaller
+from edge_client.agent.client_update.slots import ClientSlots
+from edge_client.agent.client_update.trial import ReleaseState, ReleaseTrial
+from edge_client.agent.offers.runtime import OfferRuntime
+from edge_client.agent.offers.trial import (
+    Objection,
+    Restored,
+    RolledBack,
+    Switched,
+    SwitchFailed,
+    Trial,
+    Work,
+    Worked,
+)
+from edge_client.agent.settings import AgentSettings
+from edge_client.security.release_check import check_release
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.storage.blob_store import BlobStore
+from edge_client.system.hardware.versions import release
+from edge_client.transport.link_events import Inbox
+from schemas.errors import PeerError
+from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message
+from schemas.messages.client_update import UpdateCause, UpdateStage
+from schemas.security.client_release import board_fit, misfit
+
+log = logging.getLogger(__name__)
+
+COMPILED_SHARE = 0.4
+"""What compiled modules add to the unpacked wheels; a third was measured with numpy and onnxruntime."""
+PIP_BYTES = 32_000_000
+"""The environment's own pip."""
+SIGN_EVERY_S = 2.0
+
+
+def make_runtime(
+    settings: AgentSettings,
+    slots: ClientSlots,
+    inbox: Inbox,
+    publish: Callable[[Message], None],
+    *,
+    installer: ReleaseInstaller | None = None,
+) -> OfferRuntime:
+    """The device's part in rollouts of releases."""
+    version = release("edge-federation") or ""
+    state = ReleaseState(settings.federation, settings.device, version=version)
+    installation = ReleaseInstallation(
+        slots, installer or ReleaseInstaller(slots, settings.state), settings.trust, version
+    )
+    return OfferRuntime(state, installation, slots.root / "update.json", inbox, publish)
+
+
+class ReleaseInstallation:
+    """The environments of one device; `version` is that of this process's package."""
+
+    noun, max_wait_s = "client release", 600.0
+    failure: StrEnum = UpdateCause.NOT_INSTALLED
+    trial_type: type[Trial] = ReleaseTrial
+
+    def __init__(
+        self, slots: ClientSlots, installer: ReleaseInstaller, key: TrustedKey | None, version: str
+    ) -> None:
+        self.store, self._slots, self._installer = BlobStore(slots.root / "blobs"), slots, installer
+        self._key, self._version, self._next_sign = key, version, 0.0
+
+    # --- before the switch ---
+    def object_to(self, offer: ClientOffer) -> Objection | None:
+        return objection_to(offer, self._key, self._slots)
+
+    def find_in_use(self) -> str | None:
+        """The digest of the release of this process."""
+        running = self._slots.release(self._slots.running())
+        return None if running is None else running.digest
+
+    def restore(self, trial: ReleaseTrial) -> Restored:
+        blob = trial.offer.blob
+        runs_it = self.find_in_use() == blob.digest
+        return Restored(trial, self.store.present(blob), runs_it, self._why_back(trial.offer.rollout))
+
+    def _why_back(self, rollout: str) -> Objection | None:
+        """Why the launcher has gone back from the release, if it has."""
+        trial = self._slots.trial()
+        back = trial.get("back") if trial is not None and trial.get("rollout") == rollout else None
+        if not back:
+            return None
+        cause = str(back.get("cause"))
+        cause = UpdateCause(cause) if cause in set(UpdateCause) else UpdateCause.CRASHES
+        return cause, str(back.get("detail", ""))
+
+    def do(self, work: Work) -> Worked:
+        """Install the archive into the spare slot, or try what is there."""
+        offer = work.offer
+        assert isinstance(offer, ClientOffer)
+        if work.goal == UpdateStage.CHECKED:
+            return Worked(work, objection=self._installer.check(offer))
+        issued_at = 0 if offer.manifest is None else offer.manifest.manifest.issued_at
+        objection = self._installer.install(offer, self.store.path(offer.blob.digest), issued_at)
+        return Worked(work, objection=objection)
+
+    def switch(self, trial: ReleaseTrial) -> Switched | SwitchFailed:
+        """Let the next start be one of the release; repeating this changes nothing."""
+        offer, slot = trial.offer, self._slots.running()
+        try:
+            if self.find_in_use() != offer.blob.digest:
+                slot = self._slots.spare().name
+                if not self._slots.holds(slot, offer.blob.digest):
+                    raise OSError(f"{slot} does not hold the whole release")
+            self._slots.begin_trial(slot, {"rollout": offer.rollout, "version": offer.version}, offer.terms)
+        except OSError as error:
+            return SwitchFailed((UpdateCause.NOT_INSTALLED, f"it cannot be switched to: {error}"))
+        noted = self._slots.trial()
+        return Switched({"slot": slot, "former": "" if noted is None else str(noted["former"])})
+
+    # --- after it ---
+    def go_back(self, trial: ReleaseTrial) -> RolledBack:
+        """Let the next start be one of the former environment."""
+        try:
+            changed = self._slots.go_back(trial.slot, trial.former, trial.cause or "", trial.detail)
+        except OSError as error:
+            return RolledBack(f"the former version cannot be put back: {error}")
+        if changed or self._slots.current() == trial.former:
+            return RolledBack(restarts=self.find_in_use() == trial.offer.blob.digest)
+        return RolledBack("there is no former version to go back to: this one goes on")
+
+    def answer(self, withdrawal: ClientWithdrawal) -> ClientReport:
+        """A release of an earlier rollout stays as it is."""
+        return ClientReport(
+            federation=withdrawal.federation,
+            device=withdrawal.device,
+            rollout=withdrawal.rollout,
+            version=withdrawal.version,
+            stage=UpdateStage.ROLLED_BACK,
+            cause=UpdateCause.WITHDRAWN,
+            detail="it was not installed by this rollout",
+            running=self._version,
+        )
+
+    def give_sign(self, now: float) -> None:
+        if now >= self._next_sign:
+            self._next_sign = now + SIGN_EVERY_S
+            self._slots.touch()
+
+    def clean_up(self) -> None:
+        """Tell the launcher that the environment in use is no longer watched."""
+        try:
+            self._slots.end_trial()
+        except OSError as error:
+            log.warning("the trial cannot be ended: %s", error)
+
+    def stop(self) -> None:
+        self._installer.stop()
+
+
+def objection_to(offer: ClientOffer, key: TrustedKey | None, slots: ClientSlots) -> Objection | None:
+    """The objection to an offer; the fetched bytes must have the digest that is signed."""
+    if key is None:
+        return UpdateCause.UNTRUSTED, "this device trusts no key: set `trust` in client.toml to signing.pub"
+    if offer.manifest is None:
+        return UpdateCause.UNTRUSTED, "the release is not signed"
+    try:
+        manifest = check_release(
+            offer.manifest, key, sha256=offer.blob.digest, federation=offer.federation, name=offer.version
+        )
+    except PeerError as error:
+        return UpdateCause.UNTRUSTED, str(error)
+    running = slots.release(slots.running())
+    if running is not None and manifest.issued_at < running.issued_at:
+        why = f"it was signed before {running.name}, which runs: make it again to go back on purpose"
+        return UpdateCause.SUPERSEDED, why
+    if why := misfit(offer.fits, offer.python, board_fit()):
+        return UpdateCause.INCOMPATIBLE, why
+    return _no_room(offer, slots)
+
+
+def _no_room(offer: ClientOffer, slots: ClientSlots) -> Objection | None:
+    """Room for the archive, its wheels, and the environment that they make."""
+    needed = 2 * offer.blob.size + int((1 + COMPILED_SHARE) * offer.installed_bytes) + PIP_BYTES
+    free = slots.free_bytes()
+    if free >= needed:
+        return None
+    return (
+        UpdateCause.NO_SPACE,
+        f"{needed / 1e6:.0f} MB are needed in {slots.root}, {free / 1e6:.0f} MB are free",
+    )

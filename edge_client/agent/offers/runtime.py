@@ -1,0 +1,276 @@
+"""Runs the machine of a trial in the agent's thread: feeds it events and executes its commands.
+
+The offered file arrives in chunks, like the blobs of tasks. Work happens in a thread of its own; it waits for
+a training to end, and so does a restart, for the installation's `max_wait_s` at most.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
+from edge_client.agent.offers import machine
+from edge_client.agent.offers.trial import (
+    CleanUp,
+    Command,
+    Event,
+    Objection,
+    Offer,
+    Offered,
+    Restart,
+    Restored,
+    RollBack,
+    RolledBack,
+    Switch,
+    Switched,
+    SwitchFailed,
+    Trial,
+    TrialState,
+    Withdrawal,
+    Withdrawn,
+    Work,
+    Worked,
+)
+from edge_client.agent.restart import RestartWanted
+from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
+from edge_client.storage.atomic_files import write_synced
+from edge_client.storage.blob_store import BlobStore
+from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
+from edge_client.transport.link_events import Inbox
+from schemas.errors import PeerError
+from schemas.messages import ClientOffer, Message, ModelOffer
+from schemas.tensors.chunks import Chunk
+from schemas.values import Reason
+
+log = logging.getLogger(__name__)
+
+
+class Installation(Protocol):
+    """How one kind of version is tried and put in use: what differs between models and releases.
+
+    `noun` names the kind in the log; `store` takes the offered file. `failure` is the cause if work fails for
+    no known reason.
+    """
+
+    noun: str
+    failure: StrEnum
+    max_wait_s: float
+    trial_type: type[Trial]
+    store: BlobStore
+
+    def object_to(self, offer: Any) -> Objection | None:
+        """The objection to an offer before its file is fetched."""
+
+    def find_in_use(self) -> str | None:
+        """The digest of the file of the version in use."""
+
+    def restore(self, trial: Any) -> Restored:
+        """What has become of the version of an earlier process's trial."""
+
+    def do(self, work: Work) -> Worked:
+        """In a thread: do the work."""
+
+    def switch(self, trial: Any) -> Switched | SwitchFailed:
+        """Put the offered version in use; repeating this changes nothing."""
+
+    def go_back(self, trial: Any) -> RolledBack:
+        """Use the former version, if the offered one is in use."""
+
+    def answer(self, withdrawal: Any) -> Message:
+        """Handle the withdrawal of a version of an earlier rollout."""
+
+    def give_sign(self, now: float) -> None:
+        """Tell the launcher that the release on trial is alive."""
+
+    def clean_up(self) -> None:
+        """Remove what the trial has left, besides the fetched file."""
+
+    def stop(self) -> None:
+        """End the work; its result is dropped."""
+
+
+class OfferRuntime:
+    """One device's part in rollouts of one kind; `publish` sends to the server, `path` has the last trial."""
+
+    def __init__(
+        self,
+        state: TrialState,
+        installation: Installation,
+        path: Path,
+        inbox: Inbox,
+        publish: Callable[[Message], None],
+    ) -> None:
+        self._state, self._inbox, self._publish = state, inbox, publish
+        self._installation, self._store = installation, installation.store
+        self._file = TrialFile(path, installation.trial_type)
+        self._waiting: Work | Restart | None = None
+        self._waits_since = 0.0
+        self._thread = threading.Thread()
+        self._restored = False
+
+    def connected(self) -> None:
+        """The broker has accepted the connection."""
+        self._step(Connected())
+        self._restore()
+
+    def disconnected(self) -> None:
+        """The connection is lost."""
+        self._step(Disconnected())
+
+    def tick(self, *, training: bool) -> None:
+        """Begin what is due; `training`: a task is being worked on."""
+        self._restore()
+        now, trial = time.monotonic(), self._state.trial
+        if self._state.runs_it and trial is not None and not trial.is_final:
+            self._installation.give_sign(now)
+        self._step(Tick())
+        if not training or now - self._waits_since >= self._installation.max_wait_s:
+            self._begin()
+
+    def receive(self, message: Offer | Withdrawal) -> None:
+        """Handle an offer or a withdrawal; raises `PeerError` for one to another device."""
+        self._restore()
+        if message.device != self._state.device:
+            raise PeerError(f"'{message.kind}' for {message.device}", reason=Reason.WRONG_SENDER)
+        if isinstance(message, ModelOffer | ClientOffer):
+            self._on_offer(message)
+        elif self._is_on_trial(message.rollout):
+            self._step(Withdrawn(message))
+        else:
+            self._publish(self._installation.answer(message))
+
+    def take_chunk(self, chunk: Chunk) -> bool:
+        """Take a chunk of the offered file; False: it belongs to something else."""
+        if not self._state.expects(chunk):
+            return False
+        self._step(ChunkArrived(chunk))
+        return True
+
+    def on_worked(self, event: Worked) -> None:
+        """The work that another thread was asked to do has ended."""
+        self._step(event)
+
+    def stop(self) -> None:
+        """The process ends."""
+        self._installation.stop()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def _restore(self) -> None:
+        """Resume an earlier process's trial, once; a bad version is given up even without a connection."""
+        if self._restored:
+            return
+        self._restored = True
+        trial = self._file.load(self._state.federation, self._state.device)
+        if trial is not None:
+            self._step(self._installation.restore(trial))
+
+    def _is_on_trial(self, rollout: str) -> bool:
+        return self._state.trial is not None and self._state.trial.offer.rollout == rollout
+
+    def _on_offer(self, offer: Offer) -> None:
+        if self._state.is_undecided or self._is_on_trial(offer.rollout):
+            self._step(Offered(offer))
+            return
+        log.info("%s %s is offered in rollout %s", self._installation.noun, offer.version, offer.rollout)
+        forget_others(self._store, frozenset({offer.blob.digest}))
+        objection = self._installation.object_to(offer)
+        in_use = self._installation.find_in_use()
+        self._step(Offered(offer, self._store.present(offer.blob), in_use, objection))
+
+    # --- steps ---
+    def _step(self, event: Event) -> None:
+        before = self._state
+        self._state, commands = machine.step(before, event, time.monotonic())
+        self._log_stage(before)
+        try:
+            self._file.save(self._state.trial)
+        except OSError as error:
+            log.warning("the trial cannot be saved: %s", error)
+            # Never switch without a saved trial: after a power cut nothing would end or report it.
+            if any(isinstance(command, Switch) for command in commands) and not self._state.runs_it:
+                assert self._state.trial is not None
+                cause = self._state.trial.causes("no-space")
+                self._step(SwitchFailed((cause, f"the trial cannot be saved: {error}")))
+                return
+        for command in commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case SendMessage(message):
+                self._publish(message)
+            case WriteChunk():
+                if (lost := keep_chunk(self._store, command)) is not None:
+                    self._step(lost)
+            case VerifyBlob(ref):
+                self._step(keep_blob(self._store, ref))
+            case Work() | Restart():
+                self._waiting, self._waits_since = command, time.monotonic()
+            case Switch(trial):
+                self._step(self._installation.switch(trial))
+            case RollBack(trial):
+                self._step(self._installation.go_back(trial))
+            case CleanUp():
+                self._waiting = None
+                self._installation.clean_up()
+                forget_others(self._store, frozenset())
+
+    def _begin(self) -> None:
+        """Begin what has waited, once the work before it has ended."""
+        command = self._waiting
+        if command is None or self._thread.is_alive():
+            return
+        self._waiting = None
+        if isinstance(command, Restart):
+            self._inbox.put(RestartWanted())
+            return
+        self._thread = threading.Thread(target=self._work, args=(command,), name="offer", daemon=True)
+        self._thread.start()
+
+    def _work(self, work: Work) -> None:
+        """In a thread: do the work and report its end, whatever happens."""
+        try:
+            ended = self._installation.do(work)
+        except Exception as error:
+            log.exception("%s %s cannot be tried", self._installation.noun, work.offer.version)
+            ended = Worked(work, objection=(self._installation.failure, f"{type(error).__name__}: {error}"))
+        self._inbox.put(ended)
+
+    def _log_stage(self, before: TrialState) -> None:
+        now = self._state.trial
+        if now is not None and (before.trial is None or before.trial.stage is not now.stage):
+            log.info("%s %s: %s", self._installation.noun, now.offer.version, now.stage_text())
+
+
+class TrialFile:
+    """The file in which a device keeps its last trial of a kind; `OSError` if it cannot be written."""
+
+    def __init__(self, path: Path, kind: type[Trial]) -> None:
+        self._path, self._kind = path, kind
+        self._last: Trial | None = None
+
+    def load(self, federation: str, device: str) -> Trial | None:
+        """The last trial, if it belongs to this device."""
+        try:
+            trial = self._kind.parse(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("%s is ignored: %s", self._path, str(error).partition("\n")[0])
+            return None
+        if (trial.offer.federation, trial.offer.device) != (federation, device):
+            log.warning("%s is ignored: it belongs to %s", self._path, trial.offer.device)
+            return None
+        return trial
+
+    def save(self, trial: Trial | None) -> None:
+        """Write the trial, if it has changed."""
+        if trial is None or trial == self._last:
+            return
+        write_synced(self._path, trial.model_dump_json().encode())
+        self._last = trial

@@ -1,0 +1,201 @@
+"""How an offered model is checked, compared with the one in use, and put in use in a slot."""
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+from edge_client.agent.offers.runtime import OfferRuntime
+from edge_client.agent.offers.trial import (
+    Objection,
+    Restored,
+    RolledBack,
+    Switched,
+    SwitchFailed,
+    Trial,
+    Work,
+    Worked,
+)
+from edge_client.agent.rollout.acceptance import Comparison
+from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
+from edge_client.agent.rollout.trial import Look, ModelState, ModelTrial
+from edge_client.agent.settings import AgentSettings
+from edge_client.data.local import LocalData
+from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots
+from edge_client.inference.quantization.selection import EXPORT_ALONE
+from edge_client.inference.service.health import FILE, Health, read_health
+from edge_client.security.trusted_key import TrustedKey
+from edge_client.storage.atomic_files import DISK_FULL
+from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.free_space import check_free
+from edge_client.transport.link_events import Inbox
+from schemas.errors import PeerError
+from schemas.messages import Message, ModelOffer, ModelReport, ModelWithdrawal
+from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+
+log = logging.getLogger(__name__)
+
+NOTHING_BEFORE = "there is no model before it to go back to: it goes on serving"
+
+
+def make_runtime(
+    settings: AgentSettings,
+    get_data: Callable[[], LocalData],
+    inbox: Inbox,
+    publish: Callable[[Message], None],
+) -> OfferRuntime:
+    """The device's part in rollouts of models; `get_data` returns its data of today."""
+    state = ModelState(settings.federation, settings.device)
+    path = settings.state / "rollout" / "trial.json"
+    return OfferRuntime(state, ModelInstallation(settings, get_data), path, inbox, publish)
+
+
+class ModelInstallation:
+    """The model slots of one device, and its comparisons of models."""
+
+    noun, max_wait_s = "version", 120.0
+    failure: StrEnum = Cause.CRASHES
+    trial_type: type[Trial] = ModelTrial
+
+    def __init__(self, settings: AgentSettings, get_data: Callable[[], LocalData]) -> None:
+        folder = settings.state / "rollout"
+        self.store, self._slots = BlobStore(folder / "blobs"), Slots(settings.state / "serving")
+        self._trust, self._made = settings.trust, folder / "made.onnx"
+        # Only the original file is signed: a device that requires signatures serves no other variant.
+        variants = settings.variants if settings.trust is None else EXPORT_ALONE
+        self._comparisons = ComparisonRunner(get_data, folder / "examples.npz", variants)
+
+    # --- before the switch ---
+    def object_to(self, offer: ModelOffer) -> Objection | None:
+        """The objection to a file that is not signed, or has no room beside the copy that is served."""
+        if (objection := check_signature(offer, self._trust)) is not None:
+            return objection
+        try:
+            check_free(self.store.directory, 2 * offer.blob.size)
+        except PeerError as error:
+            return Cause.NO_SPACE, str(error)
+        return None
+
+    def find_in_use(self) -> str | None:
+        """The digest of the original file of the model in use."""
+        now = self._slots.current()
+        return None if now is None else now.model.exported
+
+    def restore(self, trial: ModelTrial) -> Restored:
+        return Restored(trial, self.store.present(trial.offer.blob))
+
+    def do(self, work: Work) -> Worked:
+        """Compare the offered model with the one in use, or that with the former one."""
+        terms = work.offer.terms
+        assert isinstance(terms, TrialTerms)
+        now, former = self._slots.current(), self._slots.waiting()
+        if work.goal == Stage.COMPARED:
+            offered = self.store.path(work.offer.blob.digest)
+            pair = ModelPair(None if now is None else now.path, offered, self._made)
+            return Worked(work, self._comparisons.compare(pair, terms.examples))
+        if now is None:
+            comparison = Comparison(objection=(Cause.SUPERSEDED, "no model is in use"))
+        else:
+            pair = ModelPair(former.path if former else None, now.path)
+            comparison = self._comparisons.compare(pair, terms.examples)
+        now = self._slots.current()
+        serving = None if now is None else now.model.digest
+        return Worked(work, Look(comparison, serving, _health(self._slots.waiting()), _health(now)))
+
+    def switch(self, trial: ModelTrial) -> Switched | SwitchFailed:
+        """Put the offered file into the spare slot and use it; repeating this changes nothing."""
+        offer, measured, digest = trial.offer, trial.candidate, trial.digest
+        try:
+            if self._is_serving(digest):
+                return Switched()
+            data = (self.store.path(digest) if trial.made is None else self._made).read_bytes()
+            note = ServedModel(
+                version=offer.version,
+                digest=digest,
+                variant=trial.variant,
+                parent=None if trial.made is None else offer.blob.digest,
+                accuracy=None if measured is None else measured.accuracy,
+                examples=0 if measured is None else measured.examples,
+                latency_ms=None if measured is None else measured.latency_ms,
+                why=f"rollout {offer.rollout}",
+            )
+            with self._slots.changing():
+                filled = self._slots.fill(data, note, signed=offer.manifest if trial.made is None else None)
+                # Health that an earlier trial of the same file has recorded does not count.
+                (filled.folder / FILE).unlink(missing_ok=True)
+                self._slots.switch(digest)
+        except OSError as error:
+            cause = Cause.NO_SPACE if error.errno in DISK_FULL else Cause.DAMAGED
+            return SwitchFailed((cause, f"it cannot be put in use: {error}"))
+        except SlotIsEmpty as error:
+            return SwitchFailed((Cause.DAMAGED, str(error)))
+        return Switched()
+
+    # --- after it ---
+    def go_back(self, trial: ModelTrial) -> RolledBack:
+        """Use the former model if the offered one is in use."""
+        if not self._is_serving(trial.digest):
+            return RolledBack()
+        try:
+            former = self._slots.back()
+        except OSError as error:
+            return RolledBack(f"the former model cannot be put back: {error}")
+        if former is None:
+            return RolledBack(NOTHING_BEFORE)
+        log.info("serving %s again", former.model.version)
+        return RolledBack()
+
+    def answer(self, withdrawal: ModelWithdrawal) -> ModelReport:
+        """Roll back a version of an earlier rollout if it is in use; repeating this changes nothing."""
+        now = self._slots.current()
+        detail = "it is not in use"
+        if now is not None and now.model.version == withdrawal.version:
+            back = self._slots.back()
+            detail = NOTHING_BEFORE if back is None else f"serving {back.model.version} again"
+        return ModelReport(
+            federation=withdrawal.federation,
+            device=withdrawal.device,
+            rollout=withdrawal.rollout,
+            version=withdrawal.version,
+            stage=Stage.ROLLED_BACK,
+            cause=Cause.WITHDRAWN,
+            detail=detail,
+        )
+
+    def give_sign(self, now: float) -> None:
+        """No launcher watches a model."""
+
+    def clean_up(self) -> None:
+        """Remove the examples and the variant."""
+        self._comparisons.forget()
+        self._made.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        self._comparisons.stop()
+
+    def _is_serving(self, digest: str) -> bool:
+        now = self._slots.current()
+        return now is not None and now.model.digest == digest
+
+
+def _health(slot: Served | None) -> Health | None:
+    return None if slot is None else read_health(slot.folder, slot.model.digest)
+
+
+def check_signature(offer: ModelOffer, key: TrustedKey | None) -> Objection | None:
+    """The objection to an offer before its file is fetched; without a key there is none.
+
+    The fetched bytes must have the digest that is signed.
+    """
+    if key is None:
+        return None
+    if offer.manifest is None:
+        return Cause.UNTRUSTED, "the file is not signed: the server must sign with the key that --trust names"
+    try:
+        manifest = key.check(offer.manifest)
+    except PeerError as error:
+        return Cause.UNTRUSTED, str(error)
+    named = (manifest.what, manifest.federation, manifest.tier, manifest.sha256)
+    if named != ("tier-export", offer.federation, offer.tier, offer.blob.digest):
+        text = f"what is signed is a {named[0]} of tier {named[2]} in {named[1]}, not this file"
+        return Cause.UNTRUSTED, text
+    return None
