@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
+from edge_client.transport.event_loop import EventLoop, call_part
 from edge_client.transport.link_events import LinkDown, LinkUp
 from edge_server.fleet.federation_link import FederationLink, FromBroker
 from edge_server.fleet.part import Part, ServiceContext
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.errors import EdgeError, PeerError
 from schemas.messages import Message
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ class FleetService:
         context = ServiceContext(folder, settings, self._inventory, self._publish, self.wake, self._retain)
         self._parts = make_parts(context)
         self._watchdog = watchdog_of(os.environ)
-        self._next_tick = 0.0
+        self._loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
+        self._stopped = False
 
     def run(self) -> None:
         """Serve until stopped; lost connections are made again."""
@@ -57,12 +58,11 @@ class FleetService:
             link.open()
         self._watchdog.ready()
         try:
-            while self._turn():
-                pass
+            self._loop.run(until=lambda: self._stopped)
         finally:
             self._watchdog.stopping()
             for part in reversed(self._parts):
-                self._try(part.stop)
+                call_part(part.stop)
             for link in self._links.values():
                 link.close()
             self._inventory.close()
@@ -81,39 +81,24 @@ class FleetService:
     def _retain(self, federation: str, topic: str, payload: bytes) -> None:
         self._links[federation].retain(topic, payload)
 
-    def _turn(self) -> bool:
-        """Handle the clock and one event; returns whether to go on."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._tick(now)
-        try:
-            event = self.inbox.get(timeout=max(0.0, self._next_tick - now))
-        except queue.Empty:
-            return True
+    def _handle(self, event: Any) -> None:
         match event:
             case Stop():
-                return False
+                self._stopped = True
             case Wake():
-                self._next_tick = 0.0
+                self._loop.tick_soon()
             case FromBroker(federation, inner):
                 self._from_broker(self._links[federation], inner)
-        return True
 
     def _tick(self, now: float) -> None:
-        self._next_tick = now + TICK_S
         self._watchdog.alive(now)
         for link in self._links.values():
             link.tick()
         for part in self._parts:
-            self._try(part.tick, time.time())
+            call_part(part.tick, time.time())
 
     def _from_broker(self, link: FederationLink, event: Any) -> None:
-        try:
-            heard = link.receive(event)
-        except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
-            return
-        now = time.time()
+        heard, now = link.receive(event), time.time()
         match event:
             case LinkUp():
                 log.info("%s: connected to %s", link.name, link.connection.address)
@@ -126,13 +111,4 @@ class FleetService:
 
     def _each(self, call: Callable[[Part], None]) -> None:
         for part in self._parts:
-            self._try(call, part)
-
-    def _try(self, call: Callable[..., None], *args: Any) -> None:
-        """Call a part; its failure is logged and ends neither the service nor the other parts."""
-        try:
-            call(*args)
-        except (EdgeError, OSError) as error:
-            log.error("%s", error)
-        except Exception:
-            log.exception("a part of the service has failed")
+            call_part(call, part)
