@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
 from edge_server.fleet.diagnostics import inquiry as machine
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
-from schemas.errors import EdgeError, PeerError
+from schemas.errors import EdgeError
 from schemas.labels import Where, selectable
 from schemas.messages import (
     Birth,
@@ -86,36 +87,32 @@ class OperatorConnection:
         self._sites: dict[str, str] = {}
         self._gone: set[str] = set()
         self._inquiry: Inquiry | None = None
+        self._begun_at = 0.0
         self._up_at: float | None = None
+        # A device that says nonsense is not the operator's concern, and does not keep others from answering.
+        self._loop = EventLoop(
+            self._inbox, TICK_S, tick=self._tick, handle=self._handle, refused=lambda error: None
+        )
 
     def run(self) -> dict[str, Inquired]:
         """The devices with their answers; raises `EdgeError` if the broker cannot be reached."""
-        begun_at = time.monotonic()
+        self._begun_at = time.monotonic()
         self._connection.link.open()
         try:
-            while self._inquiry is None or not self._inquiry.over:
-                self._turn(begun_at)
+            self._loop.run(until=lambda: self._inquiry is not None and self._inquiry.over)
         finally:
             self._connection.link.close()
+        assert self._inquiry is not None
         return dict(self._inquiry.devices)
 
-    def _turn(self, begun_at: float) -> None:
-        now = time.monotonic()
-        if self._up_at is None and now >= begun_at + CONNECT_S:
+    def _tick(self, now: float) -> None:
+        if self._up_at is None and now >= self._begun_at + CONNECT_S:
             raise EdgeError(f"{self._connection.trouble.removesuffix('; trying again')}; look at --broker")
         gather_s = GATHER_S if self._selection.needs_births else 0.0
         if self._inquiry is None and self._up_at is not None and now >= self._up_at + gather_s:
             self._begin(now)
         if self._inquiry is not None:
             self._step(machine.Tick(), now)
-        try:
-            event = self._inbox.get(timeout=TICK_S)
-        except queue.Empty:
-            return
-        try:
-            self._handle(event)
-        except PeerError:
-            return  # a device that says nonsense does not keep the others from answering
 
     def _begin(self, now: float) -> None:
         devices = self._selection.chosen(self._births, self._sites)
@@ -143,6 +140,7 @@ class OperatorConnection:
 
     def _connected(self, now: float) -> None:
         self._up_at = now if self._up_at is None else self._up_at
+        self._loop.tick_soon()
         if self._inquiry is not None:
             self._step(machine.Connected(), now)
 
