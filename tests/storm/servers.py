@@ -108,7 +108,7 @@ class ServerProcess(Process):
         """What the thread of the lease does."""
         if self.keeper is not None:
             self._lease_at = self.world.timeline.now + LEASE_TICK_S
-            self.keeper._handle(self.keeper._inbox.get() if self.keeper._inbox.qsize() else None)
+            self.keeper.loop.turn()
 
     def _lease_is_decided(self, keeper: LeaseKeeper) -> bool:
         late = self.world.timeline.now >= self._began + UNREACHABLE_S and not keeper.state.connected

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, Subscribed
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.lease import machine
@@ -73,6 +74,9 @@ class LeaseKeeper:
             filters=(self._topic,),
             longest_delay_s=LONGEST_DELAY_S,
             reports_subscribed=True,
+        )
+        self.loop = EventLoop(
+            self._inbox, TICK_S, tick=lambda now: self._handle(None), handle=self._handle, name="the lease"
         )
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
@@ -190,17 +194,16 @@ class LeaseKeeper:
         self._link.close()
 
     def _run(self) -> None:
-        while not self._ended:
-            try:
-                event = self._inbox.get(timeout=TICK_S)
-            except queue.Empty:
-                event = None
-            with self._lock:
-                if not self._ended:
-                    self._handle(event)
-                    self._lock.notify_all()
+        self.loop.run(until=lambda: self._ended)
 
     def _handle(self, event: object) -> None:
+        """Take an event, if there is one, and then the time."""
+        with self._lock:
+            if not self._ended:
+                self._take_event(event)
+                self._lock.notify_all()
+
+    def _take_event(self, event: object) -> None:
         now, before = time.monotonic(), self._state
         match event:
             case Subscribed():
@@ -210,10 +213,7 @@ class LeaseKeeper:
                 self._link.handle(event)
                 self._step(Disconnected(), now)
             case Arrived(topic, payload, retained) if topic == self._topic and payload:
-                try:
-                    self._hear(payload, now, retained=retained)
-                except PeerError as error:
-                    log.warning("the lease: ignored (%s): %s", error.reason, error)
+                self._hear(payload, now, retained=retained)
             case Arrived() if self._others is not None:
                 self._others.put(event)
             case LinkUp():
