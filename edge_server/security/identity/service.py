@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity import enrolment_codes, mosquitto
@@ -41,13 +42,13 @@ class RegistrationService:
         self.inbox: Inbox = queue.SimpleQueue()
         filters = authority_filters(authority.settings.federation)
         self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
+        self._stopped = False
 
     def run(self) -> None:
         """Serve until stopped; lost connections to the broker are re-established."""
         self._link.open()
         try:
-            while not isinstance(event := self.inbox.get(), Stop):
-                self._handle(event)
+            EventLoop(self.inbox, handle=self._handle).run(until=lambda: self._stopped)
         finally:
             self._link.close()
 
@@ -57,22 +58,17 @@ class RegistrationService:
 
     def _handle(self, event: object) -> None:
         match event:
+            case Stop():
+                self._stopped = True
             case Arrived(topic, payload):
-                self._arrived(topic, payload)
+                back, message = self._registration.answer(topic, payload)
+                self._link.publish(str(back), encode_message(message))
             case LinkUp():
                 log.info("answering at %s", self._address)
                 self._link.handle(event)
             case LinkDown(reason):
                 log.warning("no connection to %s: %s; trying again", self._address, reason)
                 self._link.handle(event)
-
-    def _arrived(self, topic: str, payload: bytes) -> None:
-        try:
-            back, message = self._registration.answer(topic, payload)
-        except PeerError as error:
-            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
-            return
-        self._link.publish(str(back), encode_message(message))
 
 
 # Answers requests for certificates; without sockets, so that tests can call it directly.
