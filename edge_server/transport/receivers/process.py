@@ -17,6 +17,7 @@ from typing import Any
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
 from edge_server.transport.receivers.messages import (
@@ -83,6 +84,7 @@ class Receiver:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._inbox: Inbox = queue.SimpleQueue()
+        self._ended = False
         store = BlobStore(Path(settings["folder"]), durable=settings["durable"], only_writes=True)
         self._placing = ChunkPlacement(store)
         tls = settings["address"].pop("tls")
@@ -100,8 +102,7 @@ class Receiver:
         threading.Thread(target=self._listen, daemon=True).start()
         self._link.open()
         try:
-            while not isinstance(event := self._inbox.get(), Ended):
-                self._handle(event)
+            EventLoop(self._inbox, handle=self._handle).run(until=lambda: self._ended)
         finally:
             self._link.close()
 
@@ -113,6 +114,8 @@ class Receiver:
     def _handle(self, event: Any) -> None:
         try:
             match event:
+                case Ended():
+                    self._ended = True
                 case Arrived(topic, payload):
                     self._arrived(topic, payload)
                 case Expect():
