@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_client.inference.service.predictor import Busy, Predictor, answer_or_refuse
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
 from schemas.errors import ConfigError
@@ -39,7 +40,7 @@ class MqttChannel:
             client_id=f"{federation}-{device}-serve",
             filters=(str(PredictTopic(federation, device, "request")),),
         )
-        self._address = address
+        self._address, self._closed = address, False
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def open(self) -> None:
@@ -54,22 +55,24 @@ class MqttChannel:
         self._link.close()
 
     def _run(self) -> None:
-        while (event := self._inbox.get()) is not None:
-            match event:
-                case Arrived(_, payload):
-                    self._respond(payload)
-                case LinkUp():
-                    log.info("answering at %s on %s", self._address, self._answers)
-                    self._link.handle(event)
-                case LinkDown(reason):
-                    log.warning("no connection to %s: %s; trying again", self._address, reason)
-                    self._link.handle(event)
-                case NotGranted(_, reason):
-                    log.warning(
-                        "%s does not let this service subscribe to requests: %s", self._address, reason
-                    )
-                case Confirmed():
-                    self._link.handle(event)
+        EventLoop(self._inbox, handle=self._handle).run(until=lambda: self._closed)
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case None:
+                self._closed = True
+            case Arrived(_, payload):
+                self._respond(payload)
+            case LinkUp():
+                log.info("answering at %s on %s", self._address, self._answers)
+                self._link.handle(event)
+            case LinkDown(reason):
+                log.warning("no connection to %s: %s; trying again", self._address, reason)
+                self._link.handle(event)
+            case NotGranted(_, reason):
+                log.warning("%s does not let this service subscribe to requests: %s", self._address, reason)
+            case Confirmed():
+                self._link.handle(event)
 
     def _respond(self, payload: bytes) -> None:
         outcome, document = answer_or_refuse(payload, lambda: self._answer(payload))
