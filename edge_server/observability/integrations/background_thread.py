@@ -1,14 +1,12 @@
 """A thread that handles an inbox's events and takes a regular turn; errors are logged and end nothing."""
 
 import logging
-import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Inbox
-from schemas.errors import PeerError
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +25,8 @@ class BackgroundThread:
         turn: Callable[[float], None],
         handle: Callable[[Any], None],
     ) -> None:
-        self._name, self._inbox, self._every_s = name, inbox, every_s
-        self._turn, self._handle = turn, handle
+        self._name = name
+        self._loop = EventLoop(inbox, every_s, tick=turn, handle=handle, name=name)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -41,18 +39,8 @@ class BackgroundThread:
         self._thread.join(timeout=END_S)
 
     def _run(self) -> None:
-        next_turn = 0.0
         while not self._ending.is_set():
-            now = time.monotonic()
             try:
-                if now >= next_turn:
-                    next_turn = now + self._every_s
-                    self._turn(now)
-                self._handle(self._inbox.get(timeout=max(0.0, next_turn - now)))
-            except queue.Empty:
-                continue
-            except PeerError as error:
-                extra = {"reason": error.reason}
-                log.warning("%s: ignored (%s): %s", self._name, error.reason, error, extra=extra)
+                self._loop.run(until=self._ending.is_set)
             except Exception:
                 log.exception("%s: an update was not sent", self._name)
