@@ -3,14 +3,13 @@
 import contextlib
 import logging
 import os
-import queue
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.endings import Suspended
@@ -22,7 +21,7 @@ from edge_server.coordinator.reception import Reception
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper, StandbyOutput
-from edge_server.coordinator.standby.writing_right import WritingRight
+from edge_server.coordinator.standby.writing_right import HeldInbox, WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import Watcher
 from edge_server.observability.workload import ServerParts
@@ -41,15 +40,12 @@ from edge_server.storage.records import Summary
 from edge_server.storage.recovery import Recovered
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.receivers.pool import FromReceiver, ReceiverLost, ReceiverPool
-from schemas.errors import PeerError
 from schemas.messages import Message
 from schemas.messages.message import ServedMessage
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-PAUSED_S = 0.05
-"""Seconds between two looks whether the server may write."""
 SECRET_NOISE = (
     "with differential privacy the state holds the secret that the noise is made from, which must not leave "
     "this machine: run such a federation without a standby"
@@ -93,8 +89,10 @@ class Server:
         )
         self._intake = self._make_intake(recovered)
         self._watchdog = watchdog_of(os.environ)
-        self._next_tick = 0.0
-        self._waiting: deque[Any] = deque(reception.hand_over())
+        self._held = HeldInbox(self.inbox, self._right, reception.hand_over())
+        self.loop = EventLoop(
+            self._held, TICK_S, tick=self._tick, handle=self._handle, refused=self._reporter.ignored
+        )
 
     def _make_right(self, lease: LeaseKeeper | None, *, linked: bool) -> WritingRight:
         journal, run = self._coordinator.storage.journal, self._coordinator.context.run
@@ -143,8 +141,7 @@ class Server:
         self._watchdog.ready()
         with _suspended_by_full_disk():
             try:
-                while not self._is_over:
-                    self._turn()
+                self.loop.run(until=lambda: self._is_over)
             finally:
                 self._close()
             self._record_last_round()
@@ -192,54 +189,22 @@ class Server:
             self._coordinator.suspend()
             raise
 
-    def _turn(self) -> None:
-        now = time.monotonic()
-        if not self._right.exercise():
-            self._wait_for_right(now)
-            return
-        if now >= self._next_tick:
-            self._next_tick = now + TICK_S
+    def _tick(self, now: float) -> None:
+        if self._right.exercise():
             self._take_labels()
             self._driver.step(Tick())
             self._connection.echo.tick(now)
             if self._shipper is not None:
                 self._shipper.tick(now)
             self._driver.fit()
-            self._watchdog.alive(now)
-            self._reporter.show_if_due()
-        try:
-            event = self._next_event(max(0.0, self._next_tick - now))
-        except queue.Empty:
-            return
-        # The process may have been stopped since.
-        if not self._right.exercise():
-            self._waiting.appendleft(event)
-            return
-        try:
-            self._handle(event)
-        except PeerError as error:
-            self._reporter.ignored(error)
+        self._watchdog.alive(now)
+        self._reporter.show_if_due()
 
     def _take_labels(self) -> None:
         """Take the operator's labels, if they have changed."""
         changed = None if self._labels is None else self._labels.poll()
         if changed is not None:
             self._driver.step(LabelsChanged(changed))
-
-    def _next_event(self, timeout_s: float) -> Any:
-        """The next event; those that came without the right to write are first."""
-        return self._waiting.popleft() if self._waiting else self.inbox.get(timeout=timeout_s)
-
-    def _wait_for_right(self, now: float) -> None:
-        """Without the right to write and send, only the user's wish to end is heard."""
-        self._watchdog.alive(now)
-        self._reporter.show_if_due()
-        with contextlib.suppress(queue.Empty):
-            event = self.inbox.get(timeout=PAUSED_S)
-            if isinstance(event, StopRequested | Suspended):
-                self._handle(event)
-            else:
-                self._waiting.append(event)
 
     def _handle(self, event: Any) -> None:
         match event:

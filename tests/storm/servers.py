@@ -116,7 +116,7 @@ class ServerProcess(Process):
 
     def _serve_on(self) -> None:
         try:
-            self.server._turn()
+            self.server.loop.turn()
         except Exception as error:
             if disk_has_failed(error):
                 raise Suspended("the disk", failed=True) from error
@@ -148,12 +148,12 @@ class ServerProcess(Process):
         events = 0 if self.keeper is None else self.keeper._inbox.qsize()
         if self.booted:
             held = self.keeper is None or self.keeper.holds()
-            events += self.server.inbox.qsize() + (len(self.server._waiting) if held else 0)
+            events += self.server.inbox.qsize() + (len(self.server._held.waiting) if held else 0)
         return events
 
     @property
     def next_tick(self) -> float:
-        ticks = [self.server._next_tick] if self.booted and self.keeper is None else []
+        ticks = [self.server.loop.next_tick] if self.booted and self.keeper is None else []
         return min([*ticks, *([self._lease_at] if self.keeper is not None else [])], default=0.0)
 
 

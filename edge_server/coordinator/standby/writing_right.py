@@ -1,9 +1,15 @@
 """Whether this server may write and send: only while it holds the federation's lease."""
 
 import logging
+import queue
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
+from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
-from edge_server.coordinator.endings import Deposed
+from edge_server.coordinator.endings import Deposed, Suspended
+from edge_server.rounds.events import StopRequested
 from edge_server.storage.journal import Journal
 from edge_server.transport.lease.holder import in_words
 from edge_server.transport.lease.keeper import LeaseKeeper
@@ -11,6 +17,9 @@ from edge_server.transport.lease.phases import Lost, Taken
 from schemas.messages import Lease
 
 log = logging.getLogger(__name__)
+
+PAUSED_S = 0.05
+"""Seconds between two looks whether the server may write."""
 
 
 class WritingRight:
@@ -86,3 +95,26 @@ class WritingRight:
         lease.check()
         who = f"{in_words(by.holder)}, epoch {by.epoch}"
         raise Deposed(f"another server serves the federation '{lease.state.federation}' now: {who}")
+
+
+class HeldInbox:
+    """The server's inbox as its loop sees it: without the right to write, only the user's wish to end.
+
+    Everything else waits in order, after the `early` events.
+    """
+
+    def __init__(self, inbox: Inbox, right: WritingRight, early: Iterable[Any]) -> None:
+        self._inbox, self._right, self.waiting = inbox, right, deque(early)
+
+    def get(self, *, timeout: float | None) -> Any:
+        """The next event; raises `queue.Empty` if there is none that may be handled now."""
+        held = self._right.exercise()
+        if held and self.waiting:
+            event = self.waiting.popleft()
+        else:
+            event = self._inbox.get(timeout=timeout if held else PAUSED_S)
+        # The process may have been stopped since.
+        if isinstance(event, StopRequested | Suspended) or (held and self._right.exercise()):
+            return event
+        (self.waiting.appendleft if held else self.waiting.append)(event)
+        raise queue.Empty

@@ -95,7 +95,7 @@ class Desk:
                 elif isinstance(message, kind):
                     self.sent.remove(message)
                     return message
-            self.server._turn()
+            self.server.loop.turn()
         raise AssertionError(f"no {kind.__name__} in {TURNS} turns")
 
     def _answer(self, request: BlobRequest) -> None:
