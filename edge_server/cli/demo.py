@@ -23,8 +23,7 @@ import sys
 sys.modules.update(dict.fromkeys(("torch", "torchvision", "onnx", "onnxscript")))
 from edge_client.cli.main import main
 sys.exit(main())
-"""
-"""Runs `edge-client` as on a board where these packages are not installed."""
+"""  # Runs `edge-client` as on a board where these packages are not installed
 
 
 def run_demo(

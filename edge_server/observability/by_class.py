@@ -56,10 +56,8 @@ def newest_counts(history: Sequence[RoundRecord]) -> tuple[int, dict[str, Counts
     return 0, {}
 
 
-Z = 1.959964
-"""The 97.5 % point of the normal distribution."""
-RESAMPLES, FEWEST = 2000, 3
-"""Bootstrap resamples, and the least number of devices for them."""
+Z = 1.959964  # The 97.5 % point of the normal distribution
+RESAMPLES, FEWEST = 2000, 3  # Bootstrap resamples, and the least number of devices for them
 
 
 def wilson(share: float, examples: int) -> tuple[float, float] | None:

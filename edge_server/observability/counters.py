@@ -12,8 +12,7 @@ from edge_server.storage.records import RoundRecord
 from schemas.messages import Delivery, Telemetry
 
 LAST_NOTES = 5
-ALL = "(all)"
-"""Counted under this name: what is published once for many devices. No device has this name."""
+ALL = "(all)"  # Counted under this name: what is published once for many devices. No device has this name.
 OTHERS = "(others)"
 """Counted under this name: devices beyond the limit of separately counted names. No device has this name."""
 
@@ -97,11 +96,9 @@ class RunCounters:
         self.seen.pop(name, None)
 
     def received(self, device: str, size: int) -> None:
-        """Count bytes received from a device."""
         self.uplink[self._name(device)] += size
 
     def sent(self, device: str, size: int) -> None:
-        """Count bytes sent to a device."""
         self.downlink[self._name(device)] += size
 
     def announced(self, devices: Iterable[str], size: int) -> None:
@@ -115,7 +112,6 @@ class RunCounters:
         self.indirect.published(devices, attempt, size)
 
     def over_link(self, device: str) -> LinkBytes:
-        """Bytes over a device's own link so far."""
         received = self.downlink[device] + self.indirect.shared[device]
         return LinkBytes(received, self.uplink[device] + self.indirect.stored[device])
 
@@ -128,7 +124,6 @@ class RunCounters:
         self._refused.setdefault(name, Counter())[reason] += count
 
     def refused_of(self, device: str) -> dict[str, int]:
-        """Refusals of a device by reason."""
         own = self._refused.get(device)
         return dict(sorted(own.items())) if own else {}
 
@@ -138,7 +133,6 @@ class RunCounters:
             self.seen[device] = time.time()
 
     def reported(self, telemetry: Telemetry) -> None:
-        """Keep a device's newest telemetry."""
         if self._name(telemetry.device) is not OTHERS:
             self.telemetry[telemetry.device] = telemetry
 
@@ -154,7 +148,6 @@ class RunCounters:
         return note.words
 
     def begin_round(self) -> None:
-        """Start counting the next round's bytes and seconds."""
         self._at_round_start = (self.uplink.total(), self.downlink.total(), self._clock())
 
     def round_figures(self) -> tuple[int, int, float]:
@@ -185,10 +178,8 @@ class RunCounters:
         self.begin_round()
 
     def closed(self, record: RoundRecord) -> None:
-        """Add a closed round."""
         self.history.append(record)
         self.rounds.update(record.completed)
 
     def delivered(self, delivery: Delivery) -> None:
-        """Keep the record of the model that a device installed."""
         self.deliveries[delivery.device] = delivery

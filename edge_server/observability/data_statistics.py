@@ -14,8 +14,7 @@ from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-SHOWN = (0.05, 0.5, 0.95)
-"""Quantiles in tables; JSON has all."""
+SHOWN = (0.05, 0.5, 0.95)  # Quantiles in tables; JSON has all
 FEATURE_COLUMNS = ("feature", "mean", "std", "least", *(f"{share:.0%}" for share in SHOWN), "most")
 LABEL_COLUMNS = ("class", "examples", "share")
 
@@ -48,7 +47,6 @@ class StatisticsTexts:
 
 
 def newest_statistics(history: Sequence[RoundRecord]) -> DataStatistics | None:
-    """The statistics of the newest round that has some; None without any."""
     found = (record.statistics for record in reversed(history))
     return next((statistics for statistics in found if statistics is not None), None)
 

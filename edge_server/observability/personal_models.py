@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from edge_client.data.tasks.words import METRICS
-from edge_server.config.units import UNKNOWN, counted_text, figure_text
+from edge_server.config.units import counted_text, figure_text
 from edge_server.observability.figures import ACCURACY
 from edge_server.storage.records import DeviceRecord
 from schemas.values import Personalisation
@@ -25,7 +25,6 @@ def before_and_after(found: Personalisation) -> tuple[str, str]:
 
 
 def keeps_text(found: Personalisation) -> str:
-    """Which model the device exports."""
     return (found.model or "trained") if found.kept else "as received"
 
 
@@ -57,8 +56,3 @@ def _means(asked: Sequence[Personalisation]) -> str:
         return ""
     before, now = (figure_text(METRICS[name])(fmean(values)) for values in zip(*pairs, strict=True))
     return f": {name} {now}, {before} as received"
-
-
-def why_text(found: Personalisation) -> str:
-    """Why the device keeps the received model; a dash if it does not."""
-    return found.why or UNKNOWN

@@ -4,7 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_server.cli.commands.options import add_broker_options, add_run_options
+from edge_server.cli.commands.options import (
+    add_broker_options,
+    add_config_words,
+    add_run_options,
+    overrides_of,
+)
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
@@ -12,12 +17,7 @@ if TYPE_CHECKING:
 
 def add_asking_options(parser: argparse.ArgumentParser) -> None:
     """Add the federation, its overrides, and who is asked."""
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. quorum=0.8"
-    )
+    add_config_words(parser, "override the file, e.g. quorum=0.8")
     parser.add_argument(
         "--simulate", action="store_true", help="ask virtual devices on this machine instead of real ones"
     )
@@ -29,8 +29,7 @@ def load_asking(args: argparse.Namespace, *settings: str) -> "Config":
     """The federation with the user's overrides, then the verb's own `settings`."""
     from edge_server.config.load import load_config
 
-    seed = [f"federation.seed={args.seed}"] if args.seed is not None else []
-    return load_config(args.config, [*args.overrides, *seed, *settings])
+    return load_config(args.config, [*overrides_of(args), *settings])
 
 
 def ask(args: argparse.Namespace, config: "Config", out: Path) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.plain_text import say
+from edge_server.cli.commands.options import add_config_words
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -31,16 +32,10 @@ examples:
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "check", help="check a federation file without running it", examples=EXAMPLES
     )
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="put over the file, e.g. rounds=3"
-    )
+    add_config_words(parser, "put over the file, e.g. rounds=3")
     parser.add_argument(
         "--registry",
         type=Path,
@@ -53,7 +48,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the resolved file; `ConfigError` if it is wrong."""
     from edge_server.config.checks.advice import advice
     from edge_server.config.checks.summability import summability
     from edge_server.config.checks.trust import warnings

@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_rollout
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import add_verb_group, print_result, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,16 +31,13 @@ fails. The board's client must have been started by the launcher that `edge-clie
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    parser = subparsers.add_parser(
+    verbs = add_verb_group(
+        subparsers,
         "client-release",
         help="releases of the client itself: make, list, roll out",
         description="Releases of the client itself.",
-        epilog=EXAMPLES.replace("%%", "%"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES.replace("%%", "%"),
     )
-    verbs = parser.add_subparsers(dest="client_release_verb", metavar="VERB")
-    parser.set_defaults(execute=print_help(parser))
     _make(verbs)
     _list(verbs)
     _show(verbs)
@@ -84,7 +82,6 @@ def _make(verbs: Subparsers) -> None:
 
 
 def make(args: argparse.Namespace) -> int:
-    """Make a release, store it, and say so in the audit log."""
     from edge_server.releases.client.making import Wanted, make_release
     from edge_server.security.signing_key import load_or_make_signing_key
     from edge_server.storage import audit_log
@@ -104,13 +101,13 @@ def make(args: argparse.Namespace) -> int:
         after={"sha256": stored.signed.manifest.sha256, "federation": stored.federation},
     )
     copied = None if args.out is None else _store(folder).copy(stored, args.out)
-    if args.format == "json":
-        print_json({**_document(stored), "copy": None if copied is None else str(copied)})
-        return 0
-    say(f"{stored.name}: {stored.archive.stat().st_size / 1e6:.1f} MB, for {_fits(stored)}")
+    lines = [f"{stored.name}: {stored.archive.stat().st_size / 1e6:.1f} MB, for {_fits(stored)}"]
     if copied is not None:
-        say(f"for a board without a network: edge-client install {copied} --trust signing.pub --root DIR")
-    return 0
+        lines.append(
+            f"for a board without a network: edge-client install {copied} --trust signing.pub --root DIR"
+        )
+    document = {**_document(stored), "copy": None if copied is None else str(copied)}
+    return print_result(args, document, *lines)
 
 
 def _federation(args: argparse.Namespace, folder: "ServiceFolder") -> str:
@@ -131,16 +128,13 @@ def _list(verbs: Subparsers) -> None:
 
 
 def list_releases(args: argparse.Namespace) -> int:
-    """Print one line per release, with its newest rollout."""
     store = _store(_folder(args))
     releases = store.releases()
     newest = _newest_rollouts(store, releases)
-    if args.format == "json":
-        print_json([{**_document(stored), "rollout": newest.get(stored.name)} for stored in releases])
-        return 0
+    document = [{**_document(stored), "rollout": newest.get(stored.name)} for stored in releases]
     columns = ("release", "version", "federation", "for", "MB", "signed", "rollout")
-    print_table(columns, [(*_line(stored), newest.get(stored.name, "")) for stored in releases])
-    return 0
+    rows = [(*_line(stored), newest.get(stored.name, "")) for stored in releases]
+    return print_rows(args, document, columns, rows)
 
 
 def _line(stored: "StoredRelease") -> tuple[str, ...]:
@@ -176,7 +170,6 @@ def _show(verbs: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print a release's wheels and its key, after its check."""
     stored = _store(_folder(args)).checked(args.release)
     if args.format == "json":
         print_json({**_document(stored), "archive": str(stored.archive)})

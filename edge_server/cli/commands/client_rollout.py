@@ -85,7 +85,6 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Roll a release out, or withdraw it, until that ends or the user stops it."""
     from edge_server.releases.client.store import ReleaseStore
     from edge_server.releases.rollout.open import rollout_lock
     from edge_server.releases.rollout.progress import Progress

@@ -13,6 +13,7 @@ from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
+from edge_server.cli.output import print_rows
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ edge-server report RUN RUN...
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "compare", help="compare algorithms over several seeds", examples=EXAMPLES)
     parser.add_argument(
         "words",
@@ -99,9 +99,8 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run the missing runs, write the files, print the tables."""
     if args.list:
-        return _list(args.format)
+        return _list(args)
     try:
         with ended_by_sigterm():
             return _compare(args)
@@ -159,22 +158,16 @@ def _show(findings: "Findings", out: Path, output_format: str) -> None:
         say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
 
 
-def _list(output_format: str) -> int:
-    from edge_client.cli.output import print_json, print_table
+def _list(args: argparse.Namespace) -> int:
     from edge_server.simulation.experiments.experiment import experiment_names, load_experiment
 
     found = {name: load_experiment(name) for name in experiment_names()}
-    if output_format == "json":
-        print_json(
-            [
-                {"name": name, "title": shipped.title, "scales": ["full", *shipped.scale]}
-                for name, shipped in found.items()
-            ]
-        )
-    else:
-        rows = [(name, shipped.title, shipped.reproduces) for name, shipped in found.items()]
-        print_table(("experiment", "what it shows", "source"), rows)
-    return DONE
+    document = [
+        {"name": name, "title": shipped.title, "scales": ["full", *shipped.scale]}
+        for name, shipped in found.items()
+    ]
+    rows = [(name, shipped.title, shipped.reproduces) for name, shipped in found.items()]
+    return print_rows(args, document, ("experiment", "what it shows", "source"), rows)
 
 
 def _seeds(text: str) -> tuple[int, ...]:

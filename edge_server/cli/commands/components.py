@@ -2,8 +2,9 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plugins import Registry
+from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError, nearest
 
 EXAMPLES = """\
@@ -15,14 +16,12 @@ components by entry points of the group edge_federation.CONCEPT; the column "fro
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "components", help="list what a strategy may be made of", examples=EXAMPLES)
     parser.add_argument("concept", nargs="?", metavar="CONCEPT", help="only these (default: all concepts)")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print one line per component."""
     from edge_server.config.concepts import CONCEPTS
 
     if args.concept is not None and args.concept not in CONCEPTS:
@@ -38,12 +37,8 @@ def execute(args: argparse.Namespace) -> int:
         if args.concept in (None, concept)
         for name in registry
     ]
-    if args.format == "json":
-        print_json(found)
-        return 0
     rows = [(row["concept"], row["name"], row["from"] or "-", row["summary"]) for row in found]
-    print_table(("concept", "component", "from", "what it does"), rows)
-    return 0
+    return print_rows(args, found, ("concept", "component", "from", "what it does"), rows)
 
 
 def _summary(registry: Registry[object], name: str) -> str:

@@ -26,7 +26,6 @@ LISTEN_S = 0.5
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "dashboard", help="show a run as a page in the browser", examples=EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
     parser.add_argument(
@@ -51,7 +50,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until a signal."""
     from edge_server.observability.dashboard.run_reader import read_facts
     from edge_server.observability.dashboard.server_thread import serve_dashboard
 

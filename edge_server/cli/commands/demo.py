@@ -28,7 +28,6 @@ examples:
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "demo", help="run the whole system on this machine", examples=EXAMPLES)
     parser.add_argument(
         "config",
@@ -54,7 +53,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run the demo or a file; the run folder is `runs/NAME-TIME` by default."""
     from edge_server.cli.demo import DEMO, run_demo
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import run_and_report

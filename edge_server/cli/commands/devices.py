@@ -8,6 +8,7 @@ from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_server.cli.commands.fleet.device_list import list_devices, print_broken_files
 from edge_server.cli.commands.fleet.inventory_options import add_where_option
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ board that took the place of a dead one (`inventory replace`) has the history of
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "devices",
@@ -53,9 +53,12 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print one line per device, or per planning of one device."""
+    if args.run is None and args.why is not None:
+        raise ConfigError(
+            f"--why {args.why}: of which run? Name its folder: edge-server devices RUN --why DEVICE"
+        )
     if args.run is None:
-        return _of_inventory(args)
+        return list_devices(args)
     _check_words(args)
     if args.why is not None:
         return _why(args)
@@ -95,14 +98,6 @@ def _document(device: "DeviceTotals", replaces: list[str]) -> dict[str, Any]:
     return {**document, "replaces": replaces} if replaces else document
 
 
-def _of_inventory(args: argparse.Namespace) -> int:
-    if args.why is not None:
-        raise ConfigError(
-            f"--why {args.why}: of which run? Name its folder: edge-server devices RUN --why DEVICE"
-        )
-    return list_devices(args)
-
-
 def _check_words(args: argparse.Namespace) -> None:
     if args.federation is not None or args.removed:
         raise ConfigError("devices RUN: --federation and --removed are for the inventory: leave RUN out")
@@ -115,13 +110,10 @@ def _why(args: argparse.Namespace) -> int:
 
     before = read_lineage(args.run, args.service).predecessors(args.why)
     entries = read_whole_history(args.run, args.why, before)
-    if args.format == "json":
-        boards = {"replaces": before} if before else {}
-        rounds = [
-            {**row.model_dump(mode="json"), **({"device": name} if before else {})} for name, row in entries
-        ]
-        print_json({"device": args.why, **boards, "rounds": rounds})
-        return 0
+    rounds = [
+        {**row.model_dump(mode="json"), **({"device": name} if before else {})} for name, row in entries
+    ]
+    document = {"device": args.why, **({"replaces": before} if before else {}), "rounds": rounds}
     lines = [
         (
             str(row.round),
@@ -133,5 +125,5 @@ def _why(args: argparse.Namespace) -> int:
         )
         for name, row in entries
     ]
-    print_table(("round", *(("device",) if before else ()), "chosen", "why", "outcome", "weight"), lines)
-    return 0
+    columns = ("round", *(("device",) if before else ()), "chosen", "why", "outcome", "weight")
+    return print_rows(args, document, columns, lines)

@@ -48,7 +48,6 @@ gateway's certificate opens the topics of its own site only.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "enroll", help="issue a device's certificate", examples=EXAMPLES)
     add_options(parser)
     add_log_options(parser, level="info, with --serve")
@@ -56,7 +55,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Enrol a device or a fleet, list who is enrolled, or serve requests for certificates."""
     from edge_server.security.identity.device_names import check_name_of_site
     from edge_server.security.identity.settings import default_folder
 
@@ -175,8 +173,7 @@ OPTIONS = {
     "door-port": "--enrolment-port",
     "device-days": "--days",
     "site": "--within",
-}
-"""The option of each key of `authority.toml` that is called otherwise."""
+}  # The option of each key of `authority.toml` that is called otherwise
 
 
 def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":

@@ -6,11 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edge_client.cli.output import print_json, print_table
+from edge_client.cli.output import print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_issue import certificate_end, has_inventory, trusted_key, write_code
+from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -172,9 +173,10 @@ def list_enrolled(args: argparse.Namespace, folder: Path) -> int:
     for enrolment in enrolments(authority):
         device = known.get(enrolment.device)
         rows.append((enrolment, device.seen_at if device else None, device.labels if device else {}))
-    if args.format == "json":
-        print_json([_document(enrolment, seen, labels) for enrolment, seen, labels in rows])
-        return 0
+    document = [
+        {**enrolment.model_dump(mode="json"), "seen_at": seen, "labels": labels}
+        for enrolment, seen, labels in rows
+    ]
     lines = [
         (
             enrolment.device,
@@ -185,12 +187,7 @@ def list_enrolled(args: argparse.Namespace, folder: Path) -> int:
         )
         for enrolment, seen, labels in rows
     ]
-    print_table(("device", "state", "until", "last seen", "labels"), lines)
-    return 0
-
-
-def _document(enrolment: Any, seen: float | None, labels: dict[str, str]) -> dict[str, Any]:
-    return {**enrolment.model_dump(mode="json"), "seen_at": seen, "labels": labels}
+    return print_rows(args, document, ("device", "state", "until", "last seen", "labels"), lines)
 
 
 def _known_devices(path: Path | None, federation: str) -> "dict[str, InventoryDevice]":

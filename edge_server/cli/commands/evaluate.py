@@ -21,7 +21,6 @@ has every figure. With secure aggregation the figures of all devices together ar
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "evaluate", help="let devices measure a model on their own data", examples=EXAMPLES
     )
@@ -31,7 +30,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask all devices once, and print what they measured."""
     from edge_server.observability.terminal.measured import print_measured
 
     measuring = ("federation.trains=false", "federation.rounds=1", "federation.deliver=none")

@@ -27,7 +27,6 @@ updates in the server's place and sees each of them: run it on a machine that yo
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "gateway", help="let a site's devices share one link", examples=EXAMPLES)
     parser.add_argument(
         "--site", required=True, metavar="NAME", help="the site, as the server's file names it"
@@ -52,7 +51,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve the site until Ctrl-C."""
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.gateway.gateway import (
         GatewayStopped,

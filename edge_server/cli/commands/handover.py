@@ -23,14 +23,12 @@ PATIENCE_S = 60.0
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "handover", help="let the standby take over now", examples=EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="the active server's run folder")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Stop the server, if its standby is up to date."""
     from edge_client.cli.app import DONE, FAILED
 
     pid, origin = _ready(args.run)

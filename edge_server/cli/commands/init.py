@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
+from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -101,7 +102,6 @@ QUESTIONS = (
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "init", help="ask five questions and write a federation file", examples=EXAMPLES
     )
@@ -112,7 +112,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask the questions, write the file, and print the next step."""
     from edge_server.config.load import load_config
 
     if args.file.exists() and not args.force:
@@ -120,15 +119,15 @@ def execute(args: argparse.Namespace) -> int:
     answers = dict(_answers(asked=not args.yes))
     args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
     load_config(str(args.file))
-    if args.format == "json":
-        print_json({"file": str(args.file)})
-        return 0
-    say(f"wrote {args.file}")
-    say(f"  edge-server check {args.file}                       print all settings, and rehearse")
-    say(f"  edge-server simulate {args.file} data.source=folder:PHOTOS")
-    say(f"  edge-server run {args.file} --broker mqtt://HOST:1883")
-    say(f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS")
-    return 0
+    return print_result(
+        args,
+        {"file": str(args.file)},
+        f"wrote {args.file}",
+        f"  edge-server check {args.file}                       print all settings, and rehearse",
+        f"  edge-server simulate {args.file} data.source=folder:PHOTOS",
+        f"  edge-server run {args.file} --broker mqtt://HOST:1883",
+        f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS",
+    )
 
 
 def _answers(*, asked: bool) -> Iterator[tuple[str, str]]:

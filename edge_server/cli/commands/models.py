@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import add_verb_group, print_result, print_rows
 from edge_server.storage.run_names import RUNS
 from schemas.counted import counted
 
@@ -33,16 +34,13 @@ finished rollout makes its version the active one.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    parser = subparsers.add_parser(
+    verbs = add_verb_group(
+        subparsers,
         "models",
         help="the registry of models: list, compare, name the active one",
         description="The registry of what runs have ended with.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    verbs = parser.add_subparsers(dest="models_verb", metavar="VERB")
-    parser.set_defaults(execute=print_help(parser))
     _list(verbs)
     _show(verbs)
     _diff(verbs)
@@ -83,15 +81,11 @@ def _list(verbs: Subparsers) -> None:
 
 
 def list_versions(args: argparse.Namespace) -> int:
-    """Print one line per version."""
     registry = _registry(args)
     versions, active = registry.versions(), registry.actives()
-    if args.format == "json":
-        print_json([_document(version, active) for version in versions])
-        return 0
+    document = [_document(version, active) for version in versions]
     columns = ("version", "active", "network", "recipe", "rounds", "tiers", "test", "signed", "entered")
-    print_table(columns, [_line(version, active) for version in versions])
-    return 0
+    return print_rows(args, document, columns, [_line(version, active) for version in versions])
 
 
 def _line(version: "Version", active: dict[str, str]) -> tuple[str, ...]:
@@ -127,7 +121,6 @@ def _show(verbs: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the model card, or all registry data as JSON."""
     registry = _registry(args)
     version = registry.version(args.version)
     if args.format == "json":
@@ -148,20 +141,16 @@ def _diff(verbs: Subparsers) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print one line per difference."""
     from edge_server.releases.registry.difference import differences, weight_distance
 
     registry = _registry(args)
     before, after = registry.version(args.before), registry.version(args.after)
     found = differences(before, after)
     apart = weight_distance(registry.path(before.version), registry.path(after.version))
-    if args.format == "json":
-        print_json({"differences": [asdict(difference) for difference in found], "weights_apart": apart})
-        return 0
+    document = {"differences": [asdict(difference) for difference in found], "weights_apart": apart}
     rows = [(difference.what, difference.before, difference.after, difference.change) for difference in found]
     rows += [("weights apart (L2)", "", "", f"{apart:.3g} of the first")] if apart is not None else []
-    print_table(("", before.version, after.version, "change"), rows)
-    return 0
+    return print_rows(args, document, ("", before.version, after.version, "change"), rows)
 
 
 # --- set-active ---
@@ -174,18 +163,14 @@ def _set_active(verbs: Subparsers) -> None:
 
 
 def set_active(args: argparse.Namespace) -> int:
-    """Record the active version; `edge-server rollout` brings it to devices."""
     registry = _registry(args)
     version = registry.version(args.version)
     before = registry.active(version.federation)
     registry.set_active(version)
-    if args.format == "json":
-        print_json({"federation": version.federation, "active": version.version, "before": before})
-        return 0
+    document = {"federation": version.federation, "active": version.version, "before": before}
     was = f", before {before}" if before not in (None, version.version) else ""
-    say(f"{version.federation}: active is {version.version}{was}")
-    say("Devices get it with `edge-server rollout`.")
-    return 0
+    line = f"{version.federation}: active is {version.version}{was}"
+    return print_result(args, document, line, "Devices get it with `edge-server rollout`.")
 
 
 # --- add ---
@@ -198,17 +183,13 @@ def _add(verbs: Subparsers) -> None:
 
 
 def add(args: argparse.Namespace) -> int:
-    """Register a run's models, replacing an earlier entry of the run."""
     from edge_server.releases.registry.register import enter_run
     from edge_server.releases.registry.registry import Registry
 
     registry = registry_folder(args)
     version = enter_run(Registry(registry), args.run, name=args.name)
-    if args.format == "json":
-        print_json(version.model_dump(mode="json"))
-        return 0
-    say(f"{version.version}: {counted(len(version.tiers), 'tier')}, in {registry / version.version}")
-    return 0
+    line = f"{version.version}: {counted(len(version.tiers), 'tier')}, in {registry / version.version}"
+    return print_result(args, version.model_dump(mode="json"), line)
 
 
 def _registry(args: argparse.Namespace) -> "Registry":

@@ -27,7 +27,6 @@ until it expires; all other requests are refused. Ctrl-C or SIGTERM ends it.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "object-store", help="serve large blobs over HTTP", examples=EXAMPLES)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the blobs")
     parser.add_argument(
@@ -49,7 +48,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until a signal."""
     from edge_server.transport.object_store.http_service import serve_objects
     from edge_server.transport.object_store.signed_urls import read_secret
 

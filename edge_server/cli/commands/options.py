@@ -12,6 +12,19 @@ from edge_server.observability.prometheus.cli_option import add_metrics_devices_
 from edge_server.observability.trackers.cli_option import add_write_option
 
 
+def add_config_words(parser: argparse.ArgumentParser, hint: str = "override the file, e.g. rounds=3") -> None:
+    """Add the federation file or recipe, and its overrides."""
+    parser.add_argument(
+        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
+    )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=hint)
+
+
+def overrides_of(args: argparse.Namespace) -> list[str]:
+    """The user's overrides, and those of `--seed`."""
+    return [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
+
+
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for the run folder and the initial model."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")

@@ -14,13 +14,11 @@ or by its name: edge-server run attending data.source=digits
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "recipes", help="list the shipped recipes", examples=EXAMPLES)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print one line per recipe."""
     from edge_server.config.recipe_files import read_recipe, recipe_names
 
     tables = [read_recipe(name) for name in recipe_names()]

@@ -19,14 +19,12 @@ examples:
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "replay", help="compute a run's aggregates again", examples=EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print for each round whether it agrees."""
     from edge_server.coordinator.replay import Replayed, ReplayVerdict, replay
 
     def line(one: Replayed) -> str:

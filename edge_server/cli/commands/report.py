@@ -22,7 +22,6 @@ To run and compare algorithms: edge-server compare.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "report",
@@ -39,7 +38,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write the pages and print their paths."""
     from edge_server.observability.report.publish import publish_report
     from schemas.labels import parse_where
 

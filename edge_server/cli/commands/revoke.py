@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.served import with_served
+from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
@@ -28,7 +28,6 @@ connection by briefly using its client identifier.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "revoke", help="exclude a device", examples=EXAMPLES)
     parser.add_argument("device", metavar="DEVICE")
     parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
@@ -49,7 +48,6 @@ def add_mosquitto_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Revoke the certificate, notify Mosquitto, and close the connection, as the options allow."""
     from edge_server.security.identity.authority import open_authority
     from edge_server.security.identity.revocation import check_is_known, revoke_certificates
     from edge_server.security.identity.settings import default_folder
@@ -60,12 +58,8 @@ def execute(args: argparse.Namespace) -> int:
     count = revoke_certificates(authority, args.device)
     _record(args, authority.settings.federation, count)
     done = tell_mosquitto(args, authority, args.device, count)
-    if args.format == "json":
-        about = {"certificates": count, "reloaded": done.reloaded, "evicted": done.evicted}
-        print_json({"device": args.device, **about})
-        return 0
-    say("\n".join(done.lines()))
-    return 0
+    about = {"certificates": count, "reloaded": done.reloaded, "evicted": done.evicted}
+    return print_result(args, {"device": args.device, **about}, *done.lines())
 
 
 def tell_mosquitto(

@@ -57,7 +57,6 @@ usage, 130 interrupted
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "rollout", help="bring a model to the devices, group by group", examples=EXAMPLES
     )
@@ -266,7 +265,6 @@ def _count(text: str) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Roll out or withdraw a version, until that ends or the user stops it."""
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.rollout.open import offered_files, rollout_lock, wanted_version
     from edge_server.releases.rollout.progress import Progress

@@ -8,7 +8,13 @@ from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_option
-from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_server.cli.commands.options import (
+    add_broker_options,
+    add_config_words,
+    add_run_options,
+    begin_run_log,
+    overrides_of,
+)
 from edge_server.storage.run_names import RUNS, run_folder
 
 EXAMPLES = """\
@@ -24,14 +30,8 @@ For a finished run the command prints so and exits with code 0.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "run", help="serve a federation", examples=EXAMPLES)
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
-    )
+    add_config_words(parser)
     add_broker_options(parser)
     add_run_options(parser)
     parser.add_argument(
@@ -48,14 +48,12 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until the run ends."""
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run, unfinished_run
     from edge_server.storage.run_files import known_rounds
 
-    overrides = [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
-    config = load_config(args.config, overrides)
+    config = load_config(args.config, overrides_of(args))
     if args.out is not None and (done := finished_run(args.out, config)) is not None:
         return print_finished(args.out, done, args.format)
     cut_off = unfinished_run(RUNS, config) if args.out is None and not args.new else None

@@ -15,7 +15,6 @@ examples:
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "schemas", help="write the protocol as JSON Schemas", examples=EXAMPLES)
     parser.add_argument(
         "--out", type=Path, default=Path("protocol"), metavar="DIR", help="(default: %(default)s)"
@@ -24,7 +23,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write one file per schema."""
     from edge_client.storage.atomic_files import usable_folder
     from schemas.json_schema import json_schemas
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import add_run_options, begin_run_log
+from edge_server.cli.commands.options import add_config_words, add_run_options, begin_run_log, overrides_of
 from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
 
@@ -31,14 +31,8 @@ simulation.dropouts=true lets devices leave and return.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "simulate", help="run virtual devices on this machine", examples=EXAMPLES)
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
-    )
+    add_config_words(parser)
     parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
     parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out")
     add_run_options(parser)
@@ -46,7 +40,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Simulate until the run ends."""
     from edge_server.config.load import load_config
     from edge_server.coordinator.launch import exit_code, print_finished, print_run_folder
     from edge_server.coordinator.run_start import finished_run
@@ -56,8 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 
     if args.resume and args.out is None:
         raise ConfigError("--resume needs --out, the folder of the run to continue")
-    overrides = [*args.overrides]
-    overrides += [f"federation.seed={args.seed}"] if args.seed is not None else []
+    overrides = overrides_of(args)
     overrides += [f"simulation.device={args.device}"] if args.device is not None else []
     config = load_config(args.config, overrides)
     named = "name" in config.federation.model_fields_set

@@ -28,7 +28,6 @@ followed, 130 and 143 if the standby was stopped
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "standby", help="follow a server, and take over", examples=EXAMPLES)
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of the copy")
     parser.add_argument("--of", required=True, metavar="FEDERATION", help="the name of the federation")
@@ -44,7 +43,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Follow, and serve after a takeover."""
     from edge_client.cli.app import DONE, SUSPENDED
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import print_finished, run_and_report, serve

@@ -28,7 +28,6 @@ range, so the file states rough figures in [data.statistics].
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "statistics", help="means, quantiles and labels of the devices' data", examples=EXAMPLES
     )
@@ -37,7 +36,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask all devices, and print what they have answered."""
     from edge_server.config.data_statistics import for_statistics
     from edge_server.coordinator.scaling import write_results
     from edge_server.observability.data_statistics import last_statistics

@@ -3,10 +3,9 @@
 import contextlib
 import logging
 import shlex
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +106,13 @@ def serve_page(
     tls = _checked_tls(settings)
     host = page_host(settings, people)
     family, address = resolved(host)
-    bound = _bound(family, address, settings.port)
+    try:
+        bound = listening_socket(family, address, (PORT, 0) if settings.port is None else (settings.port,))
+    except OSError as error:
+        raise ConfigError(
+            f"the page cannot listen at {address}:{settings.port or 0}: {error.strerror or error}; "
+            "name another [page] port in service.toml"
+        ) from error
     port = bound.getsockname()[1]
     url = url_of(host, port).replace("http://", "https://" if tls else "http://")
     access = access_of(host, port, None, bound=address, also=settings.url)
@@ -115,20 +120,6 @@ def serve_page(
     app = make_app(PageParts(reception, actions, lists, access, _provider(settings), setup))
     with serving(app, bound, url=url, name="page", tls=tls, proxies=settings.proxies):
         yield ServedPage(settings.url or url, (address, port))
-
-
-def _bound(family: socket.AddressFamily, address: str, port: int | None) -> socket.socket:
-    ports = (PORT, 0) if port is None else (port,)
-    for candidate in ports[:-1]:
-        with suppress(OSError):
-            return listening_socket(family, address, candidate)
-    try:
-        return listening_socket(family, address, ports[-1])
-    except OSError as error:
-        raise ConfigError(
-            f"the page cannot listen at {address}:{ports[-1]}: {error.strerror or error}; "
-            "name another [page] port in service.toml"
-        ) from error
 
 
 def page_host(settings: PageSettings, people: People) -> str:

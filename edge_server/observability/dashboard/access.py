@@ -52,7 +52,6 @@ class Access:
     cookie: str = "edge-dashboard"
 
     def answers(self, host: str) -> bool:
-        """Whether a request's `Host` is accepted."""
         name = host_name(host)
         return name in self.hosts or (self.any_address and is_address(name))
 

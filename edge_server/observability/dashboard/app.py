@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 ASSETS = Path(__file__).with_name("assets")
 MOST_STREAMS = 128
 DIGITS = 9
-AGAIN_S = "5"
-"""Value of `Retry-After` (seconds) where too many pages are open."""
+AGAIN_S = "5"  # Value of `Retry-After` (seconds) where too many pages are open
 
 
 def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -73,29 +72,23 @@ def make_app(feed: Feed, access: Access, *, more: Sequence[BaseRoute] = ()) -> A
 
 
 class Pages:
-    """The handlers of the routes."""
-
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._grad_cam, self._writer = GradCamRequests(feed.path), EventWriter(feed)
         self._streams = 0
 
     async def page(self, request: Request) -> Response:
-        """The page itself."""
         return FileResponse(ASSETS / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def run(self, request: Request) -> Response:
-        """`/api/run`."""
         shown = await self._feed.shown()
         return json_answer({**shown.run, "history": list(shown.rounds)})
 
     async def fleet(self, request: Request) -> Response:
-        """`/api/fleet`."""
         shown = await self._feed.shown()
         return json_answer({"devices": [vars(versioned.row) for versioned in shown.rows.values()]})
 
     async def device(self, request: Request) -> Response:
-        """`/api/device/NAME`."""
         name = request.path_params["name"]
         facts, snapshot = await self._feed.facts()
         choices = await self._feed.journal(lambda reader: reader.choices_of(name)) or []
@@ -114,7 +107,6 @@ class Pages:
             return []
 
     async def model(self, request: Request) -> Response:
-        """`/api/model`."""
         facts, snapshot = await self._feed.facts()
         observations = await self._feed.journal(JournalReader.observations) or []
         records: Sequence[DeviceRecord] = facts.summary.devices if facts.summary else ()
@@ -123,14 +115,12 @@ class Pages:
         return json_answer(model_value(observations, records, gradcam_why_not=why_not(facts)))
 
     async def channel(self, request: Request) -> Response:
-        """`/api/channel/GROUP/INDEX`."""
         group, index = request.path_params["group"], request.path_params["index"]
         observations = await self._feed.journal(JournalReader.observations) or []
         value = channel_value(observations, group, index)
         return error_of(404, "no round has scored such a channel") if value is None else json_answer(value)
 
     async def gradcam(self, request: Request) -> Response:
-        """`/api/gradcam`."""
         tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
         if tier is None or count is None or not 1 <= count <= MOST_IMAGES:
             return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MOST_IMAGES}")
@@ -142,7 +132,6 @@ class Pages:
         return json_answer(await self._grad_cam.images(version.name, tier, count))
 
     async def events(self, request: Request) -> Response:
-        """`/api/events`."""
         after, asked = number_in(request, "after", 0), request.query_params
         kinds = [kind for kind in asked.get("kind", "").split(",") if kind]
         unknown = [kind for kind in kinds if kind not in set(EventKind)]
@@ -152,12 +141,10 @@ class Pages:
         return json_answer(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
 
     async def rollouts(self, request: Request) -> Response:
-        """`/api/rollouts`."""
         run = (await self._feed.shown()).run["run"]
         return json_answer(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
 
     async def stream(self, request: Request) -> Response:
-        """`/api/stream`."""
         since = number_in(request, "since", 0)
         if since is None:
             return error_of(400, "since must be the number of a round")
@@ -172,7 +159,6 @@ class Pages:
         self._streams -= 1
 
     async def onnx(self, request: Request) -> Response:
-        """`/onnx/tier-N.onnx`."""
         tier = request.path_params["tier"]
         path = self._feed.path / "onnx" / f"tier-{tier}.onnx"
         if not path.is_file():

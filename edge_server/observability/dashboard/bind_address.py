@@ -4,17 +4,16 @@ import argparse
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 from schemas.errors import ConfigError
 
 HOST, PORT = "127.0.0.1", 8265
 BACKLOG = 128
 TOKEN_VARIABLE = "EDGE_DASHBOARD_TOKEN"
-SHORTEST_TOKEN = 16
-"""Minimum characters of a token where other machines can reach the dashboard."""
+SHORTEST_TOKEN = 16  # Minimum characters of a token where other machines can reach the dashboard
 
-BindAddress = tuple[str, int | None]
-"""Host, and port if one was given."""
+BindAddress = tuple[str, int | None]  # Host, and port if one was given
 DEFAULT_ADDRESS: BindAddress = (HOST, None)
 
 
@@ -44,31 +43,34 @@ def bind_socket(listen: BindAddress, token: str | None) -> socket.socket:
     host, port = listen
     family, address = resolved(host)
     _check_token(host, address, token)
-    ports = (PORT, 0) if port is None else (port,)
-    for candidate in ports:
-        with contextlib.suppress(OSError):
-            return listening_socket(family, address, candidate)
     try:
-        return listening_socket(family, address, ports[-1])
+        return listening_socket(family, address, (PORT, 0) if port is None else (port,))
     except OSError as error:
         remedy = f"name another address, or {host} without a port to use any free one"
         raise ConfigError(
-            f"the dashboard cannot listen at {host}:{ports[-1]}: {error.strerror or error}; {remedy}"
+            f"the dashboard cannot listen at {host}:{port or 0}: {error.strerror or error}; {remedy}"
         ) from error
 
 
 def url_of(host: str, port: int) -> str:
-    """The URL of the dashboard."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}"
 
 
-def listening_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    """A listening socket; raises `OSError`."""
+def listening_socket(family: socket.AddressFamily, address: str, ports: Sequence[int]) -> socket.socket:
+    """A socket that listens at the first of these ports that is free; raises the last one's `OSError`."""
+    *others, last = ports
+    for port in others:
+        with contextlib.suppress(OSError):
+            return _listen(family, (address, port))
+    return _listen(family, (address, last))
+
+
+def _listen(family: socket.AddressFamily, place: tuple[str, int]) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((address, port))
+        made.bind(place)
         made.listen(BACKLOG)
     except BaseException:
         made.close()

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from edge_server.observability.dashboard.run_reader import FolderFacts
 from edge_server.observability.dashboard.run_view import Json, history_of
-from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.explanations import DeviceChoice
 
-MOST_ROUNDS = 1000
-"""Maximum rounds in the value; the newest ones."""
+MOST_ROUNDS = 1000  # Maximum rounds in the value; the newest ones
 
 Choices = Sequence[tuple[int, DeviceChoice]]
 Verdicts = Sequence[tuple[int, str | None]]
@@ -23,7 +22,7 @@ def device_value(
     `choices` and `verdicts` come from the journal, by round: why the device was chosen or not, and the
     refusal reasons of its updates.
     """
-    view = _view(name, snapshot)
+    view = next((view for view in snapshot.devices if view.device == name), None) if snapshot else None
     record = _record(name, facts, snapshot)
     known = facts.known.get(name)
     profile = (view.profile if view else None) or (known.profile if known else None)
@@ -82,10 +81,6 @@ def _outcome(name: str, record: RoundRecord | None, reason: str | None, *, selec
     if not selected:
         return "not chosen"
     return "under way" if record is None else "dropped"
-
-
-def _view(name: str, snapshot: Snapshot | None) -> DeviceView | None:
-    return next((view for view in snapshot.devices if view.device == name), None) if snapshot else None
 
 
 def _record(name: str, facts: FolderFacts, snapshot: Snapshot | None) -> Json | None:

@@ -12,6 +12,7 @@ from schemas.errors import ConfigError
 log = logging.getLogger(__name__)
 
 MOST_EVENTS = 1000
+SHOWN = ("at", "last_at", "kind", "device", "reason", "text", "count")
 
 
 def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> Json:
@@ -29,17 +30,7 @@ def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> J
 
 
 def _value(row: EventRow) -> Json:
-    event = row.event
-    return {
-        "id": row.id,
-        "at": event.at,
-        "last_at": event.last_at,
-        "kind": str(event.kind),
-        "device": event.device,
-        "reason": event.reason,
-        "text": event.text,
-        "count": event.count,
-    }
+    return {"id": row.id, **{name: getattr(row.event, name) for name in SHOWN}}
 
 
 class NewestEvent:

@@ -11,8 +11,7 @@ from typing import Any
 from edge_server.observability.dashboard.fleet_view import FleetRow
 from edge_server.observability.dashboard.run_view import Json, keep_times
 
-QUIET_S = 5.0
-"""Minimum seconds between two sends of a row in which only `QUIET` fields changed."""
+QUIET_S = 5.0  # Minimum seconds between two sends of a row in which only `QUIET` fields changed
 QUIET = ("seen_at", "celsius", "memory_bytes", "memory_free_bytes", "battery")
 ALWAYS_MOVES = "now"
 
@@ -58,8 +57,6 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event."""
-
     name: str
     data: Mapping[str, Any]
 

@@ -29,8 +29,7 @@ from schemas.errors import EdgeError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-LOOK_S = 0.25
-"""Minimum seconds between two computations of the page state."""
+LOOK_S = 0.25  # Minimum seconds between two computations of the page state
 LOOK_SHARE, SLOWEST_S = 20, 2.0
 """A computation may take at most 1/20 of the processor time, but happens at least every 2 seconds."""
 
@@ -60,7 +59,6 @@ class Feed:
 
     # --- the server's thread ---
     def show(self, snapshot: Snapshot) -> None:
-        """Keep the newest snapshot."""
         self._snapshot = snapshot
         self._wake()
 
@@ -175,8 +173,7 @@ def _same(sources: tuple[int, tuple[object, ...]], before: tuple[int, tuple[obje
     return sources[0] == before[0] and all(map(operator.is_, sources[1], before[1]))
 
 
-REREAD_S = 2.0
-"""Minimum seconds between two reads of a folder that this process itself writes."""
+REREAD_S = 2.0  # Minimum seconds between two reads of a folder that this process itself writes
 WATCHED_FILES = ("history.jsonl", "summary.json", "journal.sqlite", "journal.sqlite-wal")
 
 
@@ -190,7 +187,6 @@ class FactsCache:
 
     @property
     def newest(self) -> FolderFacts:
-        """The facts as last read."""
         assert self._facts is not None
         return self._facts
 

@@ -53,7 +53,6 @@ class FleetRow:
 
 
 def fleet_rows(facts: FolderFacts, snapshot: Snapshot | None) -> list[FleetRow]:
-    """A row per device, by tier and name."""
     if snapshot is not None:
         return [_live_row(view, facts.known.get(view.device)) for view in snapshot.devices]
     if facts.summary is not None:

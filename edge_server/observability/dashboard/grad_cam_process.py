@@ -38,10 +38,8 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
 from schemas.values import Preprocessing
 
-MOST_OPAQUE = 200
-"""Maximum opacity of the overlay (of 255), so that the picture stays visible."""
-WHOLE = 0
-"""The global model, in place of a tier."""
+MOST_OPAQUE = 200  # Maximum opacity of the overlay (of 255), so that the picture stays visible
+WHOLE = 0  # The global model, in place of a tier
 
 
 def grad_cam_value(run: Path, tier: int, count: int) -> dict[str, Any]:
@@ -146,7 +144,6 @@ def overlay(heat: NDArray[Any]) -> Image.Image:
 
 
 def data_url(image: Image.Image) -> str:
-    """An image as a `data:` URL with a PNG."""
     written = io.BytesIO()
     image.save(written, format="PNG")
     return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"

@@ -13,12 +13,10 @@ from edge_server.observability.dashboard.run_reader import FolderFacts
 from schemas.errors import EdgeError
 
 MOST_IMAGES = 32
-KEPT = 16
-"""Maximum cached answers of a few dozen kilobytes each."""
+KEPT = 16  # Maximum cached answers of a few dozen kilobytes each
 PATIENCE_S = 120.0
 THREADS = "1"
-KERNEL_AXES = 4
-"""Axes of a 2-d convolution's weights."""
+KERNEL_AXES = 4  # Axes of a 2-d convolution's weights
 
 
 class GradCamUnavailable(EdgeError):

@@ -56,7 +56,6 @@ def evenly_spread(rounds: Sequence[int], most: int = MOST_ROUNDS) -> list[int]:
 
 
 def keeps(kept: Kept, index: int) -> bool:
-    """Whether a tier keeps the channel."""
     return index < kept if isinstance(kept, int) else index in kept
 
 

@@ -92,14 +92,16 @@ def _read(registry: Path, query: str, *values: Any) -> Json:
 
 @contextmanager
 def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
-    """The registry's database, if there is one; raises `ConfigError` if it cannot be read."""
+    """The registry's database, opened without changing it, if there is one; raises `ConfigError`."""
     path = registry / FILE
     if not path.is_file():
         yield None
         return
     try:
-        with _read_only(path) as database:
-            yield database
+        with unchanged(path) as (readable, immutable):
+            address = f"{readable.resolve().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
+            with closing(sqlite3.connect(address, uri=True)) as database:
+                yield database
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"registry {registry}: {error}") from error
 
@@ -120,12 +122,3 @@ def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any)
         "began_at": began_at,
         "ended_at": ended_at,
     }
-
-
-@contextmanager
-def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """The registry's database, opened without changing it; a copy while another process writes to it."""
-    with unchanged(path) as (readable, immutable):
-        address = f"{readable.resolve().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
-        with closing(sqlite3.connect(address, uri=True)) as connection:
-            yield connection

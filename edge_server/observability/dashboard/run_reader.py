@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import math
 import sqlite3
 import tomllib
 from collections.abc import Callable, Mapping
@@ -21,8 +22,7 @@ from schemas.submodel import ChannelMap
 from schemas.values import CapabilityProfile, DataCard
 
 T = TypeVar("T")
-NOT_TRAINED = ("running_mean", "running_var")
-"""Suffixes of a network's arrays that have no gradient."""
+NOT_TRAINED = ("running_mean", "running_var")  # Suffixes of a network's arrays that have no gradient
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class FolderFacts:
 
     @property
     def closed(self) -> int:
-        """The last closed round."""
         return self.history[-1].round if self.history else 0
 
     @property
@@ -89,6 +88,7 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
     """Read a run folder; `live` says that this process writes it. Raises `ConfigError` for a broken one."""
     folder = RunFolder(path)
     channels = _channels(folder)
+    shapes = {name: layout.shape for name, layout in channels.parameters.items()} if channels else {}
     at_work = live or is_at_work(path)
     facts = FolderFacts(
         path=path,
@@ -98,7 +98,7 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
         # The summary of a running federation, if any, is from before an interruption.
         summary=None if live else _read(path / "summary.json", Summary.model_validate_json),
         channels=channels,
-        parameters=None if channels is None else parameters_of(channels),
+        parameters=None if channels is None else count_parameters(shapes),
         onnx=_onnx(folder),
     )
     return _with_journal(facts, folder.journal, live=at_work)
@@ -128,28 +128,14 @@ def read_config(path: Path) -> Config | None:
 
 
 def newest_version(folder: RunFolder) -> Path | None:
-    """The folder of the newest complete model."""
     found = (folder.path / "models").glob("round-*/manifest.json")
     versions = (manifest.parent for manifest in found)
     return max(versions, key=lambda version: int(version.name.split("-")[1]), default=None)
 
 
-def parameters_of(channels: ChannelMap) -> int:
-    """Trainable parameters of the full network."""
-    shapes = {name: layout.shape for name, layout in channels.parameters.items()}
-    return count_parameters(shapes)
-
-
 def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Trainable parameters in arrays of these shapes."""
-    total = 0
-    for name, shape in shapes.items():
-        if not name.endswith(NOT_TRAINED):
-            size = 1
-            for length in shape:
-                size *= length
-            total += size
-    return total
+    return sum(math.prod(shape) for name, shape in shapes.items() if not name.endswith(NOT_TRAINED))
 
 
 def _read(path: Path, parse: Callable[[str], T]) -> T | None:

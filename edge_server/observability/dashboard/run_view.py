@@ -28,11 +28,9 @@ Json = dict[str, Any]
 FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
 """Phases in addition to those of `edge_server.rounds.state`; no process runs a suspended run."""
-MOST_COUNTED = 14
-"""Columns of the table by class."""
+MOST_COUNTED = 14  # Columns of the table by class
 CUT_OFF = "the run was interrupted: the command that began it resumes it"
-SAME_MOMENT_S = 1.0
-"""A deadline that moved by less (seconds) is the same deadline, computed again."""
+SAME_MOMENT_S = 1.0  # A deadline that moved by less (seconds) is the same deadline, computed again
 
 
 def run_value(
@@ -114,7 +112,6 @@ def _everyones_bytes(facts: FolderFacts) -> int | None:
 
 
 def is_simulated(facts: FolderFacts, snapshot: Snapshot | None) -> bool:
-    """Whether the run is a simulation."""
     if snapshot is not None and snapshot.virtual_s is not None:
         return True
     return any(record.virtual_time_s is not None for record in history_of(facts, snapshot)[:1])

@@ -32,11 +32,9 @@ from schemas.errors import EdgeError
 MOST_CONNECTIONS, PER_ADDRESS = 512, 128
 REQUEST_S, MOST_WAITING = 15.0, 112
 """Seconds in which a request arrives as a whole, and connections that may wait for one to arrive."""
-GRACE_S = 3
-"""Seconds that pages have to read the last events."""
+GRACE_S = 3  # Seconds that pages have to read the last events
 START_S = 30.0
-TlsPair = tuple[Path, Path]
-"""Files of a certificate chain and of its key."""
+TlsPair = tuple[Path, Path]  # Files of a certificate chain and of its key
 
 
 @dataclass(frozen=True)
@@ -120,17 +118,14 @@ class _PunctualProtocol(H11Protocol):
         self._waiting = waiting
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Go on, and wait for the rest of a request."""
         super().data_received(data)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
         super().connection_lost(exc)
         self._wait(over=True)
 
@@ -171,7 +166,6 @@ class _Uvicorn(uvicorn.Server):
         self.is_up = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start and set `is_up`."""
         await super().startup(sockets)
         self.is_up.set()
 

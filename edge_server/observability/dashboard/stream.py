@@ -12,8 +12,7 @@ from edge_server.observability.dashboard.feed import Feed
 
 QUIET_S = 15.0
 """Seconds without an event after which a comment is sent, so that both ends detect a lost connection."""
-STUCK_S = 30.0
-"""A page that accepts no data for this many seconds is disconnected."""
+STUCK_S = 30.0  # A page that accepts no data for this many seconds is disconnected
 
 
 class EventStream(StreamingResponse):
@@ -26,15 +25,12 @@ class EventStream(StreamingResponse):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the stream to one page."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._ended()
 
     async def stream_response(self, send: Send) -> None:
-        """Send the texts one by one."""
-
         async def patiently(message: Message) -> None:
             await asyncio.wait_for(send(message), STUCK_S)
 

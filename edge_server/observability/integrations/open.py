@@ -6,6 +6,7 @@ Each is switched on by a section of the federation file and has its own connecti
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
@@ -14,51 +15,43 @@ from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.security.identity.service_certificates import service_broker_address
 from schemas.errors import ConfigError
 
+if TYPE_CHECKING:
+    from edge_server.observability.integrations.home_assistant.service import HomeAssistant
+    from edge_server.observability.integrations.sparkplug.service import Sparkplug
+
 
 @contextlib.contextmanager
 def open_bridges(config: Config, address: BrokerAddress, registry: Path) -> Iterator[Watcher]:
     """All configured bridges as one watcher; raises `ConfigError` for a bridge that cannot be opened."""
     name = config.federation.name
+    bridges: list[HomeAssistant | Sparkplug] = []
+    if config.home_assistant.discovery:
+        bridges.append(_home_assistant(config.home_assistant, name, address, registry))
+    if config.sparkplug.group is not None:
+        bridges.append(_sparkplug(config.sparkplug, name, address, registry.parent))
     with contextlib.ExitStack() as stack:
-        opened: list[Watcher] = []
-        if config.home_assistant.discovery:
-            home = open_home_assistant(config.home_assistant, name, address, registry)
-            opened.append(stack.enter_context(home))
-        if config.sparkplug.group is not None:
-            node = open_sparkplug(config.sparkplug, name, address, registry.parent)
-            opened.append(stack.enter_context(node))
-        yield WatcherGroup(*opened)
+        for bridge in bridges:
+            bridge.open()
+            stack.callback(bridge.close)
+        yield WatcherGroup(*bridges)
 
 
-@contextlib.contextmanager
-def open_home_assistant(
+def _home_assistant(
     settings: HomeAssistantSettings, federation: str, address: BrokerAddress, registry: Path
-) -> Iterator[Watcher]:
-    """Run the bridge until the block ends; raises `ConfigError` where a certificate is missing."""
+) -> "HomeAssistant":
     from edge_server.observability.integrations.home_assistant.service import HomeAssistant
 
-    home = HomeAssistant(
-        settings,
-        federation,
-        registry,
-        address=service_broker_address(address, "home", settings.authority, section="home-assistant"),
-        rollout=service_broker_address(address, "rollout", settings.authority, section="home-assistant"),
+    broker, rollout = (
+        service_broker_address(address, identity, settings.authority, section="home-assistant")
+        for identity in ("home", "rollout")
     )
-    home.open()
-    try:
-        yield home
-    finally:
-        home.close()
+    return HomeAssistant(settings, federation, registry, address=broker, rollout=rollout)
 
 
-@contextlib.contextmanager
-def open_sparkplug(
+def _sparkplug(
     settings: SparkplugSettings, federation: str, address: BrokerAddress, folder: Path
-) -> Iterator[Watcher]:
-    """Run the bridge until the block ends; the connection number is kept in `folder` over all runs.
-
-    Raises `ConfigError` where a certificate or protobuf is missing.
-    """
+) -> "Sparkplug":
+    """The bridge; the connection number is kept in `folder` over all runs."""
     assert settings.group is not None
     try:
         from edge_server.observability.integrations.sparkplug.service import Sparkplug
@@ -68,9 +61,4 @@ def open_sparkplug(
     broker = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
     folder.mkdir(parents=True, exist_ok=True)
     connections = folder / f"sparkplug-{settings.group}-{federation}"
-    node = Sparkplug(settings.group, federation, broker, connections, datatypes=settings.datatypes)
-    node.open()
-    try:
-        yield node
-    finally:
-        node.close()
+    return Sparkplug(settings.group, federation, broker, connections, datatypes=settings.datatypes)

@@ -42,13 +42,11 @@ class RunCollector(Collector):
         self._closed, self._closed_at = 0, clock()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take the state of the run."""
         if len(snapshot.history) != self._closed:
             self._closed, self._closed_at = len(snapshot.history), self._clock()
         self._last = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families of the newest snapshot."""
         last = self._last
         if last is None:
             return
@@ -135,8 +133,7 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
 # No label names a device, as each name would be a series of its own.
 
 STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
-OTHER = "other"
-"""Label for unknown words: texts that devices send must not become labels."""
+OTHER = "other"  # Label for unknown words: texts that devices send must not become labels
 
 
 def fleet_families(snapshot: Snapshot) -> Iterator[Metric]:
@@ -182,7 +179,6 @@ def _updates(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
 
 
 def work_families(load: Workload) -> Iterator[Metric]:
-    """The metric families of the server's work."""
     yield from counter("received_bytes", "MQTT payloads that the server received.", load.uplink_bytes)
     yield from counter(
         "sent_bytes", "MQTT payloads that the server sent; a broadcast counts once.", load.downlink_bytes

@@ -83,7 +83,6 @@ def readings_of_run(federation: str, views: Iterable[DeviceView]) -> Iterator[De
 
 
 def readings_of_inventory(devices: Iterable[InventoryDevice]) -> Iterator[DeviceReadings]:
-    """The readings of the inventory's devices."""
     for device in devices:
         yield DeviceReadings(
             federation=device.federation,
@@ -111,7 +110,6 @@ def inventory_families(devices: Iterable[InventoryDevice]) -> Iterator[Metric]:
 
 
 def alert_families(firing: Counter[tuple[str, str]]) -> Iterator[Metric]:
-    """Alerts that fire, by rule and severity."""
     values: Labelled = {labels: float(count) for labels, count in firing.items()}
     yield from gauges("alerts_firing", "Alerts that fire now.", ("rule", "severity"), values)
 
@@ -129,7 +127,6 @@ class InventoryCollector(Collector):
         self._read, self._firing, self._devices = read, firing, devices
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families of this moment."""
         known = self._read()
         yield from inventory_families(known)
         yield from alert_families(self._firing())

@@ -36,7 +36,6 @@ class _Handler(WSGIRequestHandler):
     timeout = IDLE_S
 
     def setup(self) -> None:
-        """Prepare a connection, whose one request arrives in time."""
         super().setup()
         self.connection.read_by = time.monotonic() + IDLE_S
 

@@ -7,8 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from edge_server.observability.durations import BOUNDS_S, DurationHistogram
 
 PREFIX = "edge_server_"
-Labelled = Mapping[tuple[str, ...], float]
-"""Values by label values."""
+Labelled = Mapping[tuple[str, ...], float]  # Values by label values
 
 
 def gauge(name: str, help: str, value: float | None) -> Iterable[Metric]:

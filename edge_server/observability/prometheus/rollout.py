@@ -22,7 +22,6 @@ class RolloutCollector(Collector):
         self._last = rollout, no_link
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families of the newest state."""
         if self._last is not None:
             yield from rollout_families(*self._last)
 

@@ -16,7 +16,6 @@ class Axis:
     ticks: tuple[float, ...]
 
     def place(self, value: float) -> float:
-        """The drawing coordinate of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 

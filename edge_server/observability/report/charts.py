@@ -14,8 +14,7 @@ WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
 LABEL_GAP = 15
 MOST_MARKERS = 12
-MOST_CHARACTERS = 11
-"""Of a name beside a chart: longer ones are cut off on a phone, or lie on the next chart."""
+MOST_CHARACTERS = 11  # Of a name beside a chart: longer ones are cut off on a phone, or lie on the next chart
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "9 2 2 2 2 2")
 MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
@@ -71,7 +70,10 @@ def line_chart(chart: Chart) -> str:
     # The first series is the most important one, so it is drawn last, over the others.
     beside = _has_room(shown)
     names = _labels(shown, x_axis, y_axis) if beside else ""
-    body = "".join(reversed(drawn)) + names if shown else _nothing()
+    body = "".join(reversed(drawn)) + names
+    if not shown:
+        x, y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
+        body = svg_text(x, y, "no values", anchor="middle", kind="axis")
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(_spoken(chart, shown))}</title>'
@@ -130,11 +132,6 @@ def svg_text(x: float, y: float, text: str, *, anchor: str, kind: str = "tick", 
     """One text element; `anchor` is start, middle or end."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text class="{kind}" {place}{extra}>{escape(text)}</text>'
-
-
-def _nothing() -> str:
-    x, y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
-    return svg_text(x, y, "no values", anchor="middle", kind="axis")
 
 
 def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis) -> str:

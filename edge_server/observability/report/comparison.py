@@ -30,12 +30,10 @@ from edge_server.storage.records import RoundRecord
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
 COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")
 REST = "the run folders"
-MOST_CURVES = 8
-"""Maximum curves of one chart, which is the number of markers and dashes."""
+MOST_CURVES = 8  # Maximum curves of one chart, which is the number of markers and dashes
 
 
 def runs_document(runs: Sequence[RunContents]) -> Document:
-    """The report on several runs."""
     names = run_names(runs)
     sections = (
         Section("Runs", (_runs(runs, names),)),

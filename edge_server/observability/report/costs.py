@@ -13,30 +13,29 @@ from schemas.values import TRAINING_PASSES
 
 
 def cost_section(run: RunContents) -> Section:
-    """The section of costs, in total and per round."""
     if not run.history:
         return Section("Costs", (Paragraph("No round was closed, so there are no costs."),))
     rounds = len(run.history)
     cost = measure(run.history, run.summary)
     macs = training_macs(run)
-    durations = [record.duration_s for record in run.history]
+    durations, virtual = [record.duration_s for record in run.history], " (virtual)" if run.simulated else ""
     rows = [
         _row(
             "sent by the server (a broadcast counts once)",
             bytes_text(run.summary.downlink_bytes),
-            _mean_bytes(cost.downlink_bytes, rounds),
+            bytes_text(cost.downlink_bytes / rounds),
         ),
         _row(
             "received by the server",
             bytes_text(run.summary.uplink_bytes),
-            _mean_bytes(cost.uplink_bytes, rounds),
+            bytes_text(cost.uplink_bytes / rounds),
         ),
         _row("received by devices over their links", _total(run, "downlink_bytes"), ""),
         _row("sent by devices over their links", _total(run, "uplink_bytes"), ""),
         _row("updates requested", count_text(cost.updates), f"{cost.updates / rounds:.3g}"),
         _row("share of all devices in every round", _share(run, cost.updates), ""),
         _row("received data in full models", f"{cost.models:.3g}", f"{cost.models / rounds:.3g}"),
-        _row(_time_name(run), duration_text(sum(durations)), duration_text(fmean(durations))),
+        _row(f"time of the rounds{virtual}", duration_text(sum(durations)), duration_text(fmean(durations))),
         _row("longest round", duration_text(max(durations)), ""),
         _row("duration of the run", duration_text(run.summary.duration_s), ""),
         _row(
@@ -88,14 +87,6 @@ def _macs(run: RunContents) -> Mapping[str, float]:
 def _share(run: RunContents, updates: int) -> str:
     devices = len(run.summary.devices)
     return percent_text(updates / (devices * len(run.history))) if devices else UNKNOWN
-
-
-def _time_name(run: RunContents) -> str:
-    return "time of the rounds (virtual)" if run.simulated else "time of the rounds"
-
-
-def _mean_bytes(total: int, rounds: int) -> str:
-    return bytes_text(total / rounds)
 
 
 def _row(name: str, total: str, mean: str) -> tuple[Cell, ...]:

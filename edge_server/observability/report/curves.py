@@ -10,7 +10,6 @@ from edge_server.storage.records import RoundRecord
 
 
 def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
-    """The charts of a run, in reading order."""
     return (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
 
 
@@ -64,7 +63,6 @@ def percent(accuracy: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure that is no share as an axis label."""
     return f"{value:.3g}"
 
 

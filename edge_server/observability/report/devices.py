@@ -30,52 +30,20 @@ from edge_server.observability.terminal.trials import serves_text
 from edge_server.storage.records import DeviceRecord
 
 TIER_COLUMNS = (
-    "tier",
-    "devices",
-    "pruned",
-    "parameters",
-    "MACs",
-    "ONNX file",
-    "test",
-    "on devices",
-    "worst",
-    "ms per image",
-    "updates",
-    "down",
-    "up",
-    "refused",
+    *("tier", "devices", "pruned", "parameters", "MACs", "ONNX file", "test", "on devices", "worst"),
+    *("ms per image", "updates", "down", "up", "refused"),
 )
 DEVICE_COLUMNS = (
-    "device",
-    "labels",
-    "tier",
-    "pruned",
-    "parameters",
-    "MACs",
-    "ONNX file",
-    "down",
-    "up",
-    "examples",
-    "rounds",
-    "refused",
-    "board",
+    *("device", "labels", "tier", "pruned", "parameters", "MACs", "ONNX file", "down", "up", "examples"),
+    *("rounds", "refused", "board"),
 )
 SERVED_COLUMNS = (
-    "device",
-    "accuracy in torch",
-    "accuracy in onnxruntime",
-    "served model",
-    "new on trial",
-    "earlier on trial",
-    "serves",
-    "verdict",
-    "largest difference",
-    "ms per image",
+    *("device", "accuracy in torch", "accuracy in onnxruntime", "served model", "new on trial"),
+    *("earlier on trial", "serves", "verdict", "largest difference", "ms per image"),
 )
 
 
 def tier_section(run: RunContents) -> Section:
-    """The section with a row per tier."""
     by_tier: dict[int, list[DeviceRecord]] = {}
     for device in run.devices:
         by_tier.setdefault(device.tier, []).append(device)

@@ -11,21 +11,16 @@ from edge_server.observability.report.charts import Chart
 from edge_server.observability.report.html_table import Cell as Cell
 from edge_server.observability.report.parallel_axes import ParallelAxes
 
-SHOWN_ROWS = 40
-"""Visible rows of a table; HTML folds the others away, Markdown refers to the run's files."""
+SHOWN_ROWS = 40  # Visible rows of a table; HTML folds the others away, Markdown refers to the run's files
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of plain text."""
-
     text: str
 
 
 @dataclass(frozen=True)
 class FactList:
-    """A list of names and values."""
-
     rows: tuple[tuple[str, str], ...]
 
 
@@ -41,8 +36,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Curves:
-    """Charts side by side."""
-
     charts: tuple[Chart, ...]
 
 
@@ -63,8 +56,6 @@ class Code:
 
 @dataclass(frozen=True)
 class Card:
-    """A text in Markdown."""
-
     markdown: str
 
 
@@ -81,8 +72,6 @@ Block = Picture | Paragraph | FactList | Table | Curves | Sweep | Code | Card
 
 @dataclass(frozen=True)
 class Section:
-    """A title and its blocks."""
-
     title: str
     blocks: tuple[Block, ...]
 

@@ -64,8 +64,7 @@ def _by_output(record: RoundRecord, task: str) -> Table:
 
 RECALL, INTERVAL = "recall", "95 % interval of recall"
 COLUMNS = ("examples", RECALL, INTERVAL)
-MOST_COLUMNS = 20
-"""With more classes there is no column for each."""
+MOST_COLUMNS = 20  # With more classes there is no column for each
 
 
 def class_cells(figure: ClassFigure | None, columns: Sequence[str]) -> tuple[Cell, ...]:

@@ -25,8 +25,7 @@ from edge_server.observability.report.document import (
 from edge_server.observability.report.html_table import html_table
 from edge_server.observability.report.parallel_axes import parallel_axes
 
-MORE_AT_LEAST = 10
-"""Minimum rows to fold away."""
+MORE_AT_LEAST = 10  # Minimum rows to fold away
 
 
 def html_page(document: Document) -> str:

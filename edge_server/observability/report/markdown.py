@@ -22,8 +22,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.terminal.sparkline import BLOCKS, sparkline
 
-MOST_BLOCKS = 32
-"""Maximum characters of a curve in a table cell."""
+MOST_BLOCKS = 32  # Maximum characters of a curve in a table cell
 CURVE_COLUMNS = ("curve", "first", "last", "lowest", "highest", "over the rounds")
 
 

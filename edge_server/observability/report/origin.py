@@ -52,7 +52,6 @@ def _versions(made: Provenance | None) -> str:
 
 
 def repeat_section(run: RunContents) -> Section:
-    """The section of commands, seed and digests."""
     blocks: list[Block] = []
     if run.made:
         blocks += [Paragraph("The run was started with this command:"), Code(run.made.command)]
@@ -94,5 +93,4 @@ def _digests(run: RunContents) -> Block:
 
 
 def file_section(run: RunContents) -> Section:
-    """The section with the resolved federation file."""
     return Section("Settings", (Code(run.federation_toml, folded="Resolved federation.toml"),))

@@ -9,8 +9,7 @@ from edge_server.observability.report.axes import Axis, value_axis
 from edge_server.observability.report.charts import DASHES, HEIGHT, LEFT, RIGHT, TOP, WIDTH, dash_of, svg_text
 
 HIGH, LOW = TOP + 32, HEIGHT - 16
-CHARACTER = 8.5
-"""Widest mean width of a character, on a phone."""
+CHARACTER = 8.5  # Widest mean width of a character, on a phone
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ OPEN_UPDATES = (
 
 
 def privacy_section(run: RunContents) -> Section:
-    """The section of differential privacy and secure aggregation."""
     return Section("Privacy", (*_noise(run), *_masks(run)))
 
 

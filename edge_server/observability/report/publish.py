@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.observability.report.comparison import runs_document
-from edge_server.observability.report.contents import RunContents, read_run_contents
+from edge_server.observability.report.contents import read_run_contents
 from edge_server.observability.report.document import (
     Card,
     Code,
@@ -46,7 +46,8 @@ def publish_report(
         form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
         if form is None:
             raise ConfigError(f"--out {out}: the name must end in .html, .md or .json, or else give --format")
-    document = _document([replace(read_run_contents(run), where=where) for run in runs])
+    contents = [replace(read_run_contents(run), where=where) for run in runs]
+    document = run_document(contents[0]) if len(runs) == 1 else runs_document(contents)
     if form == "json" and out is None:
         return report_value(document), []
     stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
@@ -54,10 +55,6 @@ def publish_report(
     return None, [
         write_text(out or stem.with_suffix(SUFFIXES[name]), _text(document, name)) for name in forms
     ]
-
-
-def _document(runs: Sequence[RunContents]) -> Document:
-    return run_document(runs[0]) if len(runs) == 1 else runs_document(runs)
 
 
 def _text(document: Document, form: str) -> str:
@@ -81,10 +78,12 @@ def _blocks(section: Section) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for block in section.blocks:
         match block:
-            case FactList(rows):
-                found.append({"facts": dict(rows)})
+            case FactList(facts):
+                found.append({"facts": dict(facts)})
             case Table():
-                found.append({"table": block.caption, "rows": _rows(block)})
+                texts = ((cell.text for cell in row) for row in block.rows)
+                rows = [dict(zip(block.columns, row, strict=True)) for row in texts]
+                found.append({"table": block.caption, "rows": rows})
             case Curves(charts):
                 for chart in charts:
                     curves = {line.label: [list(point) for point in line.points] for line in chart.series}
@@ -98,7 +97,3 @@ def _blocks(section: Section) -> list[dict[str, Any]]:
             case Picture(name, _):
                 found.append({"picture": name})
     return found
-
-
-def _rows(block: Table) -> list[dict[str, str]]:
-    return [dict(zip(block.columns, (cell.text for cell in row), strict=True)) for row in block.rows]

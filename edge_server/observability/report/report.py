@@ -59,12 +59,9 @@ def _chosen(run: RunContents) -> tuple[tuple[str, str], ...]:
     return (("tiers and devices", f"{len(run.devices)} of {len(run.summary.devices)}, where {run.where}"),)
 
 
-def _measured(summary: Summary, last: str, best: str) -> tuple[str, str]:
-    return measured_name(summary), last + (f", best {best}" if best else "")
-
-
 def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
     last, best = measured_figures(summary)
+    measured = () if UNKNOWN == last == best else (last + (f", best {best}" if best else ""),)
     return (
         ("run", title),
         *((("id", summary.run),) if summary.run != title else ()),
@@ -73,7 +70,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("rounds", count_text(summary.rounds)),
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
-        *([] if UNKNOWN == last == best else [_measured(summary, last, best)]),
+        *((measured_name(summary), text) for text in measured),
         *([("naive forecasts", naive)] if (naive := naive_figures(summary)) else []),
         ("sent by the server", bytes_text(summary.downlink_bytes)),
         ("received by the server", bytes_text(summary.uplink_bytes)),

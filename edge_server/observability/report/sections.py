@@ -28,7 +28,6 @@ from edge_server.observability.personal_models import (
     keeps_text,
     personal_line,
     personalised,
-    why_text,
 )
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
@@ -154,7 +153,7 @@ def personal_sections(run: RunContents) -> tuple[Section, ...]:
             words(found.metric),
             *numbers(*before_and_after(found), str(found.epochs)),
             Cell(keeps_text(found), words=True, alert=found.before is None),
-            words(why_text(found)),
+            words(found.why or UNKNOWN),
         )
         for device, found in trained
     ]

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-LEFT_OUT = ("recipe",)
-"""Sections that the report shows elsewhere."""
+LEFT_OUT = ("recipe",)  # Sections that the report shows elsewhere
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, str]:

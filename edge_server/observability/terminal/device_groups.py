@@ -11,12 +11,10 @@ from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DeviceRecord, Summary
 from schemas.counted import counted
 
-MANY_DEVICES = 20
-"""Fleets with more devices are shown as counts by tier."""
+MANY_DEVICES = 20  # Fleets with more devices are shown as counts by tier
 
 
 def is_large_fleet(devices: Collection[object]) -> bool:
-    """Whether there are too many devices to list."""
     return len(devices) > MANY_DEVICES
 
 

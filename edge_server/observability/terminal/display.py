@@ -92,7 +92,6 @@ class PrettyDisplay:
         return self
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draw the newest snapshot to fit the terminal's current size."""
         self._last = snapshot
         options = self._console.options
         view = run_view(snapshot, options.size, ascii_only=options.ascii_only)

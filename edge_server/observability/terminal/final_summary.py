@@ -6,14 +6,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edge_server.config.units import clean
+from edge_server.config.units import UNKNOWN, clean
 from edge_server.observability.figures import warning_texts
 from edge_server.observability.personal_models import (
     before_and_after,
     keeps_text,
     personal_line,
     personalised,
-    why_text,
 )
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
@@ -88,6 +87,6 @@ def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> T
             Text(clean(device.device)),
             *before_and_after(found),
             Text(keeps_text(found), style=style),
-            Text(clean(why_text(found))),
+            Text(clean(found.why or UNKNOWN)),
         )
     return table

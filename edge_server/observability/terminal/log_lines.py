@@ -23,14 +23,11 @@ from edge_server.observability.terminal.tables import epsilon_text, late_text, t
 from edge_server.storage.records import RoundRecord
 
 OFFLINE = "offline"
-BRIEF = frozenset({"starting", "planning", "aggregating"})
-"""Short phases that get no line."""
+BRIEF = frozenset({"starting", "planning", "aggregating"})  # Short phases that get no line
 CLOSING_WIDTH = 120
 
 
 class PlainDisplay:
-    """Writes a line per change."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._last: Snapshot | None = None
@@ -39,7 +36,6 @@ class PlainDisplay:
         return self
 
     def show(self, snapshot: Snapshot) -> None:
-        """Write the changes since the last call."""
         for line in changes(self._last, snapshot):
             say(f"{clock_text(snapshot.elapsed_s):>7}  {line}", file=self._stream, flush=True)
         self._last = snapshot

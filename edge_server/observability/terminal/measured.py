@@ -101,10 +101,11 @@ def _print_table(rows: Sequence[Row]) -> None:
     table = plain_table("Measured by the devices on data that they hold out")
     table.add_column("", overflow="fold", min_width=12)
     add_numbers(table, "devices", "examples", lead, "95 % interval")
+    text = figure_text(METRICS[lead])
     for row in rows:
-        figure = _text(METRICS[lead], row.metrics.get(lead))
         counts = (count_text(row.devices), count_text(row.examples))
-        table.add_row(Text(clean(row.name)), *counts, figure, _range(row, lead))
+        interval = UNKNOWN if row.interval is None else " - ".join(map(text, row.interval))
+        table.add_row(Text(clean(row.name)), *counts, text(row.metrics.get(lead)), interval)
     Console().print(table)
 
 
@@ -119,16 +120,12 @@ def _print_classes(rows: Sequence[Row]) -> None:
     table.add_column("", overflow="fold")
     add_numbers(table, "examples", "recall", "95 % interval", *(row.name for row in tiers))
     for name, figure in whole.items():
-        shares = (_recall(row, name) for row in tiers)
+        shares = (_share(row.by_class[name].recall) if name in row.by_class else UNKNOWN for row in tiers)
         counted = (count_text(figure.examples), _share(figure.recall), _share_range(figure.interval))
         table.add_row(Text(clean(name)), *counted, *shares)
     console = Console()
     console.print()
     console.print(table)
-
-
-def _recall(row: Row, name: str) -> str:
-    return _share(row.by_class[name].recall) if name in row.by_class else UNKNOWN
 
 
 def _share(value: float | None) -> str:
@@ -137,14 +134,3 @@ def _share(value: float | None) -> str:
 
 def _share_range(interval: tuple[float, float] | None) -> str:
     return UNKNOWN if interval is None else f"{100 * interval[0]:.1f}-{interval[1]:.1%}"
-
-
-def _text(metric: Metric, value: float | None) -> str:
-    return figure_text(metric)(value)
-
-
-def _range(row: Row, lead: str) -> str:
-    if row.interval is None:
-        return UNKNOWN
-    low, high = (_text(METRICS[lead], end) for end in row.interval)
-    return f"{low} - {high}"

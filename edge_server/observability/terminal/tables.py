@@ -6,7 +6,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import leading
 from edge_server.config.units import (
     UNKNOWN,
@@ -37,8 +36,7 @@ from edge_server.observability.figures import (
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.counted import counted
 
-LAST_ROUNDS = 20
-"""Rounds in the final table; earlier rounds are in `history.jsonl` and in the report."""
+LAST_ROUNDS = 20  # Rounds in the final table; earlier rounds are in `history.jsonl` and in the report
 LINK_BYTES = "down, up: bytes over the device's own link, with broadcasts; in rounds, bytes of the server"
 
 
@@ -134,15 +132,23 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
     metric, where = leading_metric(history), where_measured(history)
-    name = "" if metric is ACCURACY else f" {metric.name}"
-    measured = where + name
+    text = figure_text(metric)
+    measured = where if metric is ACCURACY else f"{where} {metric.name}"
     # A round of statistics neither trains nor measures a model.
     asked = any(record.statistics is not None for record in history)
     add_numbers(table, "round", "devices", *([] if asked else [measured, "tiers", "train loss"]))
     add_numbers(table, "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
-        figures = [] if asked else _figure_cells(record, metric, where)
-        table.add_row(*_device_counts(record), *figures, *_cost_cells(record))
+        figure = text(figures_there(record, where).get(metric.name))
+        tiers, loss = range_text(metric, record.tier_metrics), loss_text(record.train_loss)
+        table.add_row(
+            str(record.round),
+            f"{len(record.completed)}/{len(record.selected)}",
+            *([] if asked else [figure, tiers, loss]),
+            bytes_text(record.downlink_bytes),
+            bytes_text(record.uplink_bytes),
+            duration_text(record.duration_s),
+        )
     table.caption = Text("\n".join(_remarks(history)))
     return table
 
@@ -152,23 +158,6 @@ def _remarks(history: Sequence[RoundRecord]) -> list[str]:
     remarks = [f"{earlier} earlier rounds are in history.jsonl"] if earlier > 0 else []
     troubles = [(record.round, trouble_text(record)) for record in history[-LAST_ROUNDS:]]
     return remarks + [f"round {number}: {trouble}" for number, trouble in troubles if trouble]
-
-
-def _device_counts(record: RoundRecord) -> list[str]:
-    return [str(record.round), f"{len(record.completed)}/{len(record.selected)}"]
-
-
-def _figure_cells(record: RoundRecord, metric: Metric, where: str) -> list[str]:
-    return [
-        figure_text(metric)(figures_there(record, where).get(metric.name)),
-        range_text(metric, record.tier_metrics),
-        loss_text(record.train_loss),
-    ]
-
-
-def _cost_cells(record: RoundRecord) -> list[str]:
-    sizes = (record.downlink_bytes, record.uplink_bytes)
-    return [*map(bytes_text, sizes), duration_text(record.duration_s)]
 
 
 def trouble_text(record: RoundRecord) -> str:

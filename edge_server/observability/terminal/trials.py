@@ -44,9 +44,7 @@ def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Tabl
 def trial_line(devices: Sequence[DeviceRecord]) -> str:
     """Trials of a large fleet: `12 of 40 devices on trial keep their earlier model`; empty without any."""
     tried = on_trial(devices)
+    if not tried:
+        return ""
     kept = sum(row.serves_new is False for row in tried)
-    return (
-        f"{count_text(kept)} of {counted_text(len(tried), 'device')} on trial keep their earlier model"
-        if tried
-        else ""
-    )
+    return f"{count_text(kept)} of {counted_text(len(tried), 'device')} on trial keep their earlier model"

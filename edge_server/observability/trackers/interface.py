@@ -73,5 +73,4 @@ def _figures(prefix: str, found: Mapping[str, float]) -> dict[str, float]:
     return {f"{prefix}/{name}": value for name, value in sorted(found.items())}
 
 
-LAST = "round/duration_s"
-"""Written last for every round: a round with this number is complete."""
+LAST = "round/duration_s"  # Written last for every round: a round with this number is complete

@@ -8,8 +8,7 @@ from edge_server.storage.records import RoundRecord, Summary
 
 TAG = "edge_federation.run"
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
-LONGEST_VALUE = 500
-"""Maximum characters of a parameter that every MLflow store accepts."""
+LONGEST_VALUE = 500  # Maximum characters of a parameter that every MLflow store accepts
 
 
 class MlflowWriter:
@@ -41,7 +40,6 @@ class MlflowWriter:
         return 0
 
     def round(self, record: RoundRecord) -> None:
-        """Write all numbers of the round in one request."""
         now = int(time.time() * 1000)
         points: list[Any] = [
             self._metric(name, value, now, record.round) for name, value in scalars(record).items()

@@ -28,8 +28,7 @@ WRITERS: dict[str, Callable[[str], Writer]] = {
     "tensorboard": _tensorboard,
     "mlflow": _mlflow,
     "wandb": _wandb,
-}
-"""Each name is also that of the extra that installs the package."""
+}  # Each name is also that of the extra that installs the package
 
 
 def make_writer(word: str) -> Writer:

@@ -30,7 +30,6 @@ class TensorBoardWriter:
         self._writer.flush()
 
     def end(self, summary: Summary | None) -> None:
-        """Close the file."""
         self._writer.close()
 
 

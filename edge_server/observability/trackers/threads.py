@@ -15,8 +15,7 @@ from edge_server.storage.records import RoundRecord, Summary
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0
-"""Seconds that the end of a run waits for a writer."""
+PATIENCE_S = 30.0  # Seconds that the end of a run waits for a writer
 
 
 class WriterThread:

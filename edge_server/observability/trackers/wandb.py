@@ -33,7 +33,6 @@ class WandbWriter:
         return max(0, int(self._run.step) - 1)
 
     def round(self, record: RoundRecord) -> None:
-        """Write all numbers of the round as one step."""
         self._run.log(scalars(record), step=record.round, commit=True)
 
     def end(self, summary: Summary | None) -> None:

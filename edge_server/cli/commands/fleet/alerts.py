@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.users import open_desk, perform_here
+from edge_server.cli.output import add_verb_group, print_result
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
@@ -36,16 +38,13 @@ The rules and receivers are in service.toml of the folder of `edge-server serve`
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    parser = subparsers.add_parser(
+    verbs = add_verb_group(
+        subparsers,
         "alerts",
         help="list alerts, test their receivers, silence them",
         description="Alerts of `edge-server serve`.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    verbs = parser.add_subparsers(dest="alerts_verb", metavar="VERB")
-    parser.set_defaults(execute=print_help(parser))
     shown = add_verb(
         verbs,
         "list",
@@ -105,7 +104,6 @@ def _add_silence(verbs: Subparsers) -> None:
 
 # --- list ---
 def list_alerts(args: argparse.Namespace) -> int:
-    """Print open alerts, silences and notifications that wait."""
     from contextlib import closing
 
     from edge_server.fleet.alerts.store import AlertStore
@@ -174,48 +172,29 @@ def _document(
 
 # --- test ---
 def test_receiver(args: argparse.Namespace) -> int:
-    """Send a test; an error says where and why."""
     from edge_server.fleet.alerts.alert_trial import try_receiver
     from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.service_folder import open_service_folder
 
     folder = open_service_folder(args.service)
     try_receiver(folder, load_service_settings(folder.settings), args.receiver, now=time.time())
-    if args.format == "json":
-        print_json({"receiver": args.receiver, "delivered": True})
-    else:
-        say(f"{args.receiver}: took the test")
-    return 0
+    return print_result(
+        args, {"receiver": args.receiver, "delivered": True}, f"{args.receiver}: took the test"
+    )
 
 
 # --- acknowledge ---
 def acknowledge(args: argparse.Namespace) -> int:
-    """Acknowledge an alert, and record it in the audit log."""
-    from edge_server.fleet.actions.action import Desk
-    from edge_server.fleet.actions.perform import perform
-    from edge_server.fleet.people.roles import Role
-    from edge_server.fleet.people.store import People
-    from edge_server.fleet.people.values import Actor
-    from edge_server.fleet.settings.service import load_service_settings
-    from edge_server.storage.audit_log import local_user
-    from edge_server.storage.service_folder import open_service_folder
-
-    folder = open_service_folder(args.service)
-    settings, now = load_service_settings(folder.settings), time.time()
-    federation = args.federation or (settings.federation(None).name if settings.federations else "")
-    given = {"rule": args.rule, "kind": args.kind, "name": args.name, "federation": federation}
-    with Desk(folder, settings, People(folder.people)) as desk:
-        change = perform(desk, "alerts.acknowledge", given, Actor(local_user(), Role.ADMIN), now)
-    if args.format == "json":
-        print_json({**given, "acknowledged": True})
-    else:
-        say(change.said)
-    return 0
+    with open_desk(args.service) as desk:
+        several = desk.settings.federations
+        federation = args.federation or (desk.settings.federation(None).name if several else "")
+        given = {"rule": args.rule, "kind": args.kind, "name": args.name, "federation": federation}
+        change = perform_here(desk, "alerts.acknowledge", given)
+    return print_result(args, {**given, "acknowledged": True}, change.said)
 
 
 # --- silence ---
 def silence(args: argparse.Namespace) -> int:
-    """Begin or end a silence, and record it in the audit log."""
     from contextlib import closing
 
     from edge_server.fleet.alerts.store import AlertStore
@@ -243,11 +222,8 @@ def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     begun = store.silence(where, args.reason, who, now=now, until=until)
     after = {"number": begun.number, "until": until, "reason": args.reason}
     audit_log.append(audit, who=who, what="silence alerts", target=where, after=after)
-    if args.format == "json":
-        print_json(begun.model_dump(mode="json"))
-    else:
-        say(f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}")
-    return 0
+    line = f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}"
+    return print_result(args, begun.model_dump(mode="json"), line)
 
 
 def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
@@ -257,8 +233,4 @@ def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     if not store.end_silence(args.end, now=time.time()):
         raise ConfigError(f"there is no silence {args.end} now; `edge-server alerts list` has their numbers")
     audit_log.append(audit, who=audit_log.local_user(), what="end silence of alerts", target=str(args.end))
-    if args.format == "json":
-        print_json({"ended": args.end})
-    else:
-        say(f"silence {args.end}: ended")
-    return 0
+    return print_result(args, {"ended": args.end}, f"silence {args.end}: ended")

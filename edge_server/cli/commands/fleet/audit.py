@@ -6,10 +6,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers, add_verb
 from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.fleet.users import day_text
+from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ new log: keep the last digest that --verify prints, or a copy of the file, elsew
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "audit", help="who changed what in a service", examples=EXAMPLES)
     add_service_option(parser)
     parser.add_argument(
@@ -41,7 +40,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the entries, or check the log."""
     from edge_server.storage import audit_log
     from edge_server.storage.service_folder import open_service_folder
 
@@ -49,24 +47,12 @@ def execute(args: argparse.Namespace) -> int:
     if args.verify:
         return _verify(args, folder)
     entries = [entry for entry in audit_log.read(folder.audit) if _is_asked(args, entry)]
-    if args.format == "json":
-        print_json({"entries": [entry.model_dump(mode="json") for entry in entries]})
-        return 0
-    print_table(
-        ("when", "who", "what", "target", "before", "after"),
-        [
-            (
-                day_text(entry.at),
-                entry.who,
-                entry.what,
-                entry.target,
-                _value(entry.before),
-                _value(entry.after),
-            )
-            for entry in entries
-        ],
-    )
-    return 0
+    document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
+    rows = [
+        (day_text(row.at), row.who, row.what, row.target, _value(row.before), _value(row.after))
+        for row in entries
+    ]
+    return print_rows(args, document, ("when", "who", "what", "target", "before", "after"), rows)
 
 
 def moment(text: str) -> float:
@@ -94,11 +80,8 @@ def _verify(args: argparse.Namespace, folder: "ServiceFolder") -> int:
             f"{folder.audit}: line {damage.line}: {damage.why}; compare it with a copy or a backup"
         )
     count, last = audit_log.length_and_digest(folder.audit)
-    if args.format == "json":
-        print_json({"entries": count, "digest": last})
-    else:
-        say(f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}")
-    return 0
+    line = f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}"
+    return print_result(args, {"entries": count, "digest": last}, line)
 
 
 def _is_asked(args: argparse.Namespace, entry: "AuditEntry") -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import print_result
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ stored: keep both in one folder. `edge-server restore` restores.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "backup", help="save a service, its runs and keys", examples=EXAMPLES)
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="file to write; it must not exist")
     add_service_option(parser)
@@ -74,7 +74,6 @@ def add_passphrase_options(parser: argparse.ArgumentParser, *, without: str) -> 
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Make, list or check a backup."""
     from edge_server.fleet.backup.archive import ArchiveReader
     from edge_server.fleet.backup.chain import Chain
     from schemas.errors import ConfigError
@@ -85,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.list is not None:
         return _list(ArchiveReader(args.list).manifest, args.format)
     if args.verify is not None:
-        return _verify(Chain.open(args.verify), args.format)
+        return _verify(args, Chain.open(args.verify))
     with ended_by_sigterm():
         return _make(args)
 
@@ -132,7 +131,7 @@ def _make(args: argparse.Namespace) -> int:
     from edge_server.storage.service_folder import ServiceFolder
 
     sources = _sources(args)
-    made = make_backup(args.file, sources, sealer=_sealer(args), since=args.since, report=_report)
+    made = make_backup(args.file, sources, sealer=_sealer(args), since=args.since, report=report)
     manifest = made.manifest
     if sources.service is not None:
         audit_log.append(
@@ -170,7 +169,7 @@ def _sources(args: argparse.Namespace) -> "Sources":
     return sources_of(folder.path, tuple(dict.fromkeys(named)), args.run, files)
 
 
-def _report(line: str) -> None:
+def report(line: str) -> None:
     say(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
@@ -207,25 +206,22 @@ def _list(manifest: "BackupManifest", output: str) -> int:
     if manifest.parent is not None:
         say(f"builds on {manifest.parent.name}")
     rows = [
-        [file.path, str(file.size), "sealed" if file.sealed else _place(file.digest in manifest.stored)]
+        (
+            file.path,
+            str(file.size),
+            "sealed" if file.sealed else "here" if file.digest in manifest.stored else "earlier",
+        )
         for file in manifest.files
     ]
-    print_table(["file", "bytes", "stored"], rows)
+    print_table(("file", "bytes", "stored"), rows)
     return 0
 
 
-def _place(here: bool) -> str:
-    return "here" if here else "earlier"
-
-
-def _verify(chain: "Chain", output: str) -> int:
+def _verify(args: argparse.Namespace, chain: "Chain") -> int:
     total = chain.verify()
     count, paths = len(chain.manifest.files), [str(path) for path in chain.paths]
-    if output == "json":
-        print_json({"files": count, "bytes": total, "archives": paths})
-    else:
-        say(f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}")
-    return 0
+    line = f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}"
+    return print_result(args, {"files": count, "bytes": total, "archives": paths}, line)
 
 
 def _size(count: int) -> str:

@@ -16,22 +16,13 @@ if TYPE_CHECKING:
     from edge_server.storage.inventory.listing import ListedDevice
 
 COLUMNS = (
-    "device",
-    "seen",
-    "enrolled",
-    "certificate",
-    "client",
-    "torch",
-    "onnxruntime",
-    "model",
-    "labels",
+    *("device", "seen", "enrolled", "certificate", "client", "torch", "onnxruntime", "model", "labels"),
     "note",
 )
 MOST_LETTERS = 40
 
 
 def list_devices(args: argparse.Namespace) -> int:
-    """Print the devices that `--where` chooses."""
     if args.format == "table":
         _print_devices(_listed(args), time.time())
         _note_if_stale(args)

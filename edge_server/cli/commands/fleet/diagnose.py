@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers, add_verb
 from edge_server.cli.commands.fleet.asking_devices import (
     ANSWERS,
     add_asking_options,
@@ -19,6 +18,7 @@ from edge_server.cli.commands.fleet.asking_devices import (
     device_name,
     write_whole,
 )
+from edge_server.cli.output import print_result
 
 EXAMPLES = f"""\
 examples:
@@ -34,7 +34,6 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers,
         "diagnose",
@@ -51,7 +50,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask the device, and write the archive."""
     from edge_server.fleet.diagnostics.inquiry import Terms
     from schemas.errors import ConfigError
     from schemas.messages.remote import MAX_LOG_LINES, Diagnostic
@@ -62,11 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(f"{path}: {reason}; name another file with --out")
     answer = answer_of(args, Terms(Diagnostic.BUNDLE, args.since, lines=MAX_LOG_LINES))
     write_whole(path, archive(args.device, answer))
-    if args.format == "json":
-        print_json({"device": args.device, "archive": str(path)})
-    else:
-        say(f"wrote {path}")
-    return 0
+    return print_result(args, {"device": args.device, "archive": str(path)}, f"wrote {path}")
 
 
 def archive(device: str, answer: Mapping[str, Any]) -> bytes:

@@ -38,7 +38,6 @@ exit codes: 0 no device has a failure, 1 one has, 2 bad usage or configuration
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(
         subparsers, "doctor", help="check devices over their connection, with remedies", examples=EXAMPLES
     )
@@ -57,7 +56,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask the devices, and print what they have found."""
     from edge_client.cli.app import DONE, FAILED
     from edge_server.fleet.diagnostics.inquiry import Terms
     from schemas.messages.remote import Diagnostic

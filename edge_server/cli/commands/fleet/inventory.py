@@ -3,11 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, print_help, print_json
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.inventory_options import (
     add_inventory_verb,
@@ -16,6 +16,7 @@ from edge_server.cli.commands.fleet.inventory_options import (
     opened,
 )
 from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
+from edge_server.cli.output import add_verb_group, print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,16 +40,13 @@ states (`edge-client run --label`).
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    parser = subparsers.add_parser(
+    verbs = add_verb_group(
+        subparsers,
         "inventory",
         help="labels, notes, removal and replacement of devices; import and export",
         description="The devices of a fleet, as the operator keeps them.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    verbs = parser.add_subparsers(dest="inventory_verb", metavar="VERB")
-    parser.set_defaults(execute=print_help(parser))
     for add in (_label, _note, add_remove, add_replace, add_import, add_export):
         add(verbs)
 
@@ -65,7 +63,8 @@ def _label(verbs: Subparsers) -> None:
 
 
 def label(args: argparse.Namespace) -> int:
-    """Change labels of one device, or of all that a selector chooses."""
+    from edge_server.config.units import counted_text
+
     device, words = _device_and_words(args)
     changes = dict(map(_change, words))
     done: list[tuple[InventoryDevice, Mapping[str, str], Mapping[str, str]]] = []
@@ -83,7 +82,8 @@ def label(args: argparse.Namespace) -> int:
             ]
         )
         return 0
-    _print_devices([known.device for known, *_ in done], " ".join(words))
+    names = [known.device for known, *_ in done]
+    say(f"{counted_text(len(names), 'device')}: {' '.join(words)}: {names_text(names)}")
     for key in sorted({key for known, *_ in done for key in changes if key in known.stated_labels}):
         if changes[key] is None:
             say(f"'{key}' stays where a device states it itself: remove it from its client.toml")
@@ -111,12 +111,6 @@ def _change(word: str) -> tuple[str, str | None]:
     return parse_label(word)
 
 
-def _print_devices(names: Sequence[str], what: str) -> None:
-    from edge_server.config.units import counted_text
-
-    say(f"{counted_text(len(names), 'device')}: {what}: {names_text(names)}")
-
-
 # --- note ---
 def _note(verbs: Subparsers) -> None:
     parser = add_inventory_verb(
@@ -128,18 +122,14 @@ def _note(verbs: Subparsers) -> None:
 
 
 def note(args: argparse.Namespace) -> int:
-    """Write the note of one device."""
     with opened(args) as service:
         device = service.inventory.of_name(args.device, args.federation)
         before = service.inventory.set_note(device.federation, device.device, args.text)
         after = service.inventory.of_name(device.device, device.federation).note
         if before != after:
             service.record("note", device, {"note": before}, {"note": after})
-    if args.format == "json":
-        print_json({"device": args.device, "before": before, "after": after})
-    else:
-        say(f"{args.device}: {after}" if after else f"{args.device}: no note")
-    return 0
+    document = {"device": args.device, "before": before, "after": after}
+    return print_result(args, document, f"{args.device}: {after or 'no note'}")
 
 
 # --- import ---
@@ -151,7 +141,6 @@ def add_import(verbs: Subparsers) -> None:
 
 
 def import_file(args: argparse.Namespace) -> int:
-    """Take the rows of a file, all or none; devices that are not in the file stay as they are."""
     from edge_server.config.units import counted_text
     from edge_server.storage.inventory.fleet_file import read_fleet_file
 
@@ -163,11 +152,9 @@ def import_file(args: argparse.Namespace) -> int:
         for change in changes:
             service.record("import", change, change.before, change.after)
     new = sum(change.before is None for change in changes)
-    if args.format == "json":
-        print_json({"rows": len(rows), "new": new, "changed": len(changes) - new})
-        return 0
-    say(f"{counted_text(len(rows), 'device')} read: {new} new, {len(changes) - new} changed")
-    return 0
+    document = {"rows": len(rows), "new": new, "changed": len(changes) - new}
+    line = f"{counted_text(len(rows), 'device')} read: {new} new, {len(changes) - new} changed"
+    return print_result(args, document, line)
 
 
 # --- export ---
@@ -183,7 +170,6 @@ def add_export(verbs: Subparsers) -> None:
 
 
 def export(args: argparse.Namespace) -> int:
-    """Write the devices so that `import` reads them again."""
     from edge_client.security.identity.private_files import write_private
     from edge_server.config.units import counted_text
     from edge_server.storage.inventory.export import csv_text, document
@@ -202,8 +188,5 @@ def export(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     write_private(args.file, text.encode())
-    if args.format == "json":
-        print_json({"file": str(args.file), "devices": len(devices)})
-    else:
-        say(f"{args.file}: {counted_text(len(devices), 'device')}")
-    return 0
+    line = f"{args.file}: {counted_text(len(devices), 'device')}"
+    return print_result(args, {"file": str(args.file), "devices": len(devices)}, line)

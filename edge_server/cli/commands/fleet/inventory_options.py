@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from edge_server.storage.inventory.records import Change, InventoryDevice
     from edge_server.storage.service_folder import ServiceFolder
 
-MOST_NAMES = 20
-"""Names of devices in one line of output."""
+MOST_NAMES = 20  # Names of devices in one line of output
 
 
 def add_inventory_verb(verbs: Subparsers, name: str, *, help: str, example: str) -> argparse.ArgumentParser:

@@ -5,8 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers
 from edge_server.cli.commands.enroll_options import add_authority_option
 from edge_server.cli.commands.fleet.inventory_options import (
     Opened,
@@ -17,6 +16,7 @@ from edge_server.cli.commands.fleet.inventory_options import (
 )
 from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
 from edge_server.cli.commands.served import with_served
+from edge_server.cli.output import print_result
 from schemas.counted import counted
 from schemas.errors import ConfigError, EdgeError
 
@@ -66,7 +66,7 @@ def remove(args: argparse.Namespace) -> int:
                 *_after_revocation(own, authority, device, certificates, problems),
             ]
             documents.append({"device": device.device, "certificates": certificates})
-    _print(args, lines, documents)
+    print_result(args, documents, *lines)
     _raise_first(problems)
     return 0
 
@@ -148,13 +148,6 @@ def _after_revocation(
         return Revocation(authority, device.device, certificates).lines()
 
 
-def _print(args: argparse.Namespace, lines: Sequence[str], documents: Any) -> None:
-    if args.format == "json":
-        print_json(documents)
-    else:
-        say("\n".join(lines))
-
-
 # --- replace ---
 def add_replace(verbs: Subparsers) -> None:
     about = "let a new board take the place of a dead one"
@@ -191,6 +184,6 @@ def replace(args: argparse.Namespace) -> int:
     if authority is not None and not authority.certificates(args.new):
         words = f"edge-server enroll {args.new} --federation {old.federation} --out DIR"
         lines.append(f"{args.new} has no certificate yet: {words}")
-    _print(args, lines, {"old": args.old, "new": args.new, "certificates": certificates})
+    print_result(args, {"old": args.old, "new": args.new, "certificates": certificates}, *lines)
     _raise_first(problems)
     return 0

@@ -4,10 +4,11 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet import jobs_add
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import add_verb_group, print_result, print_rows
 
 if TYPE_CHECKING:
     from edge_server.fleet.queue.job import Job, JobRun
@@ -27,16 +28,13 @@ examples:
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    parser = subparsers.add_parser(
+    verbs = add_verb_group(
+        subparsers,
         "jobs",
         help="queue and schedule federations and fleet actions",
         description="The queue of jobs of a fleet service.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    verbs = parser.add_subparsers(dest="jobs_verb", metavar="VERB")
-    parser.set_defaults(execute=print_help(parser))
     jobs_add.register(verbs)
     _list(verbs)
     _show(verbs)
@@ -74,14 +72,9 @@ def _list(verbs: Subparsers) -> None:
 
 
 def list_jobs(args: argparse.Namespace) -> int:
-    """Print one line per job."""
-    overviews = _overviews(args)
-    if args.format == "json":
-        print_json([overview.document() for overview in overviews.values()])
-        return 0
+    overviews = _overviews(args).values()
     columns = ("job", "what", "federation", "state", "schedule", "next", "why")
-    print_table(columns, [_line(overview) for overview in overviews.values()])
-    return 0
+    return print_rows(args, [each.document() for each in overviews], columns, [*map(_line, overviews)])
 
 
 def _line(overview: "JobOverview") -> tuple[str, ...]:
@@ -122,7 +115,6 @@ def _show(verbs: Subparsers) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print a job with its newest runs."""
     from schemas.errors import ConfigError, nearest
 
     overviews = _overviews(args)
@@ -190,7 +182,6 @@ def _changes(verbs: Subparsers) -> None:
 
 
 def change(args: argparse.Namespace) -> int:
-    """Start, pause, stop or remove a job."""
     from edge_server.fleet.queue import changes
     from edge_server.storage.audit_log import local_user
 
@@ -204,11 +195,7 @@ def change(args: argparse.Namespace) -> int:
             job = changes.stop_job(folder, args.name, who=who)
         case _:
             job = changes.remove_job(folder, args.name, who=who)
-    if args.format == "json":
-        print_json(job.model_dump(mode="json"))
-        return 0
-    say(VERBS[verb][1].format(name=f"job {args.name}"))
-    return 0
+    return print_result(args, job.model_dump(mode="json"), VERBS[verb][1].format(name=f"job {args.name}"))
 
 
 # --- logs ---
@@ -225,7 +212,6 @@ def _logs(verbs: Subparsers) -> None:
 
 
 def logs(args: argparse.Namespace) -> int:
-    """Print the log of a run."""
     import sys
 
     from edge_server.fleet.queue.log_reader import find_log, read_log

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
 from edge_server.cli.commands import client_release, rollout, run
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import print_result
 from schemas.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ def _add_condition(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check the job, and enter it."""
     from edge_server.fleet.queue.changes import add_job
     from edge_server.storage.audit_log import local_user
     from edge_server.storage.service_folder import open_service_folder
@@ -109,12 +108,8 @@ def execute(args: argparse.Namespace) -> int:
     folder, who = open_service_folder(args.service), local_user()
     job = _job(args, folder, who=who, now=time.time())
     add_job(folder, job, who=who)
-    if args.format == "json":
-        print_json(job.model_dump(mode="json"))
-        return 0
-    say(f"job {job.name} is added: {_when(job)}")
-    say(f"edge-server jobs show {job.name} shows what it waits for")
-    return 0
+    hint = f"edge-server jobs show {job.name} shows what it waits for"
+    return print_result(args, job.model_dump(mode="json"), f"job {job.name} is added: {_when(job)}", hint)
 
 
 def _when(job: "Job") -> str:

@@ -33,7 +33,6 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "logs", help="show the recent log of a device", examples=EXAMPLES)
     parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
     parser.add_argument("--since", type=age, metavar="AGE", help="lines of the last 90s, 30m, 1h or 2d")
@@ -56,7 +55,6 @@ def _lines(text: str) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask the device, and print its lines."""
     from edge_server.fleet.diagnostics.inquiry import Terms
     from schemas.messages.remote import Diagnostic
 

@@ -21,7 +21,6 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "profile", help="describe a device's board as it is now", examples=EXAMPLES)
     parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
     add_asking_options(parser)
@@ -29,7 +28,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask the device, and print its profile."""
     from edge_server.fleet.diagnostics.inquiry import Terms
     from schemas.messages.remote import Diagnostic
 

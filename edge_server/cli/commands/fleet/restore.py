@@ -2,13 +2,17 @@
 
 import argparse
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.backup import add_passphrase_options, ended_by_sigterm, read_passphrase
+from edge_server.cli.commands.fleet.backup import (
+    add_passphrase_options,
+    ended_by_sigterm,
+    read_passphrase,
+    report,
+)
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -28,7 +32,6 @@ refused, and its messages are.
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "restore", help="make a folder from a backup", examples=EXAMPLES)
     parser.add_argument("file", type=Path, metavar="FILE", help="a file of `edge-server backup`")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new or empty folder")
@@ -37,7 +40,6 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Restore, note it in the audit log, and say what is left to do."""
     from edge_server.fleet.backup.chain import Chain
     from edge_server.fleet.backup.restoring import check_target, restore_backup, sealer_of
 
@@ -48,17 +50,13 @@ def execute(args: argparse.Namespace) -> int:
         sealer = sealer_of(chain.manifest, read_passphrase(args.passphrase_file, twice=False))
     with contextlib.closing(chain), ended_by_sigterm():
         runs = restore_backup(
-            chain, args.to, sealer=sealer, report=_report, noted_as=str(args.file.absolute())
+            chain, args.to, sealer=sealer, report=report, noted_as=str(args.file.absolute())
         )
     if args.format == "json":
         print_json({"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]})
     else:
         _show(args.to, chain.manifest, runs, keys=sealer is not None)
     return 0
-
-
-def _report(line: str) -> None:
-    say(f"edge-server: {line}", file=sys.stderr, flush=True)
 
 
 def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:

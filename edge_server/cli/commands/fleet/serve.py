@@ -39,7 +39,6 @@ TEMPLATE = """\
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
     parser = add_verb(subparsers, "serve", help="follow a fleet of devices", examples=EXAMPLES)
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the service, made if missing")
     add_log_options(parser, level="info")
@@ -57,7 +56,6 @@ def add_service_option(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM."""
     from edge_client.storage.atomic_files import usable_folder
     from edge_server.coordinator.launch import stopped_by_signals
     from edge_server.fleet.assembly import make_parts

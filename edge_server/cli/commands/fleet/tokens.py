@@ -2,16 +2,16 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, positive_float, print_json, print_table
+from edge_client.cli.output import Subparsers, positive_float
 from edge_server.cli.commands.fleet.users import (
     ROLES,
-    add_people_verb,
     day_text,
     open_desk,
     perform_here,
     print_change,
     verb,
 )
+from edge_server.cli.output import add_verb_group, print_rows
 
 EXAMPLES = """\
 examples:
@@ -27,9 +27,12 @@ USUAL_DAYS = 90.0
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    verbs = add_people_verb(
-        subparsers, "tokens", help="tokens for programs that use the API", examples=EXAMPLES
+    verbs = add_verb_group(
+        subparsers,
+        "tokens",
+        help="tokens for programs that use the API",
+        description="Tokens for programs that use the API.",
+        examples=EXAMPLES,
     )
     verb(verbs, "list", _list, help="the tokens, their roles and ends")
     made = verb(verbs, "make", _make, help="make a token", names="NAME")
@@ -44,30 +47,23 @@ def register(subparsers: Subparsers) -> None:
 def _list(args: argparse.Namespace) -> int:
     with open_desk(args.service) as desk:
         tokens = desk.people.tokens()
-    if args.format == "json":
-        print_json(
-            {
-                "tokens": [
-                    {
-                        "token": t.name,
-                        "role": t.role,
-                        "where": t.where,
-                        "ends_at": t.ends_at,
-                        "used_at": t.used_at,
-                    }
-                    for t in tokens
-                ]
-            }
-        )
-        return 0
-    print_table(
-        ("token", "role", "devices", "made by", "ends", "used"),
-        [
-            (t.name, t.role, t.where or "all", t.made_by, day_text(t.ends_at), day_text(t.used_at))
-            for t in tokens
-        ],
+    document = [
+        {
+            "token": token.name,
+            "role": token.role,
+            "where": token.where,
+            "ends_at": token.ends_at,
+            "used_at": token.used_at,
+        }
+        for token in tokens
+    ]
+    rows = [
+        (t.name, t.role, t.where or "all", t.made_by, day_text(t.ends_at), day_text(t.used_at))
+        for t in tokens
+    ]
+    return print_rows(
+        args, {"tokens": document}, ("token", "role", "devices", "made by", "ends", "used"), rows
     )
-    return 0
 
 
 def _make(args: argparse.Namespace) -> int:

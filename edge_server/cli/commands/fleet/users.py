@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_help, print_json, print_table
+from edge_client.cli.output import Subparsers, add_verb, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.output import add_verb_group, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,9 +31,12 @@ ROLES = ("viewer", "operator", "admin")
 
 
 def register(subparsers: Subparsers) -> None:
-    """Add the verb and its own verbs."""
-    verbs = add_people_verb(
-        subparsers, "users", help="who may use the service's page and API", examples=EXAMPLES
+    verbs = add_verb_group(
+        subparsers,
+        "users",
+        help="who may use the service's page and API",
+        description="Who may use the service's page and API.",
+        examples=EXAMPLES,
     )
     verb(verbs, "list", _list, help="the users and their roles")
     added = verb(verbs, "add", _add, help="add a user with a password", names="NAME")
@@ -42,19 +46,6 @@ def register(subparsers: Subparsers) -> None:
     verb(verbs, "password", _password, help="set a new password; ends the sessions", names="NAME")
     verb(verbs, "unlock", _unlock, help="let a user try again after failed logins", names="NAME")
     verb(verbs, "remove", _remove, help="remove a user; ends the sessions", names="NAME")
-
-
-def add_people_verb(subparsers: Subparsers, name: str, *, help: str, examples: str) -> Subparsers:
-    """Add a verb that has verbs of its own; returns those."""
-    parser = subparsers.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(execute=print_help(parser))
-    return parser.add_subparsers(dest=f"{name}_verb", metavar="VERB")
 
 
 def verb(
@@ -72,14 +63,9 @@ def verb(
 def _list(args: argparse.Namespace) -> int:
     with open_desk(args.service) as desk:
         users = desk.people.users()
-    if args.format == "json":
-        print_json({"users": [{"user": u.name, "role": u.role, "kind": u.kind} for u in users]})
-        return 0
-    print_table(
-        ("user", "role", "login", "since"),
-        [(user.name, user.role, user.kind, day_text(user.made_at)) for user in users],
-    )
-    return 0
+    document = {"users": [{"user": user.name, "role": user.role, "kind": user.kind} for user in users]}
+    rows = [(user.name, user.role, user.kind, day_text(user.made_at)) for user in users]
+    return print_rows(args, document, ("user", "role", "login", "since"), rows)
 
 
 def _add(args: argparse.Namespace) -> int:

@@ -21,8 +21,7 @@ from schemas.messages.rollout_terms import TrialTerms
 log = logging.getLogger(__name__)
 
 ReportInstallation = Callable[[Installation], None]
-PATIENCE_S = 60.0
-"""Seconds to wait for an absent device before the rollout is withdrawn."""
+PATIENCE_S = 60.0  # Seconds to wait for an absent device before the rollout is withdrawn
 PERCENT = {
     TargetStatus.WAITING: 0,
     TargetStatus.ASKED: 5,
@@ -31,12 +30,10 @@ PERCENT = {
     TargetStatus.SWITCHING: 60,
     TargetStatus.WATCHING: 70,
     TargetStatus.KEPT: 100,
-}
-"""Progress in percent by stage; a device reports its stage, not its remaining time."""
+}  # Progress in percent by stage; a device reports its stage, not its remaining time
 
 
 def rules_for(device: str, watch_s: float) -> RolloutRules:
-    """Rollout rules for a single device."""
     return RolloutRules(
         only=(device,),
         canary="100%",

@@ -9,8 +9,7 @@ from pathlib import Path
 from edge_server.releases.registry.registry import FILE
 from edge_server.releases.rollout.target import TargetStatus
 
-REREAD_S = 5.0
-"""Seconds between two reads of the registry."""
+REREAD_S = 5.0  # Seconds between two reads of the registry
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-SPACING_S = 5.0
-"""Minimum seconds between two state messages of one device."""
-MOST_PER_S = 100.0
-"""Maximum messages per second; a thousand new devices take 40 seconds."""
+SPACING_S = 5.0  # Minimum seconds between two state messages of one device
+MOST_PER_S = 100.0  # Maximum messages per second; a thousand new devices take 40 seconds
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.5
 LONGEST_DELAY_S = 2.0
-SETTLED_S = 30.0
-"""Seconds after connecting until the broker has delivered every retained message."""
+SETTLED_S = 30.0  # Seconds after connecting until the broker has delivered every retained message
 
 
 class HomeAssistant:
@@ -74,11 +73,9 @@ class HomeAssistant:
         )
 
     def show(self, snapshot: Snapshot) -> None:
-        """Keep the newest snapshot; the background thread publishes it."""
         self._latest = snapshot
 
     def open(self) -> None:
-        """Connect and start the thread."""
         self._link.open()
         self._thread.start()
 

@@ -161,7 +161,6 @@ _WHERE_KNOWN: dict[str, dict[str, Any]] = {
 
 
 def device_config(topics: HomeAssistantTopics, view: DeviceView) -> bytes:
-    """The discovery message of a device, as JSON."""
     config = {
         "dev": _device(topics, view),
         "o": ORIGIN,
@@ -170,7 +169,7 @@ def device_config(topics: HomeAssistantTopics, view: DeviceView) -> bytes:
         "stat_t": topics.of(view.device, "state"),
         "cmps": _components(topics, view),
     }
-    return json.dumps(config, separators=(",", ":")).encode()
+    return _json(config)
 
 
 def board_readings(view: DeviceView) -> dict[str, float]:

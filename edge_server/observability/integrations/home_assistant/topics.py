@@ -28,15 +28,12 @@ class HomeAssistantTopics:
 
     @property
     def status(self) -> str:
-        """Whether a server runs."""
         return f"{ROOT}/{self.federation}/home/status"
 
     def config(self, device: str) -> str:
-        """The discovery message of a device."""
         return f"{self.prefix}/device/{identifier(self.federation)}/{identifier(device)}/config"
 
     def of(self, device: str, part: Literal["availability", "state", "update", "install"]) -> str:
-        """A topic of a device below the federation's root."""
         return f"{ROOT}/{self.federation}/home/devices/{device}/{part}"
 
     def all_of(self, device: str) -> tuple[str, ...]:

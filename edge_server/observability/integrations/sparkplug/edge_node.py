@@ -21,8 +21,7 @@ BD_SEQ, REBIRTH = "bdSeq", "Node Control/Rebirth"
 NUMBERS = 256
 SPACING_MS, MOST_DATA = 1000, 200
 """Minimum milliseconds between two data messages of one device; maximum data messages of devices per step."""
-REBIRTH_MS = 5000
-"""Minimum milliseconds between two births: many hosts may ask for a rebirth at once."""
+REBIRTH_MS = 5000  # Minimum milliseconds between two births: many hosts may ask for a rebirth at once
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ class EdgeNode:
     rebirth_due: bool = False
 
     def topic(self, message: str, device: str | None = None) -> str:
-        """The topic of a message of the node, or of one of its devices."""
         end = "" if device is None else f"/{device}"
         return f"{NAMESPACE}/{self.group}/{message}/{self.name}{end}"
 
@@ -125,12 +123,10 @@ def step(node: EdgeNode, event: Event, now_ms: int) -> Step:
 
 
 def _unborn(node: EdgeNode) -> EdgeNode:
-    """The node without any published metrics."""
     return replace(node, node=None, devices={}, published_at={}, rebirth_due=False)
 
 
 def _publish_due(node: EdgeNode, now_ms: int) -> Step:
-    """Publish everything that is due."""
     if node.bd_seq is None or node.latest is None:
         return node, []
     again = node.rebirth_due and now_ms >= node.born_at + REBIRTH_MS

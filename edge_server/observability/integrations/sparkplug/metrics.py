@@ -33,7 +33,6 @@ def node_metrics(snapshot: Snapshot) -> Metrics:
 
 
 def device_metrics(snapshot: Snapshot) -> dict[str, Metrics]:
-    """Metrics of every connected device."""
     return {view.device: _of(view, snapshot.round) for view in snapshot.devices if view.state != "offline"}
 
 

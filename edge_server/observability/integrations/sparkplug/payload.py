@@ -72,12 +72,10 @@ _VALUE_FIELD = {
     Datatype.BOOLEAN: "boolean_value",
     Datatype.STRING: "string_value",
 }
-_UNSIGNED = 2**64
-"""Negative integers are encoded as their complement to this number (section 6.4.17)."""
+_UNSIGNED = 2**64  # Negative integers are encoded as their complement to this number (section 6.4.17)
 
 
 def _payload_class() -> Any:
-    """Protobuf's message class for a payload."""
     file = descriptor_pb2.FileDescriptorProto(name="sparkplug.proto", package="sparkplug", syntax="proto2")
     metric = file.message_type.add(name="Metric")
     for name, number, kind in _METRIC:

@@ -63,11 +63,9 @@ class Sparkplug:
         )
 
     def show(self, snapshot: Snapshot) -> None:
-        """Keep the newest snapshot; the background thread publishes it."""
         self._latest = snapshot
 
     def open(self) -> None:
-        """Connect and start the thread."""
         self._link.open()
         self._thread.start()
 
