@@ -16,7 +16,8 @@ from edge_client.data.drift import DriftTest
 from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
-from edge_client.data.sources import failure_of, files_of, is_function, load_source
+from edge_client.data.sources import files_of, is_function, load_source
+from edge_client.data.user_function import failure_of
 from schemas.counted import counted
 from schemas.errors import ConfigError, EdgeError
 

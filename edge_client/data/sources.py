@@ -1,30 +1,23 @@
-"""Data sources: a name in the configuration becomes one `LabelledData`."""
+"""Data sources: a name in the configuration becomes one `LabelledData`.
 
-import inspect
-import traceback
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+Readers are imported when they read: what needs only the kinds of sources does without numpy.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-import numpy as np
-
-from edge_client.data.arrays import array_options, examples, examples_of, read_npz
-from edge_client.data.classes import are_numbers
-from edge_client.data.dataset import LabelledData
-from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
 from edge_client.data.source_options import place_and_options
 from edge_client.data.splits import Split, last_fifth, named_part, split_off
 from edge_client.data.tables.kinds import TABLES, read_source
-from edge_client.data.validation import checked_images, checked_labels
 from edge_client.system.plugins import Registry
-from edge_client.system.schemas_package import hidden_by_ours
-from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError, nearest
 
-WITH_OPTIONS = frozenset({"folder", "npz", "wav", *TABLES})  # kinds of sources with options behind the path
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
 
 
 @dataclass(frozen=True)
@@ -52,169 +45,202 @@ class SourceRequest:
 
     @property
     def _place_and_options(self) -> tuple[Path, str]:
-        if self.kind in WITH_OPTIONS:
-            return place_and_options(self.argument, self.data_root)
-        path = Path(self.argument).expanduser()
-        return path if self.data_root is None else self.data_root / path, ""
+        return place_and_options(self.argument, self.data_root)
 
-    def of(self, data: LabelledData) -> LabelledData:
+    def of(self, data: "LabelledData") -> "LabelledData":
         """The requested part of data without official parts."""
         return split_off(data, self.split) if self.apart else data
 
 
-def _digits(request: SourceRequest) -> LabelledData:
+def _digits(request: SourceRequest) -> "LabelledData":
+    from edge_client.data.digits import read_digits
+
     return read_digits(request.split)
 
 
-def _npz(request: SourceRequest) -> LabelledData:
+def _npz(request: SourceRequest) -> "LabelledData":
+    from edge_client.data.arrays import array_options, examples_of, read_npz
+
     options = array_options(request.options, source=f"npz:{request.path}")
     arrays, place = read_npz(request.path), str(request.path)
     data, official = examples_of(arrays, split=request.split, source=place, options=options)
     return data if official else request.of(data)
 
 
-def _python(request: SourceRequest) -> LabelledData:
-    named = f"data source python:{request.argument}"
-    function: Any = users_function(request.argument, what=named)
-    offered = {"split": request.split, "data_root": request.data_root}
-    given = {name: value for name, value in offered.items() if name in _parameters(function)}
-    try:
-        value = function(**given)
-    except ConfigError:
-        # It names its remedy itself.
-        raise
-    except FAILS as error:
-        # The user's own code may fail in any way, and all of them are for the user to repair.
-        why, clash = f"{named} failed with {failure_of(error)}", hidden_by_ours(error)
-        raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
-    data = _examples(value, f"python:{request.argument}")
-    return data if "split" in given else request.of(data)
+def _python(request: SourceRequest) -> "LabelledData":
+    from edge_client.data.user_function import read_function
+
+    return read_function(request)
 
 
-def failure_of(error: BaseException) -> str:
-    """The kind of an error and its line; its text may quote the data."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" in {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
-
-
-def _parameters(function: Any) -> Collection[str]:
-    """The names of a user's function's parameters; none if they cannot be found."""
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
-
-
-def _examples(value: Any, source: str) -> LabelledData:
-    """The validated examples of a user's function."""
-    if isinstance(value, LabelledData):
-        images = checked_images(value.images, f"{source}: images")
-        where = f"{source}: labels"
-        labels = checked_labels(value.labels, where, images=len(images), class_names=value.class_names)
-        # Words are names, whatever a function says of them.
-        named = value.named or (labels.ndim == 1 and not are_numbers(value.class_names))
-        return replace(value, labels=labels, named=named)
-    try:
-        images, labels = (np.asarray(part) for part in value)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
-        ) from error
-    images = checked_images(images, f"{source}: images")
-    return examples(images, checked_labels(labels, f"{source}: labels", images=len(images)), source)
-
-
-def _folder(request: SourceRequest) -> LabelledData:
-    # Imported here because it needs Pillow, which other sources do without.
+def _folder(request: SourceRequest) -> "LabelledData":
     from edge_client.data.pictures.folders import read_folder
 
     data, official = read_folder(request.path, request.options, split=request.split)
     return data if official else request.of(data)
 
 
-def _table(request: SourceRequest) -> LabelledData:
+def _table(request: SourceRequest) -> "LabelledData":
     data, official = read_source(request.kind, request.path, request.options, split=request.split)
     # Windows overlap: parts in the order of the file share the fewest rows.
     return last_fifth(data, request.split) if request.apart and not official else data
 
 
-def _wav(request: SourceRequest) -> LabelledData:
+def _wav(request: SourceRequest) -> "LabelledData":
     from edge_client.data.sounds.recordings import read_recordings
 
     data, official = read_recordings(request.path, request.options, split=request.split)
     return data if official else request.of(data)
 
 
-def _named(request: SourceRequest) -> LabelledData:
-    # Imported here because it may need torchvision, which a board that only infers does not have.
+def _named(request: SourceRequest) -> "LabelledData":
     from edge_client.data.named_sets import read_named
 
     return read_named(request.kind, data_root=request.data_root, split=request.split)
 
 
-FILES = frozenset({"folder", "npz", "wav", *TABLES})  # kinds of sources whose files may change
+@dataclass(frozen=True)
+class SourceKind:
+    """A kind of source: how it is read, how users write it, and what it holds.
 
-DATABASES = frozenset({"sqlite", "recorded", "homeassistant"})
+    `summary` is for help, `details` (Markdown) for the reference. `of_files`: they may change, and there may
+    be `further` ones. `is_function`: only another call says whether its data changed. `has_parts`: it has
+    official parts in any case.
+    """
 
-SOURCES: Registry[tuple[Callable[[SourceRequest], LabelledData], str]] = Registry(
+    read: Callable[[SourceRequest], "LabelledData"]
+    written: str
+    summary: str
+    details: str = ""
+    of_files: bool = False
+    further: Callable[[SourceRequest], Iterable[Path]] = lambda request: ()
+    is_function: bool = False
+    has_parts: bool = False
+
+    @property
+    def argument(self) -> str:
+        """What stands behind the colon; empty for a source without one."""
+        return self.written.partition(":")[2]
+
+
+def _beside_table(request: SourceRequest) -> Iterable[Path]:
+    # SQLite appends to the second file before it changes the first.
+    if TABLES[request.kind].is_database:
+        yield request.path.with_name(f"{request.path.name}-wal")
+    if labels := dict(parse_qsl(request.options)).get("labels"):
+        yield Path(labels).expanduser()
+
+
+_NAMED_SETS = ("MNIST", "FashionMNIST", "EMNIST", "CIFAR10", "CIFAR100")
+SOURCES: Registry[SourceKind] = Registry(
     "data-source",
     {
-        "digits": (_digits, ""),
-        "mnist": (_named, ""),
-        "fashionmnist": (_named, ""),
-        "emnist": (_named, ""),
-        "cifar10": (_named, ""),
-        "cifar100": (_named, ""),
-        "folder": (_folder, "PATH"),
-        "npz": (_npz, "PATH"),
-        **dict.fromkeys(TABLES, (_table, "PATH?label=COLUMN")),
-        "wav": (_wav, "FOLDER"),
-        "python": (_python, "module:function"),
+        "digits": SourceKind(
+            _digits,
+            "digits",
+            "8x8 handwritten digits, shipped with this package",
+            "1,797; [origin and licence](../../../edge_client/data/README.md)",
+            has_parts=True,
+        ),
+        **{
+            name.lower(): SourceKind(_named, name, "with --data-root, never downloaded", has_parts=True)
+            for name in _NAMED_SETS
+        },
+        "folder": SourceKind(
+            _folder,
+            "folder:PATH",
+            "a folder of images per class",
+            "resized to the network's input; [options](../guides/data/data.md#folders-of-pictures)",
+            of_files=True,
+        ),
+        "npz": SourceKind(
+            _npz,
+            "npz:PATH",
+            "arrays `images` and `labels`; ?kind=pictures or ?kind=signals of [N, A, B]",
+            "[options](../guides/data/data.md#arrays); `class_names` if labels have names",
+            of_files=True,
+        ),
+        **{
+            name: SourceKind(
+                *(_table, f"{name}:{kind.argument}", kind.summary, kind.details),
+                of_files=True,
+                further=_beside_table,
+            )
+            for name, kind in TABLES.items()
+        },
+        "wav": SourceKind(
+            _wav,
+            "wav:FOLDER",
+            "recordings in a folder per class",
+            "or with classes in the files' names; WAV, and with `pip install 'edge-federation[audio]'` FLAC, "
+            "OGG, MP3 and others; [options](../guides/data/tasks.md#recordings)",
+            of_files=True,
+        ),
+        "python": SourceKind(
+            _python,
+            "python:module:function",
+            "a function that returns images and labels; `split` and `data_root` are given if it takes them",
+            'imported from the current folder or `PYTHONPATH`; `split` is "train" or "test", `data_root` '
+            "is --data-root; it reads what no other source does",
+            is_function=True,
+        ),
     },
 )
+"""The kinds of sources by name, in lower case."""
 
 
-def load_source(source: str, *, data_root: Path | None = None, split: Split = "train") -> LabelledData:
+def load_source(source: str, *, data_root: Path | None = None, split: Split = "train") -> "LabelledData":
     """Load `digits`, `MNIST`, `folder:PATH`, `npz:PATH`, `python:module:function`...; see `SOURCES`.
 
     `split` is the purpose; a part in the name, as in `npz:PATH#test`, overrides it (see `splits`). Nothing is
     downloaded. Raises `ConfigError` for unknown sources, missing files and unusable data.
     """
     request = _request(source, data_root, split)
-    if request.kind in FILES:
+    kind = SOURCES[request.kind]
+    if kind.of_files:
         check_kind(request.kind, request.path)
-    read, _ = SOURCES[request.kind]
-    return read(request)
+    return kind.read(request)
 
 
 def files_of(source: str, *, data_root: Path | None = None) -> tuple[Path, ...]:
     """The folder or files of a source; none if it has none that can change."""
     request = _request(source, data_root, "train")
-    if request.kind not in FILES:
-        return ()
-    # SQLite appends to the second file before it changes the first.
-    further = [request.path.with_name(f"{request.path.name}-wal")] if request.kind in DATABASES else []
-    if request.kind in TABLES:
-        labels = dict(parse_qsl(request.options)).get("labels")
-        further += [Path(labels).expanduser()] if labels else []
-    return (request.path, *further)
+    kind = SOURCES[request.kind]
+    return (request.path, *kind.further(request)) if kind.of_files else ()
 
 
 def is_function(source: str) -> bool:
     """Whether a source is a function, whose changes only another call reveals."""
-    return source.strip().lower().startswith("python:")
+    kind = _kind_of(source)
+    return kind is not None and kind.is_function
+
+
+def has_path(source: str) -> bool:
+    """Whether a path may stand behind the colon; also of a source that is unknown here."""
+    kind = _kind_of(source)
+    return ":" in source and (kind is None or kind.argument.startswith(("PATH", "FOLDER")))
+
+
+def part_of(source: str, split: Split) -> str:
+    """The name of a part of a common source; sources with official parts need none."""
+    whole, _ = named_part(source.strip())
+    kind = _kind_of(whole)
+    return whole if kind is None or kind.has_parts else f"{whole}#{split}"
+
+
+def _kind_of(source: str) -> SourceKind | None:
+    return SOURCES.get(source.strip().partition(":")[0].lower())
 
 
 def _request(source: str, data_root: Path | None, split: Split) -> SourceRequest:
     whole, part = named_part(source.strip())
-    kind, _, argument = whole.partition(":")
-    kind = kind.lower()
-    if kind not in SOURCES:
+    name, _, argument = whole.partition(":")
+    name = name.lower()
+    if name not in SOURCES:
         raise ConfigError(
-            f"unknown data source {source!r}{nearest(kind, SOURCES)}; python:module:function reads all else"
+            f"unknown data source {source!r}{nearest(name, SOURCES)}; python:module:function reads all else"
         )
-    _, expected = SOURCES[kind]
-    if bool(argument) != bool(expected):
-        raise ConfigError(f"data source {source!r} is written {kind}{':' + expected if expected else ''}")
-    return SourceRequest(kind, argument, data_root, part or split, apart=part is not None)
+    kind = SOURCES[name]
+    if bool(argument) != bool(kind.argument):
+        raise ConfigError(f"data source {source!r} is written {kind.written}")
+    return SourceRequest(name, argument, data_root, part or split, apart=part is not None)

@@ -7,21 +7,14 @@ a simulation, each reader names its part: `npz:shapes.npz#train` is four fifths 
 """
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from edge_client.data.dataset import LabelledData
-from edge_client.data.partition import holdout
+if TYPE_CHECKING:
+    from edge_client.data.dataset import LabelledData
 
 Split = Literal["train", "test"]
 
 _PART = re.compile(r"#(train|test)$")
-_UNOFFICIAL = (
-    *("folder:", "npz:", "python:", "wav:", "csv:", "jsonl:", "parquet:", "arrow:", "feather:", "sqlite:"),
-    *("recorded:", "homeassistant:", "influxdb:", "senml:", "edgeimpulse:", "mat:"),
-)
-"""Kinds of sources that may have no official parts."""
 
 
 def named_part(source: str) -> tuple[str, Split | None]:
@@ -32,18 +25,16 @@ def named_part(source: str) -> tuple[str, Split | None]:
     return source[: match.start()], "train" if match[1] == "train" else "test"
 
 
-def part_of(source: str, split: Split) -> str:
-    """The name of a part of a common source; sources with official parts need none."""
-    whole, _ = named_part(source.strip())
-    return f"{whole}#{split}" if whole.lower().startswith(_UNOFFICIAL) else whole
-
-
-def split_off(data: LabelledData, split: Split) -> LabelledData:
+def split_off(data: "LabelledData", split: Split) -> "LabelledData":
     """The train (80%) or test (20%) part of data without an official split, always the same.
 
     Every fifth example in the order of its stratum is for testing, so both parts contain each class. Origins
     stay whole.
     """
+    import numpy as np
+
+    from edge_client.data.partition import holdout
+
     if data.origins is not None:
         train, test = holdout(data, fraction=0.2, seed=0)
         return test if split == "test" else train
@@ -53,7 +44,9 @@ def split_off(data: LabelledData, split: Split) -> LabelledData:
     return data.subset(np.sort(order[for_test if split == "test" else ~for_test]))
 
 
-def last_fifth(data: LabelledData, split: Split) -> LabelledData:
+def last_fifth(data: "LabelledData", split: Split) -> "LabelledData":
     """The train (first 80%) or test (last 20%) part in the source's order, as a series needs."""
+    import numpy as np
+
     cut = len(data) - len(data) // 5
     return data.subset(np.arange(cut, len(data)) if split == "test" else np.arange(cut))

@@ -2,7 +2,7 @@
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
-from edge_client.data.splits import part_of
+from edge_client.data.sources import part_of
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, read_source
 from schemas.base import Settings

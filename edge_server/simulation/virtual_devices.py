@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.dataset import LabelledData
-from edge_client.data.splits import part_of
+from edge_client.data.sources import part_of
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
 from edge_server.config.board_profiles import BoardProfile, profile

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_client.cli.app import CommandLine
+from edge_client.cli.commands.run import SOURCES_HELP
 
 
 def command_page(command: CommandLine) -> str:
@@ -39,7 +40,10 @@ def _section(parser: argparse.ArgumentParser) -> str:
     if rows:
         parts.append(table(("argument", "what it does"), rows))
     if parser.epilog:
-        parts.append(f"```text\n{parser.epilog.strip()}\n```")
+        if SOURCES_HELP in parser.epilog:
+            parts.append("The help lists the [data sources](components.md#data-source), too.")
+        epilog = parser.epilog.replace(SOURCES_HELP, "parts of a data source:")
+        parts.append(f"```text\n{epilog.strip()}\n```")
     parts += [_section(verb).replace("## ", "### ", 1) for verb in inner.values()]
     return "\n\n".join(part for part in parts if part)
 

@@ -23,10 +23,17 @@ def components_page() -> str:
 def _table(known: Mapping[str, Any]) -> str:
     """A row for each component, with what it takes on trust where one of them does."""
     trusts = {name: getattr(getattr(thing, "traits", None), "trusts", "") for name, thing in known.items()}
-    rows = [(code(name), summary_of(thing), trusts[name]) for name, thing in known.items()]
+    names = {name: code(getattr(thing, "written", name)) for name, thing in known.items()}
+    rows = [(names[name], _described(thing), trusts[name]) for name, thing in known.items()]
     if not any(trusts.values()):
         return table(("component", "what it does"), [row[:2] for row in rows])
     return table(("component", "what it does", "what it takes on trust from devices"), rows)
+
+
+def _described(thing: Any) -> str:
+    """The summary of a component, and what else it says of itself for the reference."""
+    details = getattr(thing, "details", "")
+    return f"{summary_of(thing)} ({details})" if details else summary_of(thing)
 
 
 def recipes_page() -> str:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
 from edge_client.agent.remote.masking import Hidden, Masker
 from edge_client.agent.settings import AgentSettings
+from edge_client.data.sources import has_path
 from edge_client.system.crash_record import last_crash
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.logging.recent_log import recent_lines
@@ -171,14 +172,13 @@ def _cut(value: Any) -> Any:
 MOST_NAMES, MOST_FILES = 10_000, 200_000
 """Names of data files that are looked for one by one, and files whose endings are: an index takes memory."""
 LONGEST_SUFFIX = 6
-NO_PATHS = frozenset({"digits", "python"})
 
 
 def hidden_by(settings: AgentSettings) -> Hidden:
     """What to hide, by the device's settings and the files of its data now."""
-    kind, colon, stated = settings.source.partition(":")
+    kind, _, stated = settings.source.partition(":")
     root = settings.remote.data_root
-    path = _path_of(stated, root) if colon and kind not in NO_PATHS else None
+    path = _path_of(stated, root) if has_path(settings.source) else None
     names: list[str] = []
     suffixes: set[str] = set()
     for name in islice(_names(path), MOST_FILES) if path is not None else ():

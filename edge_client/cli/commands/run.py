@@ -18,6 +18,7 @@ from edge_client.cli.output import (
     print_json,
     read_trust_option,
 )
+from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import add_log_options, begin_log
 from schemas.errors import ConfigError
 
@@ -33,21 +34,12 @@ SOURCES_REMEDY = (
 )
 log = logging.getLogger(__name__)
 
-EXAMPLES = """\
-data sources:
-  digits                    8x8 handwritten digits, shipped with this package
-  MNIST, FashionMNIST, EMNIST, CIFAR10      with --data-root, never downloaded
-  folder:PATH               a folder of images per class
-  npz:PATH                  arrays `images` and `labels`; ?kind=pictures or ?kind=signals of [N, A, B]
-  csv:PATH?label=COLUMN     rows of a table, or windows of rows: csv:room.csv?label=open&window=60&stride=30
-  sqlite:, parquet:, arrow:, feather:, jsonl:PATH  the same from such a file
-  homeassistant:PATH?entities=A,B&label=C          Home Assistant's recorder; also influxdb:, senml:
-  edgeimpulse:PATH?label=label, mat:FOLDER?label=label                files with several signals
-  recorded:PATH?label=label what `edge-client record PATH` records from MQTT topics
-  wav:FOLDER                recordings in a folder per class
-  python:module:function    a function that returns images and labels; a parameter `split` gets "train",
-                            a parameter `data_root` gets --data-root
-  npz:PATH#train            four fifths of every class; the server tests on the rest (npz:PATH#test)
+SOURCES_HELP = "\n".join(
+    ("data sources:", *(f"  {kind.written:<28} {kind.summary}" for kind in SOURCES.shipped.values()))
+)
+EXAMPLES = f"""\
+{SOURCES_HELP}
+  npz:PATH#train               four fifths of every class; the server tests on the rest (npz:PATH#test)
 
 examples:
   edge-client run --broker mqtt://server:1883 --device-id pi-kitchen --data folder:photos

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from edge_client.data.splits import part_of
+from edge_client.data.sources import part_of
 from edge_client.models.registry import entry
 from edge_client.system.user_code import users_function
 from edge_server.config.config import Config

@@ -14,7 +14,7 @@ from torch import nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.shapes import fit
-from edge_client.data.splits import part_of
+from edge_client.data.sources import part_of
 from edge_client.models.build import build_model
 from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.surgery import load_arrays

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.partition import parse_partition, partition_indices
-from edge_client.data.splits import part_of
+from edge_client.data.sources import part_of
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of, load_arrays
 from edge_client.training.loop import single_thread, train

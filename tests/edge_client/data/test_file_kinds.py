@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.sources import FILES, SOURCES, load_source
+from edge_client.data.sources import SOURCES, load_source
 from edge_client.data.tables.kinds import TABLES
 from schemas.errors import ConfigError
 
@@ -116,7 +116,7 @@ def test_a_file_of_another_kind_names_the_source_that_reads_it(
     path = tmp_path / f"room.{suffix}"
     if not ending and content not in ONLY_ENDING:
         path = path.rename(tmp_path / "room")
-    for kind in sorted(FILES - readers):
+    for kind in sorted({name for name, source in SOURCES.items() if source.of_files} - readers):
         with pytest.raises(ConfigError, match=rf"room.* is .*, which {kind}: does not read: .*{remedy}"):
             load_source(f"{kind}:{path}")
 
