@@ -1,5 +1,6 @@
 """A device's presence: birth, death, telemetry."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,6 +23,13 @@ from schemas.values import (
 )
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Marks a text of a birth: the fleet's page shows it under this label."""
+
+    label: str
+
+
 class Birth(Message):
     """Retained: the device is present. A higher `session` replaces a lower one.
 
@@ -38,7 +46,7 @@ class Birth(Message):
     profile: CapabilityProfile = CapabilityProfile.model_construct()
     data: DataCard
     eligibility: Eligibility = Eligibility.TRAIN
-    ineligible_because: Text = ""
+    ineligible_because: Annotated[Text, Shown("Does not train")] = ""
     instance: Instance = ""
     origin: Text = ""
     certificate_until: UnixSeconds | None = None
@@ -54,6 +62,17 @@ class Birth(Message):
     def capabilities(self) -> frozenset[Capability]:
         """What this version of the device can do, as far as it is known here."""
         return frozenset(word for word in Capability if word in self.can or getattr(self, word, False))
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The texts that the fleet's page shows, by label."""
+        marks = {name: field.metadata for name, field in type(self).model_fields.items()}
+        return {
+            mark.label: text
+            for name, metadata in marks.items()
+            for mark in metadata
+            if isinstance(mark, Shown) and (text := getattr(self, name))
+        }
 
 
 class Death(Message):

@@ -23,9 +23,10 @@ EXAMPLES = {
     "dist/uPlot.min.css",
 }
 """Files that a reader would add, and those of other packages."""
-PAGES = sorted(
-    page for place in PLACES for page in (ROOT / place).rglob("*.md") if "_build" not in page.parts
-)
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for place in PLACES for page in (ROOT / place).rglob("*.md") if "_build" not in page.parts),
+]
 SOURCE = re.compile(r"[\w./*-]+\.(?:py|js|css)")
 FOLDER = re.compile(r"\w+(?:/\w+)+/?")
 DOTTED = re.compile(r"(?:edge_client|edge_server|schemas|tests|deploy)(?:\.\w+)+")

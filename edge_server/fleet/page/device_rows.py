@@ -96,6 +96,7 @@ def device_detail(device: InventoryDevice) -> Json:
         "disk_free_bytes": device.free_disk,
         "board": device.board.model_dump(mode="json") if device.board else {},
         "drifts": device.drift is not None,
+        "shown": dict(device.shown),
         "broken_files": device.skipped.in_words() if device.skipped else "",
     }
 

@@ -171,7 +171,7 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]
         yield where, {key: _cell(where, key, value) for key, value in stated.items() if value is not None}
 
 
-FROM_MODEL = ("drift", "skipped", "board", "versions", "disk-free-bytes")
+FROM_MODEL = ("drift", "skipped", "shown", "board", "versions", "disk-free-bytes")
 """Further keys of an export as JSON that are not read."""
 
 

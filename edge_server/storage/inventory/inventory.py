@@ -109,6 +109,7 @@ class Inventory:
                 "model": birth.model,
                 "disk_free_bytes": profile.disk_free_bytes,
                 "drift": birth.data.drift.model_dump_json() if birth.data.drift else None,
+                "shown": json.dumps(birth.shown, sort_keys=True),
                 "skipped": birth.data.skipped.model_dump_json() if birth.data.skipped else None,
             },
         )

@@ -17,4 +17,5 @@ CREATE TABLE board_states (
     federation TEXT NOT NULL, device TEXT NOT NULL, at REAL NOT NULL, celsius REAL, disk_free_bytes INTEGER,
     PRIMARY KEY (federation, device, at)) WITHOUT ROWID
 """,
+    "ALTER TABLE devices ADD COLUMN shown TEXT NOT NULL DEFAULT '{}'",
 )

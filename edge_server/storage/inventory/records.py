@@ -17,6 +17,7 @@ class InventoryDevice(Frozen):
     """A device as the inventory knows it; times are in seconds since 1970.
 
     `own_labels` were set by the operator, `stated_labels` by the device. `site` is the site of its gateway.
+    `shown` are texts of its birth by their labels on the page.
     `replaces` names the dead board whose place the device took, `removed_at` is when the operator removed it.
     """
 
@@ -38,6 +39,7 @@ class InventoryDevice(Frozen):
     board: BoardState | None = None
     drift: DriftFinding | None = None
     skipped: SkippedFiles | None = None
+    shown: Mapping[str, str] = {}
     replaces: str = ""
     removed_at: UnixSeconds | None = None
 

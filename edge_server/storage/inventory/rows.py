@@ -10,7 +10,7 @@ from edge_server.storage.inventory.records import Change, InventoryDevice
 from schemas.errors import ConfigError
 from schemas.labels import MAX_LABELS, selectable
 
-_JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift", "skipped"})
+_JSON = frozenset({"own_labels", "stated_labels", "versions", "board", "drift", "skipped", "shown"})
 _FIELDS = tuple(InventoryDevice.model_fields)
 SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
 

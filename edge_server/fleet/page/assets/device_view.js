@@ -100,6 +100,7 @@ export class DeviceView extends DetailView {
       ["Versions", Object.entries(device.versions).map(([name, version]) => `${name} ${version}`).join(", ") || UNKNOWN],
       ["Model", device.model || UNKNOWN],
       ["Data", device.drifts ? "drifts from what it was trained on" : UNKNOWN],
+      ...Object.entries(device.shown),
       ...(device.broken_files ? [["Broken files", device.broken_files]] : []),
       ["Temperature", celsiusText(board.celsius)],
       ["Battery", ratioText(board.battery)],

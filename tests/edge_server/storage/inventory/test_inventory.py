@@ -14,6 +14,7 @@ from edge_server.storage.inventory.listing import list_inventory
 from schemas.errors import ConfigError
 from schemas.labels import parse_where
 from schemas.messages import Birth, Death, Telemetry
+from schemas.messages.presence import Shown
 from schemas.values import BoardState, CapabilityProfile, DataCard, SkippedFiles
 
 CARD = DataCard(source="digits", examples=10, input_shape=(1, 8, 8), num_classes=10)
@@ -61,6 +62,24 @@ def test_broken_files_are_kept_until_a_birth_has_none(inventory: Inventory, tmp_
     assert row["broken_files"] == "1 of 20 files are broken and left out; the first: a.jpg: empty"
     inventory.record_birth(born("pi-1", session=2), 2.0)
     assert [device.skipped for device in inventory.devices()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("field", "label"),
+    [
+        (name, mark.label)
+        for name, info in Birth.model_fields.items()
+        for mark in info.metadata
+        if isinstance(mark, Shown)
+    ],
+)
+def test_a_marked_text_of_a_birth_is_shown_until_a_birth_is_without_it(
+    inventory: Inventory, field: str, label: str
+) -> None:
+    for session, text in enumerate(("some text", ""), start=1):
+        inventory.record_birth(born("pi-1", session=session, **{field: text}), 1.0)
+        (row,) = (device_detail(device) for device in inventory.devices())
+        assert row["shown"] == ({label: text} if text else {})
 
 
 def test_the_operators_label_wins_over_the_devices(inventory: Inventory) -> None:
