@@ -64,7 +64,9 @@ def train(
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
     progress = EpochProgress()
-    _check(module, plan)
+    check_optimizer(plan.optimizer)
+    if plan.batch_size < smallest_batch(module):
+        raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
     objectives = build_objectives(plan.objectives)
     examples = _examples(module, data)
     with channels_innermost(module.train(), examples.inputs), _clean_up(module, objectives, seed=plan.seed):
@@ -74,16 +76,8 @@ def train(
         optimizer, loss = _set_up(module, objectives, context), loss_of(data.task)
         _resume(progress, checkpoint, module, optimizer, objectives)
         passes = partial(_forward, module, objectives=objectives, loss=loss)
-        make = partial(
-            _make_step,
-            recorder if micro_batch is None else None,
-            module,
-            optimizer,
-            objectives,
-            loss,
-            passes=passes,
-            micro_batch=micro_batch,
-        )
+        kept_steps = recorder if micro_batch is None else None
+        make = partial(_make_step, kept_steps, module, optimizer, objectives, loss, passes, micro_batch)
         steps, first = cache(make), progress.done
         share = partial(_share, objectives, own=own[0].share(channel_map) if channel_map else 1.0)
         for number, batches in enumerate(_epochs(module, examples, plan, done=first), first):
@@ -111,23 +105,14 @@ def _make_step(
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
     loss: Loss,
-    radius: float,
-    *,
     passes: Passes,
     micro_batch: int | None,
+    radius: float,
 ) -> Step:
     """The steps of a radius: recorded where no objective does more than choose the step's network."""
     if recorder is not None and len(objectives) == 1 and objectives[0].switches():
         return SwitchedSteps(recorder, module, optimizer, objectives[0], loss, radius=radius)
-    step: Step = partial(
-        _step,
-        module,
-        passes=passes,
-        optimizer=optimizer,
-        objectives=objectives,
-        micro_batch=micro_batch,
-        radius=radius,
-    )
+    step: Step = partial(_step, module, optimizer, objectives, passes, micro_batch, radius)
     if recorder is not None and not objectives:
         return recorder.steps(module, optimizer, step, loss, radius=radius)
     return step
@@ -165,10 +150,9 @@ def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: 
         yield
 
 
-def _check(module: nn.Module, plan: TrainingPlan) -> None:
-    check_optimizer(plan.optimizer)
-    if plan.batch_size < smallest_batch(module):
-        raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
+def _examples(module: nn.Module, data: LabelledData) -> Examples:
+    device, inputs = device_of(module), data.inputs()
+    return Examples(torch.from_numpy(inputs).to(device), torch.from_numpy(data.targets(inputs)).to(device))
 
 
 def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], context: TrainingContext) -> Optimizer:
@@ -177,12 +161,6 @@ def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], context: Tr
     for objective in objectives:
         parameters.extend(objective.setup(module, context))
     return OPTIMIZERS[context.plan.optimizer](parameters, context.plan)
-
-
-def _examples(module: nn.Module, data: LabelledData) -> Examples:
-    device = device_of(module)
-    inputs = data.inputs()
-    return Examples(torch.from_numpy(inputs).to(device), torch.from_numpy(data.targets(inputs)).to(device))
 
 
 def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
@@ -299,34 +277,28 @@ def _forward(
 
 def _step(
     module: nn.Module,
-    examples: Examples,
-    *,
-    passes: Passes,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
-    micro_batch: int | None = None,
-    radius: float = 0.0,
+    passes: Passes,
+    micro_batch: int | None,
+    radius: float,
+    examples: Examples,
 ) -> Tensor:
     """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
-    passed = partial(_passed, examples, passes, micro_batch)
-    plain = step_gradients(module, optimizer, passed, radius=radius)
+    run = partial(_run_passes, examples, passes, micro_batch)
+    plain = step_gradients(module, optimizer, run, radius=radius)
     for objective in objectives:
         objective.correct()
     optimizer.step()
     return plain
 
 
-def _passed(examples: Examples, passes: Passes, micro_batch: int | None) -> Tensor:
+def _run_passes(examples: Examples, passes: Passes, micro_batch: int | None) -> Tensor:
     """Run both passes; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
-    if micro_batch is not None and micro_batch < len(examples.labels):
-        return _accumulate(examples, passes, micro_batch).detach()
-    plain, loss = passes(examples)
-    loss.backward()  # type: ignore[no-untyped-call]
-    return plain.detach()
-
-
-def _accumulate(examples: Examples, passes: Passes, micro_batch: int) -> Tensor:
-    """Accumulate the batch's gradients and return its plain loss, both as weighted means over its parts."""
+    if micro_batch is None or micro_batch >= len(examples.labels):
+        plain, loss = passes(examples)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return plain.detach()
     total = torch.zeros((), device=examples.labels.device)
     inputs, labels = (torch.split(tensor, micro_batch) for tensor in (examples.inputs, examples.labels))
     for part in map(Examples, inputs, labels):

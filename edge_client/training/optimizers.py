@@ -6,7 +6,6 @@ of `torch.optim` to one part in a million.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -20,33 +19,19 @@ State = Mapping[int, Mapping[str, Tensor]]  # of parameters that have had a grad
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's constants (Kingma and Ba 2015, algorithm 1)
 
 
-@dataclass(frozen=True)
-class Descent:
-    """The plain step b = momentum b + g, w = w - rate b; without momentum, b is g."""
-
-    momentum: float
-
-    def step(
-        self, parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rate: float
-    ) -> None:
-        """Update parameters of one device and type; `buffers` are their b, empty without momentum."""
-        _fused_sgd(parameters, gradients, buffers, rate, self.momentum)
-
-
 class Optimizer(Protocol):
     """Updates `parameters` by their gradients; `state` may be read and replaced between two steps.
 
-    `rate` is the learning rate of the next step. `descent` is set if a step is a plain descent; its b is then
-    the state's `momentum_buffer`.
+    `rate` is the learning rate of the next step. `descent` is the momentum if a step is a plain descent,
+    b = momentum b + g, w = w - rate b; its b is then the state's `momentum_buffer`.
     """
 
     rate: float
     parameters: list[nn.Parameter]
     state: dict[int, dict[str, Tensor]]
-    descent: Descent | None = None
+    descent: float | None = None
 
     def zero_grad(self) -> None:
-        """Drop all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -60,7 +45,7 @@ class Sgd(Optimizer):
     def __init__(self, parameters: Parameters, plan: TrainingPlan) -> None:
         self.parameters, self.state = list(parameters), {}
         self.rate, self._momentum, self._weight_decay = plan.learning_rate, plan.momentum, plan.weight_decay
-        self.descent = None if self._weight_decay else Descent(self._momentum)
+        self.descent = None if self._weight_decay else self._momentum
 
     def step(self) -> None:
         """Update every parameter with a gradient; parameters without momentum start it."""
@@ -79,7 +64,7 @@ class Sgd(Optimizer):
         for group in _alike(moved):
             parameters, gradients = _pairs(group)
             buffers = [self.state[place]["momentum_buffer"] for place, _ in group] if self._momentum else []
-            _fused_sgd(
+            fused_sgd(
                 parameters, gradients, buffers, self.rate, self._momentum, self._weight_decay, first=first
             )
 
@@ -122,7 +107,7 @@ class AdamW(Adam):
     fused = torch._fused_adamw_
 
 
-def _fused_sgd(
+def fused_sgd(
     parameters: list[Tensor],
     gradients: list[Tensor],
     buffers: list[Tensor],
@@ -132,6 +117,7 @@ def _fused_sgd(
     *,
     first: bool = False,
 ) -> None:
+    """Update parameters of one device and type; `buffers` are their b, empty without momentum."""
     torch._fused_sgd_(
         parameters, gradients, buffers,
         lr=lr, momentum=momentum, weight_decay=weight_decay,

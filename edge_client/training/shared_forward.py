@@ -67,24 +67,20 @@ def shared_outputs(
     if not sharing.learn(batches[0][:LEARNING]):
         return None
     found = [sharing.outputs(batches[0])]
-    known = set[Hashable]() if compared is None else compared
-    shapes = _shapes(modules, batches[0])
-    if shapes not in known:
+    # Equal shapes are computed by the same kernels.
+    weights = (tuple(tensor.shape for tensor in module.state_dict().values()) for module in modules)
+    shapes = (tuple(weights), batches[0].shape)
+    if compared is None or shapes not in compared:
         alone = [module(batches[0]) for module in modules]
         if not all(torch.equal(one, other) for one, other in zip(alone, found[0], strict=True)):
             return None
-        known.add(shapes)
+        if compared is not None:
+            compared.add(shapes)
     for batch in batches[1:]:
         # A batch of another size may be computed by other kernels.
         same = len(batch) == len(batches[0])
         found.append(sharing.outputs(batch) if same else [module(batch) for module in modules])
     return [torch.cat(outputs) for outputs in zip(*found, strict=True)]
-
-
-def _shapes(modules: Sequence[nn.Module], batch: Tensor) -> Hashable:
-    """The shapes of all weights and of a batch: the same ones are computed by the same kernels."""
-    weights = [tuple(tensor.shape for tensor in module.state_dict().values()) for module in modules]
-    return (tuple(weights), batch.shape)
 
 
 @contextlib.contextmanager
@@ -105,7 +101,8 @@ class _Sharing(TorchFunctionMode):
         super().__init__()
         self._modules = modules
         self._names: dict[object, int] = {}
-        self._parameters = dict(self._known(modules[0]))
+        tensors = modules[0].state_dict(keep_vars=True)
+        self._parameters = {id(t): _Part(self._name(("parameter", name))) for name, t in tensors.items()}
         for module, cut in zip(modules[1:], cuts, strict=True):
             self._parameters |= self._cut(module, cut)
         self._kept: dict[int, Tensor] = {}
@@ -121,7 +118,10 @@ class _Sharing(TorchFunctionMode):
         try:
             # Only outside of inference mode do tensors count their changes.
             with torch.inference_mode(False), torch.no_grad():
-                changed = self._changes(batch.clone())
+                examples = batch.clone()
+                for module in self._modules:
+                    self._pass(module, examples)
+                changed = any(self._kept[n]._version != version for n, version in self._versions.items())
         except Exception as error:
             # Code of a user's own network that computes with tensors in its own ways.
             log.info("nothing is shared: %s", error)
@@ -131,14 +131,7 @@ class _Sharing(TorchFunctionMode):
             self._kept.clear()
         return bool(self.wanted) and not changed
 
-    def _changes(self, batch: Tensor) -> bool:
-        """Whether a pass changes what it keeps, in place."""
-        for module in self._modules:
-            self._pass(module, batch)
-        return any(self._kept[name]._version != version for name, version in self._versions.items())
-
     def outputs(self, batch: Tensor) -> list[Tensor]:
-        """Each module's outputs for a batch."""
         found = [self._pass(module, batch) for module in self._modules]
         self._kept.clear()
         return found
@@ -204,10 +197,6 @@ class _Sharing(TorchFunctionMode):
 
     def _name(self, what: object) -> int:
         return self._names.setdefault(what, len(self._names))
-
-    def _known(self, module: nn.Module) -> dict[int, _Part]:
-        tensors = module.state_dict(keep_vars=True)
-        return {id(tensor): _Part(self._name(("parameter", name))) for name, tensor in tensors.items()}
 
     def _cut(self, module: nn.Module, cut: Cut) -> dict[int, _Part]:
         """The parameters of a sub-model that are the whole network's, or some of their rows."""

@@ -34,6 +34,18 @@ def step_gradients(
 
 
 @contextmanager
+def restored(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Copy the tensors' numbers back after."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
+
+
+@contextmanager
 def uphill(
     weights: Sequence[Tensor], gradients: Sequence[Tensor], buffers: Sequence[Tensor], *, radius: float
 ) -> Iterator[None]:
@@ -41,15 +53,10 @@ def uphill(
 
     Running statistics are those of the weights themselves.
     """
-    with torch.no_grad():
-        before = [tensor.detach().clone() for tensor in (*weights, *buffers)]
-        norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
-        factor = radius / torch.linalg.vector_norm(norms).clamp_min(SMALLEST_NORM)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.add_(gradient * factor)
-    try:
-        yield
-    finally:
+    with restored((*weights, *buffers)):
         with torch.no_grad():
-            for tensor, value in zip((*weights, *buffers), before, strict=True):
-                tensor.copy_(value)
+            norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
+            factor = radius / torch.linalg.vector_norm(norms).clamp_min(SMALLEST_NORM)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.add_(gradient * factor)
+        yield

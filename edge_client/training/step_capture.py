@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from edge_client.training.captured_graph import products, turned_beforehand, with_descent, without_detours
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import StepNetwork
-from edge_client.training.optimizers import Descent, Optimizer
-from edge_client.training.sharpness import uphill
+from edge_client.training.optimizers import Optimizer, fused_sgd
+from edge_client.training.sharpness import restored, uphill
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +84,6 @@ class Recorder:
 
 
 class _RecordedSteps:
-    """The steps of one training."""
-
     def __init__(
         self,
         known: dict[Any, Recording | None],
@@ -104,7 +102,7 @@ class _RecordedSteps:
         self._tensors = [*self._parameters, *self._buffers]
         # A sharpness-aware step needs the gradients before it descends.
         self._descent = optimizer.descent if _is_plain(self._parameters) and not radius else None
-        self._momentum = self._descent.momentum if self._descent is not None else 0.0
+        self._momentum = self._descent or 0.0
         modes = tuple(part.training for part in module.modules())
         key = None if network is None else network.key
         self._kind = (modes, self._descent is not None, self._momentum > 0, loss, key, radius > 0)
@@ -127,7 +125,7 @@ class _RecordedSteps:
         recording = self._known[key]
         if recording is None:
             return self._plain
-        return self._advance(recording) if self._descent is None else self._descend(recording, self._descent)
+        return self._advance(recording) if self._descent is None else self._descend(recording)
 
     def _advance(self, recording: Recording) -> Step:
         """A step that plays both passes and then runs the optimizer."""
@@ -149,7 +147,7 @@ class _RecordedSteps:
 
         return step
 
-    def _descend(self, recording: Recording, descent: Descent) -> Step:
+    def _descend(self, recording: Recording) -> Step:
         """A step that plays passes and descent; the optimizer's kernel updates the other parameters."""
         self._optimizer.zero_grad()
         play, given, moves = recording.play, self._tensors, recording.moves
@@ -162,13 +160,13 @@ class _RecordedSteps:
 
         def step(examples: Examples) -> Tensor:
             rate = self._optimizer.rate
-            factors = [descent.momentum, -rate] if moves else []
+            factors = [self._momentum, -rate] if moves else []
             with torch.inference_mode(), _as_recorded():
                 loss, *gradients = play(
                     *given, examples.inputs, examples.labels, *buffered, *factors, *turned
                 )
                 if gradients:
-                    descent.step(parameters, gradients, buffers, rate)
+                    fused_sgd(parameters, gradients, buffers, rate, self._momentum)
             return loss
 
         return step
@@ -189,8 +187,8 @@ class _RecordedSteps:
             if self._descent is None or not moves:
                 return passes
             descent = _compiled(with_descent(graph, moves), len(self._tensors), moves)
-            step = self._descend(descent, self._descent)
-            return descent if self._gives_the_bits(step, examples, laid_out=False) else passes
+            same = self._gives_the_bits(self._descend(descent), examples, laid_out=False)
+            return descent if same else passes
         except Exception as error:
             # A network that cannot be recorded can still be trained.
             log.info("steps of this network cannot be recorded: %s", error)
@@ -198,7 +196,10 @@ class _RecordedSteps:
 
     def _gives_the_bits(self, step: Step, examples: Examples, *, laid_out: bool) -> bool:
         played, plain = (self._outcome(tried, examples, laid_out=laid_out) for tried in (step, self._plain))
-        return _equal(played, plain)
+        return len(played) == len(plain) and all(
+            ours.shape == other.shape and ours.stride() == other.stride() and torch.equal(ours, other)
+            for ours, other in zip(played, plain, strict=True)
+        )
 
     def _outcome(self, step: Step, examples: Examples, *, laid_out: bool) -> list[Tensor]:
         """The loss, the gradients if stored, and all changed tensors of a step, whose changes are undone."""
@@ -242,15 +243,9 @@ def _is_recordable(module: nn.Module) -> bool:
 @contextmanager
 def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Restore the tensors and the random generators after."""
-    before = [tensor.detach().clone() for tensor in tensors]
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in zip(tensors, before, strict=True):
-                tensor.copy_(value)
+    with restored(tensors), torch.random.fork_rng(devices=devices):
+        yield
 
 
 def _record(module: nn.Module, network: StepNetwork | None, loss: Loss, examples: Examples) -> Any:
@@ -299,10 +294,3 @@ def _interpreted(graph: Any) -> Play:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.jit.script(graph)  # type: ignore[no-any-return]
-
-
-def _equal(played: Sequence[Tensor], plain: Sequence[Tensor]) -> bool:
-    return len(played) == len(plain) and all(
-        ours.shape == other.shape and ours.stride() == other.stride() and torch.equal(ours, other)
-        for ours, other in zip(played, plain, strict=True)
-    )

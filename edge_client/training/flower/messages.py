@@ -1,4 +1,4 @@
-"""Flower's messages to an app, and its checked answers."""
+"""Flower's messages to an app, newer and older, and its checked answers."""
 
 import hashlib
 import math
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
+from flwr.common import EvaluateIns, FitIns, ndarrays_to_parameters, parameters_to_ndarrays
 from numpy.typing import NDArray
 
 from schemas.errors import EdgeError
@@ -86,12 +87,10 @@ def answer_of(reply: Any, sent: Arrays) -> Answer:
     """The answer in a reply; raises `FlowerError` for an error, or arrays that are not the model's."""
     if not isinstance(reply, Message):
         raise FlowerError(f"the app returned {type(reply).__name__}, not a Message")
-    if reply.has_error():
-        raise FlowerError(f"the app answered with error {reply.error.code}: {reply.error.reason}")
-    figures: dict[str, float] = {}
-    for record in reply.content.metric_records.values():
-        figures |= {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-    records = reply.content.array_records
+    content, figures = _content_of(reply), dict[str, float]()
+    for record in content.metric_records.values():
+        figures |= _numbers(record)
+    records = content.array_records
     if not records:
         return Answer({}, figures)
     name = "arrays" if "arrays" in records else next(iter(records))
@@ -100,10 +99,16 @@ def answer_of(reply: Any, sent: Arrays) -> Answer:
             f"the app's reply has the array records {sorted(records)}: call the model's 'arrays'"
         )
     given = {key: array.numpy() for key, array in records[name].items()}
-    return Answer(checked(given, sent), figures)
+    return Answer(_checked_arrays(given, sent), figures)
 
 
-def checked(given: Arrays, sent: Arrays) -> Arrays:
+def _content_of(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise FlowerError(f"the app answered with error {reply.error.code}: {reply.error.reason}")
+    return reply.content
+
+
+def _checked_arrays(given: Arrays, sent: Arrays) -> Arrays:
     """The arrays under the sent names, floats as float32; raises `FlowerError` for other arrays.
 
     A list of arrays (`to_numpy_ndarrays`) has numbers as names and is matched by order.
@@ -136,3 +141,47 @@ def _checked(name: str, given: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+# Apps made of a `client_fn` use older messages inside the newer ones.
+
+
+def legacy_question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str, node: str) -> Message:
+    """`FitIns` or `EvaluateIns` as a message, with the parameters in the order of the state dict."""
+    parameters = ndarrays_to_parameters([np.asarray(array) for array in state.values()])
+    if action == "train":
+        content: RecordDict = _compat().fitins_to_recorddict(FitIns(parameters, dict(config)), True)
+    else:
+        content = _compat().evaluateins_to_recorddict(EvaluateIns(parameters, dict(config)), True)
+    return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
+
+
+def legacy_answer(action: str, reply: Message, sent: Arrays) -> Answer:
+    """The answer in a `FitRes` or `EvaluateRes` message; raises `FlowerError` for an unusable one."""
+    content = _content_of(reply)
+    if action == "evaluate":
+        result = _compat().recorddict_to_evaluateres(content)
+        return Answer(
+            {}, {**_numbers(result.metrics), "num-examples": result.num_examples, "loss": result.loss}
+        )
+    result = _compat().recorddict_to_fitres(content, True)
+    given = {str(index): array for index, array in enumerate(parameters_to_ndarrays(result.parameters))}
+    return Answer(
+        _checked_arrays(given, sent), {**_numbers(result.metrics), "num-examples": result.num_examples}
+    )
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+
+
+def _compat() -> Any:
+    """Flower's module that converts between old and new messages, whose place depends on the release."""
+    try:
+        from flwr.compat.common import recorddict_compat
+    except ImportError:
+        try:
+            from flwr.common import recorddict_compat
+        except ImportError:
+            raise FlowerError("this Flower takes no apps made of a client_fn: use @app.train()") from None
+    return recorddict_compat

@@ -160,7 +160,7 @@ class FlowerWork:
         return Evaluation(bounded(answer.loss("evaluate")), found, answer.examples)
 
     def _ask(self, action: str, job: ModuleJob) -> Any:
-        from edge_client.training.flower import legacy, messages
+        from edge_client.training.flower import messages
 
         state = {name: tensor.detach().cpu().numpy() for name, tensor in job.module.state_dict().items()}
         config = flower_config(job.task.round, job.plan)
@@ -170,8 +170,8 @@ class FlowerWork:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.plan.seed)
             if self._loaded.is_legacy:
-                message = legacy.legacy_question(action, state, config, **names)
-                return legacy.legacy_answer(action, self._loaded.app(message, context), state)
+                message = messages.legacy_question(action, state, config, **names)
+                return messages.legacy_answer(action, self._loaded.app(message, context), state)
             message = messages.question(action, state, config, **names)
             return messages.answer_of(self._loaded.app(message, context), state)
 

@@ -28,25 +28,22 @@ class BatchStatistics(LocalObjective):
     measures: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._layers: dict[str, _BatchNorm] = {}
+        self._layers: list[_BatchNorm] = []
         self._sums: dict[str, tuple[int, Tensor, Tensor]] = {}
         self._handles: list[Any] = []
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
-        self._layers = {
-            name: part
-            for name, part in module.named_modules()
-            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None
-        }
-        for name, layer in self._layers.items():
-            self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
+        for name, layer in module.named_modules():
+            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.running_mean is not None:
+                self._layers.append(layer)
+                self._handles.append(layer.register_forward_pre_hook(partial(self._observe, name)))
         return ()
 
     def network(self, module: "nn.Module", run: Run) -> Run:
         """The network with batch statistics; its buffers stay as they are."""
 
         def forward(inputs: "Tensor") -> "Tensor":
-            for layer in self._layers.values():
+            for layer in self._layers:
                 layer.training, layer.track_running_stats = True, False
             return run(inputs)
 
@@ -63,17 +60,14 @@ class BatchStatistics(LocalObjective):
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()
-        for layer in self._layers.values():
+        for layer in self._layers:
             layer.track_running_stats = True
-        self._handles, self._layers = [], {}
+        self._handles, self._layers = [], []
 
     def _observe(self, name: str, layer: "nn.Module", inputs: tuple["Tensor", ...]) -> None:
         """Add the values of a batch [B, C, ...], per channel, in double precision."""
         with torch.no_grad():
             values = inputs[0].detach().double().transpose(0, 1).flatten(1)
             count, total, squares = self._sums.get(name, (0, torch.zeros(()), torch.zeros(())))
-            self._sums[name] = (
-                count + values.shape[1],
-                total + values.sum(1),
-                squares + values.square().sum(1),
-            )
+            sums = total + values.sum(1), squares + values.square().sum(1)
+            self._sums[name] = (count + values.shape[1], *sums)

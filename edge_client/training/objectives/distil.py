@@ -4,12 +4,11 @@ Yu et al. 2020, Salvaging Federated Learning by Local Adaptation, section 3.2, w
 """
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from schemas.errors import ConfigError
+from edge_client.training.objectives.parameters import checked_factor
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +26,7 @@ class Distil(LocalObjective):
     labels = frozenset({"classes"})
 
     def __init__(self, *, weight: float = 1.0) -> None:
-        if not (isinstance(weight, int | float) and 0 <= weight < math.inf):
-            raise ConfigError(f"objective 'distil': weight must be a number of at least 0, got {weight!r}")
-        self._weight = weight
+        self._weight = checked_factor("distil", "weight", weight)
         self._received: nn.Module | None = None
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:

@@ -9,7 +9,7 @@ import numpy as np
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
-from schemas.tensors.blobs import Array, Arrays, Groups
+from schemas.tensors.blobs import Array, Groups
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,8 @@ class Mix(LocalObjective):
         self._random = np.random.default_rng([context.plan.seed, _POOL])
         received = context.received.get("mean-data")
         if received and self._mixing > 0:
-            self._pool = _pool(received, like=context.inputs)
+            arrays = (torch.from_numpy(np.array(received[name])) for name in ("images", "labels"))
+            self._pool = _Pool(*(array.to(context.inputs.device, context.inputs.dtype) for array in arrays))
         return ()
 
     def prepare(self, inputs: "Tensor") -> "Tensor":
@@ -104,11 +105,6 @@ class Mix(LocalObjective):
 
     def close(self) -> None:
         self._context = self._pool = None
-
-
-def _pool(received: Arrays, *, like: "Tensor") -> _Pool:
-    images, labels = (torch.from_numpy(np.array(received[name])) for name in ("images", "labels"))
-    return _Pool(images.to(like.device, like.dtype), labels.to(like.device, like.dtype))
 
 
 def _parts(count: int, means: int, *, seed: int) -> list["Tensor"]:

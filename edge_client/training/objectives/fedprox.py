@@ -1,13 +1,11 @@
 """FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edge_client.pruning.own_layers import ANCHOR
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import tensor_for, trained_parameters
-from schemas.errors import ConfigError
+from edge_client.training.objectives.parameters import checked_factor, tensor_for, trained_parameters
 
 if TYPE_CHECKING:
     import torch
@@ -24,9 +22,7 @@ class Prox(LocalObjective):
     """
 
     def __init__(self, *, mu: float = 0.01) -> None:
-        if not (isinstance(mu, int | float) and 0 <= mu < math.inf):
-            raise ConfigError(f"objective 'prox': mu must be a number of at least 0, got {mu!r}")
-        self._mu = mu
+        self._mu = checked_factor("prox", "mu", mu)
         self._pairs: list[tuple[nn.Parameter, Tensor]] = []
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:

@@ -1,14 +1,17 @@
 """IGFL's client optimizer, IGFL-C (Huang et al. 2021, Behavior Mimics Distribution, Algorithm 2)."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
-from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
-from schemas.errors import ConfigError
+from edge_client.training.objectives.parameters import (
+    array_of,
+    checked_factor,
+    tensor_for,
+    trained_parameters,
+)
 from schemas.tensors.blobs import Groups
 
 if TYPE_CHECKING:
@@ -42,9 +45,7 @@ class Igfl(LocalObjective):
     optimizers = frozenset({"sgd"})
 
     def __init__(self, *, strength: float = 1.0) -> None:
-        if not (isinstance(strength, int | float) and 0 <= strength < math.inf):
-            raise ConfigError(f"objective 'igfl': strength must be a number of at least 0, got {strength!r}")
-        self._strength = strength
+        self._strength = checked_factor("igfl", "strength", strength)
         self._guided: dict[str, _Guided] = {}
         self._steps = 0
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
+from edge_client.training.objectives.formulas import drawn_width, smaller_specs
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, StepNetwork, TrainingContext
 from schemas.errors import ConfigError
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ class Width:
         return outputs
 
     def as_step_network(self) -> StepNetwork:
-        """This width, known by its channels."""
         return StepNetwork(tuple(sorted(self.kept.items())), self.outputs)
 
 
@@ -121,24 +119,12 @@ class OrderedDropout(LocalObjective):
         self._widths = []
 
     def _draw(self) -> None:
-        """Choose the width of step `drawn`; the last is the device's own."""
-        random = np.random.default_rng((self._seed, self._drawn))
-        smaller = len(self._widths)
-        if self._own is not None and random.random() < self._own:
-            self._chosen = smaller
-            return
-        widths = smaller + 1 if self._own is None else max(1, smaller)
-        self._chosen = int(random.integers(widths))
+        self._chosen = drawn_width(self._seed, self._drawn, smaller=len(self._widths), own=self._own)
 
 
 def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> list[Width]:
     from edge_client.pruning.surgery import cut_down, hollow
 
-    kept: dict[str, dict[str, tuple[int, ...]]] = {}
-    for name in arrays:
-        number, _, group = name.partition("/")
-        kept.setdefault(number, {})[group] = tuple(arrays[name].tolist())
-    specs = [SubModelSpec(kept=kept[number]) for number in sorted(kept, key=int)]
     buffers = frozenset(name for name, _ in module.named_buffers())
     return [
         Width(
@@ -148,7 +134,7 @@ def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> li
             buffers,
             spec.share(channel_map),
         )
-        for spec in specs
+        for spec in smaller_specs(arrays)
     ]
 
 

@@ -1,10 +1,11 @@
-"""A network's trained parameters, and the arrays that groups hold under their names."""
+"""Arguments of objectives: numbers, trained parameters, and the arrays that groups hold under their names."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schemas.errors import InvariantError
+from schemas.errors import ConfigError, InvariantError
 from schemas.tensors.blobs import Array, Arrays
 
 if TYPE_CHECKING:
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 else:
     from edge_client.system.lazy_torch import torch
+
+
+def checked_factor(objective: str, option: str, value: float) -> float:
+    """An option that is a finite number of at least 0; `ConfigError` otherwise."""
+    if not (isinstance(value, int | float) and 0 <= value < math.inf):
+        raise ConfigError(f"objective '{objective}': {option} must be a number of at least 0, got {value!r}")
+    return value
 
 
 def trained_parameters(module: "nn.Module") -> dict[str, "nn.Parameter"]:

@@ -44,7 +44,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
 
 def build_objectives(components: Iterable[Component]) -> tuple[LocalObjective, ...]:
     """Make the objectives of a plan in order; raises `ConfigError` for unknown names and options."""
-    return tuple(_build(component) for component in components)
+    return tuple(map(_build, components))
 
 
 def _build(component: Component) -> LocalObjective:
@@ -55,9 +55,8 @@ def _build(component: Component) -> LocalObjective:
     options: dict[str, Any] = dict(component.options)
     for option in options:
         if option not in parameters:
-            raise ConfigError(
-                f"objective {component.name!r} has no option {option!r}{nearest(option, parameters)}"
-            )
+            hint = nearest(option, parameters)
+            raise ConfigError(f"objective {component.name!r} has no option {option!r}{hint}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise ConfigError(f"objective {component.name!r} needs the option {name!r}")

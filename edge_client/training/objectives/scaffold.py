@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of, tensor_for, trained_parameters
 from schemas.tensors.blobs import Arrays, Groups

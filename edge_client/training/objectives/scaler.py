@@ -22,9 +22,8 @@ class Scaler(LocalObjective):
         self._hooks: list[RemovableHandle] = []
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
-        if context.channel_map is None:
-            return ()
-        self._hooks = scale_pruned_layers(module, context.spec, context.channel_map)
+        if context.channel_map is not None:
+            self._hooks = scale_pruned_layers(module, context.spec, context.channel_map)
         return ()
 
     def close(self) -> None:

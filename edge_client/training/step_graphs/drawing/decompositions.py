@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from edge_client.training.step_graphs.drawing import frequencies
+from edge_client.training.step_graphs.drawing.frequencies import Geometry
 from edge_client.training.step_graphs.drawing.normalisation import (
     grouped,
     grouped_backward,
     normalised,
     normalised_backward,
 )
-from edge_client.training.step_graphs.drawing.pooling import averaged_backward, pooled, pooled_backward
+from edge_client.training.step_graphs.drawing.pooling import pair, pooled, pooled_backward
 
 ATEN = torch.ops.aten
 
@@ -72,7 +73,8 @@ def convolution(
     groups: int,
 ) -> Any:
     """A convolution in the frequency domain; `NotImplemented` where it is not faster there."""
-    if transposed or not frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+    geometry = Geometry(stride, padding, dilation, groups)
+    if transposed or not frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return NotImplemented
     found = frequencies.convolved(inputs, weight)
     return found if bias is None else found + bias.reshape(-1, 1, 1)
@@ -97,59 +99,67 @@ def convolution_backward(
     """
     if transposed:
         raise NotImplementedError("transposed convolutions")
-    axes = range(len(stride))
-    of_inputs = of_weight = of_bias = None
-    if wanted[0]:
-        of_inputs = _of_inputs(gradient, inputs, weight, stride, padding, dilation, groups)
-    if wanted[1]:
-        of_weight = _of_weight(gradient, inputs, weight, stride, padding, dilation, groups)
-    if wanted[2]:
-        of_bias = gradient.sum([0, *(2 + axis for axis in axes)])
-    return of_inputs, of_weight, of_bias
+    geometry = Geometry(stride, padding, dilation, groups)
+    return (
+        _of_inputs(gradient, inputs, weight, geometry) if wanted[0] else None,
+        _of_weight(gradient, inputs, weight, geometry) if wanted[1] else None,
+        gradient.sum([0, *range(2, gradient.dim())]) if wanted[2] else None,
+    )
 
 
-def _of_inputs(
+def averaged_backward(
     gradient: Tensor,
-    inputs: Tensor,
-    weight: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
+    ceil: bool,
+    count_include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
-    if frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+    """`aten.avg_pool2d_backward`: every output spreads its gradient evenly over its window.
+
+    Raises `NotImplementedError` where windows have different divisors.
+    """
+    if ceil or (any(padding) and not count_include_pad):
+        raise NotImplementedError("average pooling with windows of different sizes")
+    sizes, channels = pair(kernel), x.shape[1]
+    even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
+    geometry = Geometry(pair(stride or kernel), pair(padding), [1, 1], channels)
+    return _transposed(gradient, x.shape, even, geometry)
+
+
+def _of_inputs(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+    if frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return frequencies.gradient_of_maps(gradient, weight)
-    axes = range(len(stride))
+    return _transposed(gradient, inputs.shape, weight, geometry)
+
+
+def _transposed(gradient: Tensor, shape: Sequence[int], weight: Tensor, geometry: Geometry) -> Tensor:
+    """The transposed convolution of a gradient, for inputs of this shape."""
+    stride, padding, dilation, groups = geometry
     missing = [
-        inputs.shape[2 + axis]
+        shape[2 + axis]
         - ((gradient.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis])
         - dilation[axis] * (weight.shape[2 + axis] - 1)
         - 1
-        for axis in axes
+        for axis in range(len(stride))
     ]
     found: Tensor = ATEN.convolution(gradient, weight, None, stride, padding, dilation, True, missing, groups)
     return found
 
 
-def _of_weight(
-    gradient: Tensor,
-    inputs: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Tensor:
+def _of_weight(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The inputs convolved with the gradient, in which examples are the channels.
 
     The inputs' channels are an axis of the volume that is convolved: one product of matrices, whose columns
     are channels times kernel positions, gives the whole gradient. Runtimes copy these columns in runs along
     the innermost axis, which is that of the channels if they are more than the kernel is wide.
     """
-    if frequencies.is_faster(inputs.shape, weight.shape, stride, padding, dilation, groups):
+    if frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return frequencies.gradient_of_kernel(gradient, inputs, weight)
+    stride, padding, dilation, groups = geometry
     axes = len(stride)
-    inner = range(3, 3 + axes)
     batch, channels = inputs.shape[:2]
     outputs, each = gradient.shape[1], channels // groups
     last = axes if each > weight.shape[-1] else 0
@@ -159,7 +169,7 @@ def _of_weight(
         # Only here: with one group, moving it and the channels at once would take six times the time.
         volume = inputs.reshape(batch, groups, each, *inputs.shape[2:]).transpose(0, 1)
         kernels = gradient.reshape(batch, groups, outputs // groups, *gradient.shape[2:])
-        kernels = kernels.permute(1, 2, 0, *inner)
+        kernels = kernels.permute(1, 2, 0, *range(3, 3 + axes))
     volume = _moved(volume.reshape(1, groups * batch, each, *inputs.shape[2:]), 2, 2 + last)
     kernels = kernels.reshape(outputs, batch, *_with(last, gradient.shape[2:], 1))
     sizes = [_with(last, sizes, neutral) for sizes, neutral in ((dilation, 1), (padding, 0), (stride, 1))]
@@ -177,11 +187,7 @@ def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
 
 
 def _with(place: int, sizes: Sequence[int], size: int) -> list[int]:
-    """The sizes with another one at this place."""
     return [*sizes[:place], size, *sizes[place:]]
-
-
-# The backward pass of `scaled_dot_product_attention`, which torch computes in one kernel, as products.
 
 
 def attended_backward(
@@ -199,7 +205,7 @@ def attended_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of queries, keys and values, all [B, heads, T, d], from that of the outputs.
 
-    Torch has this kernel without dropout alone. A mask is what is added to the scores.
+    ONNX lacks this kernel, which torch has without dropout alone. A mask is what is added to the scores.
     """
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = torch.matmul(query, key.transpose(-2, -1)) * factor

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from edge_client.training.step_graphs.drawing import frequencies
+from edge_client.training.step_graphs.drawing.frequencies import Geometry, is_faster
 from edge_client.training.step_graphs.drawing.pooling import Sizes, Windows, pair, windows_of
 from edge_client.training.step_graphs.drawing.strided_axis import COLUMNS, ROWS, StridedAxis
 
@@ -40,7 +40,7 @@ class DrawnPools(TorchFunctionMode):
     ) -> Any:
         options = kwargs or {}
         if func in POOLINGS and args and not options.get("return_indices"):
-            return self._pooled(args[0], _windows(*args[1:], **options))
+            return self._pooled(args[0], windows_of(*args[1:], **options))
         result = func(*args, **options)
         if func in RELUS and args and result is not args[0]:
             self._relus.append((result, args[0]))
@@ -56,18 +56,6 @@ class DrawnPools(TorchFunctionMode):
             if outputs is maps and convolution.suits(windows):
                 return convolution.pooled(windows)
         return windows.pooled_by_torch(maps)
-
-
-def _windows(
-    kernel_size: Sizes,
-    stride: Sizes | None = None,
-    padding: Sizes = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Windows:
-    """The windows of a pooling that has torch's arguments after its inputs."""
-    return windows_of(kernel_size, stride, padding, dilation, ceil_mode)
 
 
 # Convolutions whose outputs are pooled, drawn in phases: as many as the pooling has strides.
@@ -137,7 +125,7 @@ class Convolution:
             and [2 * border + 1 for border in padding] == [*kernel[2:]]
             and windows.counts(maps[2:]) == pooled
             and down.length * across.length <= MOST_MULTIPLICATIONS * kernel[2] * kernel[3]
-            and not frequencies.is_faster(maps, kernel, stride, padding, dilation, self.groups)
+            and not is_faster(maps, kernel, Geometry(stride, padding, dilation, self.groups))
         )
 
     def pooled(self, windows: Windows) -> Tensor:

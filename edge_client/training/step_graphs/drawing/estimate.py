@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from edge_client.models.modes import smallest_batch
 from edge_client.training.cost_model import kept_bytes
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
-from edge_client.training.step_graphs.drawing.frequencies import is_faster, spectrum_bytes
+from edge_client.training.step_graphs.drawing.frequencies import Geometry, is_faster, spectrum_bytes
 
 PER_PARAMETER, PER_NORMALISATION, PER_SPECTRUM = 1_100, 4_200, 19_000
 """Bytes of a graph's file for each parameter, each normalisation, and each convolution in the frequency
@@ -61,8 +61,8 @@ def _spectra(module: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
     def look(part: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
         maps, kernel = inputs[0].shape, part.weight.shape
         if not isinstance(part.padding, str):
-            geometry = (part.stride, part.padding, part.dilation, part.groups)
-            if is_faster(maps, kernel, *geometry):
+            geometry = Geometry(part.stride, part.padding, part.dilation, part.groups)
+            if is_faster(maps, kernel, geometry):
                 found.append(spectrum_bytes(maps, kernel))
 
     for part in probe.modules():

@@ -23,8 +23,9 @@ from torch.export.graph_signature import (
 from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing import normalisation, pooling
 from edge_client.training.step_graphs.drawing.free_batch import free_axes, free_initializers
+from edge_client.training.step_graphs.drawing.normalisation import onnx_examples
+from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 from edge_client.training.step_graphs.drawing.transposes import cancel_transposes
 
@@ -36,8 +37,8 @@ FOLDED = 512
 """Most numbers of a constant that is computed once, fewer than the examples of a traced step: a run computes
 larger ones."""
 TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    **pooling.TRANSLATIONS,
-    **normalisation.TRANSLATIONS,
+    torch.ops.edge_federation.max_pool.default: onnx_max_pool,
+    torch.ops.edge_federation.examples.default: onnx_examples,
 }
 
 

@@ -33,14 +33,17 @@ def free_initializers(graph: ir.Graph, examples: int, inputs: str) -> None:
 
     A Reshape finds the length by itself.
     """
-    length = ir.node("Shape", [_input(graph, inputs)], {"start": 0, "end": 1})
+    source = next(value for value in graph.inputs if value.name == inputs)
+    length = ir.node("Shape", [source], {"start": 0, "end": 1})
     graph.insert_before(graph[0], length)
     for value in [*graph.initializers.values()]:
         numbers = _numbers(value)
-        counts = _multiples(numbers, examples)
+        counts = np.asarray((numbers != 0) & (numbers % examples == 0))
         if not counts.any():
             continue
-        if _can_stay_open(numbers, counts) and all(_is_target_of_reshape(use) for use in value.uses()):
+        # A shape may lack one size.
+        is_open = counts.sum() == 1 and (numbers >= 0).all()
+        if is_open and all(use.node.op_type == "Reshape" and use.idx == 1 for use in value.uses()):
             value.const_value = ir.tensor(np.where(counts, -1, numbers), name=value.name)
             continue
         computed = _computed(length.outputs[0], numbers, counts, examples)
@@ -60,20 +63,6 @@ def _numbers(value: ir.Value) -> NDArray[Any]:
     return found if found.dtype == np.int64 or found.size == 1 else np.array([])
 
 
-def _multiples(numbers: NDArray[Any], examples: int) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (numbers != 0) & (numbers % examples == 0)
-    return found
-
-
-def _can_stay_open(sizes: NDArray[Any], counts: NDArray[np.bool_]) -> bool:
-    """Whether only one size of a shape is unknown."""
-    return int(counts.sum()) == 1 and bool((sizes >= 0).all())
-
-
-def _is_target_of_reshape(use: Any) -> bool:
-    return bool(use.node.op_type == "Reshape" and use.idx == 1)
-
-
 def _computed(
     length: ir.Value, numbers: NDArray[Any], counts: NDArray[np.bool_], examples: int
 ) -> list[ir.Node]:
@@ -91,7 +80,3 @@ def _computed(
 
 def _constant(numbers: NDArray[Any]) -> ir.Node:
     return ir.node("Constant", [], {"value": ir.tensor(numbers)})
-
-
-def _input(graph: ir.Graph, name: str) -> ir.Value:
-    return next(value for value in graph.inputs if value.name == name)

@@ -13,7 +13,7 @@ when it loads the graph.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,15 @@ from torch import Tensor
 LEAST_KERNEL = 5
 HALF = 0.5  # each wave is in both halves of a spectrum
 FEWER = 3  # how many times fewer multiplications pay for values that are copied more often
+
+
+class Geometry(NamedTuple):
+    """How a convolution's kernel moves over maps."""
+
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
 
 
 @dataclass(frozen=True)
@@ -105,23 +114,16 @@ class Matrices:
 Spectrum = tuple[Matrices, Matrices]  # at frequencies (u, v), and (-u, v); the others are their conjugates
 
 
-def is_faster(
-    maps: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> bool:
+def is_faster(maps: Sequence[int], kernel: Sequence[int], geometry: Geometry) -> bool:
     """Whether a convolution of `maps` [B, Ci, H, W] with `kernel` [Co, Ci / groups, h, w] belongs here.
 
     Its outputs are as large as its inputs, its kernels are large, its channels many and its maps small.
     """
     return (
         len(kernel) == 4
-        and groups == 1
-        and all(size == 1 for size in (*stride, *dilation))
-        and all(2 * border + 1 == size for border, size in zip(padding, kernel[2:], strict=True))
+        and geometry.groups == 1
+        and all(size == 1 for size in (*geometry.stride, *geometry.dilation))
+        and all(2 * border + 1 == size for border, size in zip(geometry.padding, kernel[2:], strict=True))
         and min(kernel[2:]) >= LEAST_KERNEL
         and FEWER * _multiplications(maps, kernel) < 3 * math.prod(kernel) * math.prod(maps[2:])
     )

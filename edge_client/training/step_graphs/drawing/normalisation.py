@@ -1,7 +1,7 @@
 """Passes of batch and group normalisation in few operators, for batches of any size."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -158,8 +158,3 @@ def onnx_examples(x: Any) -> Any:
     from onnxscript import opset18
 
     return opset18.Cast(opset18.Shape(x, start=0, end=1), to=1)
-
-
-TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.edge_federation.examples.default: onnx_examples
-}

@@ -5,7 +5,7 @@ pass compares the maxima with the inputs again, along one axis after the other (
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,8 @@ class Windows:
 
     def within_rows(self) -> "Windows":
         """The windows of one row each."""
-        return Windows(
-            kernel=(1, self.kernel[1]),
-            stride=(1, self.stride[1]),
-            padding=(0, self.padding[1]),
-            dilation=(1, self.dilation[1]),
-            ceil=self.ceil,
-        )
+        kernel, stride, padding, dilation = (sizes[1] for sizes in self._sizes)
+        return Windows((1, kernel), (1, stride), (0, padding), (1, dilation), self.ceil)
 
 
 @library.custom_op("edge_federation::max_pool", mutates_args=())
@@ -114,10 +109,15 @@ def pooled_backward(
 
 
 def windows_of(
-    kernel: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil: bool = False
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Windows:
-    """The windows of a pooling with torch's arguments."""
-    return Windows(pair(kernel), pair(stride or kernel), pair(padding), pair(dilation), ceil)
+    """The windows of a pooling with torch's arguments after its inputs."""
+    return Windows(pair(kernel_size), pair(stride or kernel_size), pair(padding), pair(dilation), ceil_mode)
 
 
 def _flipped(x: Tensor) -> Tensor:
@@ -132,35 +132,6 @@ def _along(axis: StridedAxis, gradient: Tensor, x: Tensor, maxima: Tensor) -> Te
     parts = [full[..., part * wide : (part + 1) * wide] for part in range(axis.stride)]
     found = torch.cat(axis.spread(gradient, axis.hits(parts, maxima)), 3)
     return found.reshape(batch, channels, rows, wide)[:, :, :height]
-
-
-def averaged_backward(
-    gradient: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    """`aten.avg_pool2d_backward`: every output spreads its gradient evenly over its window.
-
-    Raises `NotImplementedError` where windows have different divisors.
-    """
-    if ceil or (any(padding) and not count_include_pad):
-        raise NotImplementedError("average pooling with windows of different sizes")
-    sizes, steps, borders = pair(kernel), pair(stride or kernel), pair(padding)
-    channels = x.shape[1]
-    even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
-    missing = [
-        x.shape[2 + axis] - ((gradient.shape[2 + axis] - 1) * steps[axis] - 2 * borders[axis] + sizes[axis])
-        for axis in range(2)
-    ]
-    spread: Tensor = torch.ops.aten.convolution(
-        gradient, even, None, steps, borders, [1, 1], True, missing, channels
-    )
-    return spread
 
 
 def onnx_max_pool(
@@ -186,11 +157,5 @@ def onnx_max_pool(
 
 
 def pair(sizes: Sizes) -> list[int]:
-    """The sizes along both axes."""
     given = [sizes] if isinstance(sizes, int) else list(sizes)
     return given * (3 - len(given))
-
-
-TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.edge_federation.max_pool.default: onnx_max_pool
-}

@@ -30,7 +30,6 @@ class StridedAxis:
 
     @property
     def length(self) -> int:
-        """The elements of a part."""
         return -(-self.size // self.stride)
 
     def largest(self, parts: Sequence[Tensor]) -> Tensor:

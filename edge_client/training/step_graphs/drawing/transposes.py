@@ -34,9 +34,8 @@ def fuse_transposes(graph: Any) -> None:
 
     A Gemm without a third input stands for the product. Changes `graph` in place.
     """
-    sources = {
-        node.output[0]: node.input[0] for node in graph.node if node.op_type == "Transpose" and _flips(node)
-    }
+    transposes = [node for node in graph.node if node.op_type == "Transpose"]
+    sources = {node.output[0]: node.input[0] for node in transposes if _flips(node)}
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.input)}
     for node in graph.node:
         if node.op_type in PRODUCTS and any(name in sources for name in node.input[:2]):
@@ -59,13 +58,13 @@ def _flips(node: Any) -> bool:
 def _read_as_they_are(node: Any, sources: dict[str, str], ranks: dict[str, int]) -> None:
     if any(name not in sources and ranks.get(name) != 2 for name in node.input[:2]):
         return
-    known = {attribute.name: attribute for attribute in node.attribute}
+    stated = {attribute.name: attribute for attribute in node.attribute}
     for place, key in enumerate(("transA", "transB")):
-        flipped = bool(known[key].i) if key in known else False
+        flipped = key in stated and bool(stated[key].i)
         while node.input[place] in sources:
             node.input[place] = sources[node.input[place]]
             flipped = not flipped
-        if key in known:
-            node.attribute.remove(known[key])
+        if key in stated:
+            node.attribute.remove(stated[key])
         node.attribute.append(onnx.helper.make_attribute(key, int(flipped)))
     node.op_type = "Gemm"

@@ -28,44 +28,34 @@ def region_bytes(working: float) -> int:
     return math.ceil(wanted / BLOCK_BYTES) * BLOCK_BYTES
 
 
-class _Arena:
-    """The process's arena, whose regions are of the size for which it is made."""
-
-    def __init__(self) -> None:
-        self._is_made = False
-
-    def make(self, working: float) -> None:
-        """Make it for runs that take `working` bytes, unless it is made."""
-        if self._is_made:
-            return
-        self._is_made = True
-        kind = onnxruntime.OrtMemoryInfo(
-            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-        )
-        settings = {
-            "arena_extend_strategy": DOUBLING,
-            "initial_chunk_size_bytes": BLOCK_BYTES,
-            "initial_growth_chunk_size_bytes": region_bytes(working),
-            "max_dead_bytes_per_chunk": BLOCK_BYTES,
-            # A graph that asks for more than the board has gets an error; 0 is no limit.
-            "max_mem": memory().usable or 0,
-        }
-        onnxruntime.create_and_register_allocator(kind, onnxruntime.OrtArenaCfg(settings))
-        # The first region is never returned: a run that takes four bytes gets it.
-        return_memory()
-
-
-_ARENA = _Arena()
+_is_made = False
 
 
 def reserve(working: float) -> None:
-    """Make the arena, if no session has needed it yet, for runs that take this many bytes."""
-    _ARENA.make(working)
+    """Make the process's arena for runs that take this many bytes, unless it is made."""
+    global _is_made
+    if _is_made:
+        return
+    _is_made = True
+    kind = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    settings = {
+        "arena_extend_strategy": DOUBLING,
+        "initial_chunk_size_bytes": BLOCK_BYTES,
+        "initial_growth_chunk_size_bytes": region_bytes(working),
+        "max_dead_bytes_per_chunk": BLOCK_BYTES,
+        # A graph that asks for more than the board has gets an error; 0 is no limit.
+        "max_mem": memory().usable or 0,
+    }
+    onnxruntime.create_and_register_allocator(kind, onnxruntime.OrtArenaCfg(settings))
+    # The first region is never returned: a run that takes four bytes gets it.
+    return_memory()
 
 
 def session_options(threads: int) -> Any:
     """Options of a session in the arena with that many threads; 0 is onnxruntime's choice."""
-    _ARENA.make(0)
+    reserve(0)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     # A memory pattern keeps all values of a run at once, and the default order many gradients until the end.

@@ -26,7 +26,6 @@ from edge_client.training.epochs import (
 )
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.gradient_sums import GradientSums, scaled
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
@@ -55,31 +54,45 @@ class Network:
     share: float = 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Examples that are preprocessed in batches: float32 takes four times the memory of bytes."""
+class GradientSums:
+    """Adds the gradients of a batch's parts by name; the result is valid until the next batch.
 
-    data: LabelledData
+    The arrays stay between batches: the kernel would clear fresh ones, which takes as long as the sum.
+    """
 
-    @property
-    def labels(self) -> Array:
-        """The labels [N], or [N, L]."""
-        return self.data.labels
+    def __init__(self) -> None:
+        self._total: dict[str, Array] = {}
 
-    def batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
-        """The examples at these indices, as a graph's inputs."""
-        part = self.data.subset(chosen)
-        inputs = part.inputs()
-        return {names.INPUTS: inputs, names.LABELS: part.targets(inputs)}
+    def add(self, gradients: Arrays, weight: float, *, first: bool) -> dict[str, Array]:
+        """The sum so far with `weight` times these gradients, which may be changed; `first` begins anew."""
+        for name, gradient in _scaled(gradients, weight).items():
+            if first and name not in self._total:
+                self._total[name] = gradient.copy()
+            elif first:
+                np.copyto(self._total[name], gradient)
+            else:
+                self._total[name] += gradient
+        return self._total
+
+
+def _scaled(gradients: Arrays, factor: float) -> Arrays:
+    """The gradients times a number, in place."""
+    if factor != 1:
+        for gradient in gradients.values():
+            gradient *= np.float32(factor)
+    return gradients
 
 
 class Training:
-    """One task's training; `run` may be called once."""
+    """One task's training; `run` may be called once.
+
+    Examples are preprocessed in batches: float32 takes four times the memory of bytes.
+    """
 
     def __init__(
         self,
         network: Network,
-        examples: Examples,
+        examples: LabelledData,
         plan: TrainingPlan,
         objectives: Sequence[GraphObjective],
         *,
@@ -119,12 +132,12 @@ class Training:
             on_epoch(progress.report(self._plan))
         if self._plan.local_epochs == 0 and self._network.session.observed:
             self._look(should_stop)
-        metrics = progress.metrics(len(self._examples.labels))
+        metrics = progress.metrics(len(self._examples))
         groups = merge_groups(objective.finish() for objective in self._objectives)
         return TrainingResult(groups, metrics, merge_groups(o.keep() for o in self._objectives))
 
     def _orders(self) -> Iterator[NDArray[np.int64]]:
-        count = len(self._examples.labels)
+        count = len(self._examples)
         return epoch_orders(self._plan.seed, count) if count else iter(())
 
     def _batches(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
@@ -137,9 +150,7 @@ class Training:
     def _run_epoch(
         self, order: NDArray[np.int64], should_stop: Callable[[], bool]
     ) -> tuple[float | None, int]:
-        """One pass over the batches; returns the mean loss per example, None if it is not finite, and the
-        number of steps.
-        """
+        """One pass over the batches; returns the mean loss per example, if finite, and the steps' number."""
         total, count, steps = np.float32(0), 0, 0
         for objective in self._objectives:
             objective.start_epoch()
@@ -213,7 +224,7 @@ class Training:
     ) -> tuple[float, Arrays]:
         """Loss and gradients on a batch, which are means over its parts, weighted by examples."""
         size = min(self._micro_batch or len(chosen), len(chosen))
-        batch = self._examples.batch(chosen) | self._masks(len(chosen))
+        batch = self._batch(chosen)
         loss, total = 0.0, session.gradients
         for start in range(0, len(chosen), size):
             part = {name: array[start : start + size] for name, array in batch.items()}
@@ -223,7 +234,13 @@ class Training:
             loss += found * examples / len(chosen)
             if size < len(chosen):
                 total = self._sums[session].add(session.gradients, examples / size, first=start == 0)
-        return loss, scaled(total, size / len(chosen))
+        return loss, _scaled(total, size / len(chosen))
+
+    def _batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
+        """The examples at these indices and their masks, as the graph's inputs."""
+        part = self._examples.subset(chosen)
+        inputs = part.inputs()
+        return {names.INPUTS: inputs, names.LABELS: part.targets(inputs), **self._masks(len(chosen))}
 
     def _masks(self, examples: int) -> dict[str, Array]:
         """Masks of dropout for the next batch, from the plan's seed and the number of the step."""

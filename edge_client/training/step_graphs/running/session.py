@@ -50,11 +50,7 @@ class StepSession:
         return float(self._outputs[names.LOSS]) if names.LOSS in self._outputs else 0.0
 
     def _outputs_of(self, prefix: str) -> dict[str, Array]:
-        return {
-            name.removeprefix(prefix): array
-            for name, array in self._outputs.items()
-            if name.startswith(prefix)
-        }
+        return {n.removeprefix(prefix): array for n, array in self._outputs.items() if n.startswith(prefix)}
 
     def _bind_input(self, name: str, array: Array) -> None:
         self._binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)

@@ -20,7 +20,7 @@ from edge_client.training.results import NOTHING, Evaluation, TrainingResult
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import reserve, return_memory, session_options
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
-from edge_client.training.step_graphs.running.loop import Examples, Network, Training
+from edge_client.training.step_graphs.running.loop import Network, Training
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.objectives.registry import build_graph_objectives, unsupported
@@ -58,29 +58,24 @@ class OnnxTrainer(Trainer):
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
-            return self._train(job)
+            arrays, graph, part = _prepared(job)
+            check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
+            before = check()
+            result = self._change(arrays, job, graph, part)
+            after = check()
+            return_memory()
+            return Trained.of(result, before, after, delta=_since(arrays, job.received["model"]))
 
     def outputs(self, job: TrainingJob, inputs: Array) -> Array:
         """Run the inference graph; raises as `train` does."""
         with _refusals():
-            received = job.received["model"]
-            arrays = {name: _read(received, name) for name in received}
-            return outputs_of(arrays, job.graphs[GRAPH], inputs, threads=self._threads)
+            return outputs_of(_read(job), job.graphs[GRAPH], inputs, threads=self._threads)
 
     def score(self, job: TrainingJob) -> Groups:
         """Run the step graph once over the data; raises as `train` does."""
         with _refusals():
             arrays, graph, part = _prepared(job)
             return self._change(arrays, job, graph, part).groups
-
-    def _train(self, job: TrainingJob) -> Trained:
-        arrays, graph, part = _prepared(job)
-        check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
-        before = check()
-        result = self._change(arrays, job, graph, part)
-        after = check()
-        return_memory()
-        return Trained.of(result, before, after, delta=_since(arrays, job.received["model"]))
 
     def _change(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
@@ -96,12 +91,11 @@ class OnnxTrainer(Trainer):
     def _run(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
     ) -> TrainingResult:
-        examples = Examples(job.data.train)
         objectives = build_graph_objectives(job.plan.objectives)
         for objective in objectives:
-            objective.setup(_setting(job, graph, arrays, examples.labels))
+            objective.setup(_setting(job, graph, arrays))
         network = self._network(job, graph, {**arrays, **_attention(graph)}, objectives)
-        training = Training(network, examples, job.plan, objectives, micro_batch=part)
+        training = Training(network, job.data.train, job.plan, objectives, micro_batch=part)
         return training.run(on_epoch=job.on_epoch, should_stop=job.should_stop, checkpoint=job.checkpoint)
 
     def _network(
@@ -148,17 +142,14 @@ def _refusals() -> Iterator[None]:
 
 def _prepared(job: TrainingJob) -> tuple[dict[str, Array], StepGraph, int | None]:
     """The received arrays, the step graph, and the examples per run, for which memory is reserved."""
-    received = job.received["model"]
-    arrays = {name: _read(received, name) for name in received}
-    graph, examples = read_step_graph(job.graphs[STEP]), len(job.data.train)
-    part = micro_batch(graph, job.plan, arrays, examples=examples, board=job.board)
+    arrays, graph = _read(job), read_step_graph(job.graphs[STEP])
+    part = micro_batch(graph, job.plan, arrays, examples=len(job.data.train), board=job.board)
     reserve(working_bytes(graph, part or job.plan.batch_size))
     return arrays, graph, part
 
 
-def _setting(
-    job: TrainingJob, graph: StepGraph, arrays: dict[str, Array], labels: NDArray[np.int64]
-) -> Setting:
+def _setting(job: TrainingJob, graph: StepGraph, arrays: dict[str, Array]) -> Setting:
+    labels = job.data.train.labels
     full, rest = divmod(len(labels), job.plan.batch_size)
     return Setting(
         job.plan,
@@ -174,14 +165,15 @@ def _setting(
     )
 
 
-def _read(received: Arrays, name: str) -> Array:
-    """The array in float32, read in blocks: decoding it as a whole takes several times its memory."""
-    _, shape = kind = kind_of(received, name)
-    array = np.empty(shape, np.float32)
-    for start, stop in blocks(kind):
-        rows = array[start:stop] if shape else array
-        np.copyto(rows, rows_of(received, name, start, stop))
-    return array
+def _read(job: TrainingJob) -> dict[str, Array]:
+    """The received arrays in float32, read in blocks: decoding a whole one takes several times its memory."""
+    arrays, received = dict[str, Array](), job.received["model"]
+    for name in received:
+        _, shape = kind = kind_of(received, name)
+        arrays[name] = np.empty(shape, np.float32)
+        for start, stop in blocks(kind):
+            np.copyto(rows_of(arrays, name, start, stop), rows_of(received, name, start, stop))
+    return arrays
 
 
 def _attention(graph: StepGraph) -> dict[str, Array]:
@@ -197,8 +189,7 @@ def _since(arrays: Mapping[str, Array], received: Arrays) -> ComputedArrays:
     """The arrays minus the received ones, computed when read."""
 
     def rows(name: str, start: int, stop: int) -> Array:
-        array = arrays[name]
-        return (array[start:stop] if array.ndim else array) - rows_of(received, name, start, stop)
+        return np.asarray(rows_of(arrays, name, start, stop) - rows_of(received, name, start, stop))
 
     return ComputedArrays({name: (array.dtype, array.shape) for name, array in arrays.items()}, rows)
 

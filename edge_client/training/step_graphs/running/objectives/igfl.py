@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.training.objectives.momentum import gradient_mass
+from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.step_graphs.running.objectives.objective import Array, GraphObjective, Setting
 from schemas.tensors.blobs import Groups
 

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.slicing import submodel_map
+from edge_client.training.objectives.formulas import drawn_width, smaller_specs
 from edge_client.training.step_graphs.running.objectives.objective import (
     Array,
     GraphObjective,
     Setting,
     Width,
 )
-from schemas.submodel import SubModelSpec
 
 
 class OrderedDropout(GraphObjective):
@@ -29,23 +27,13 @@ class OrderedDropout(GraphObjective):
         if setting.channel_map is None:
             return
         own = submodel_map(setting.channel_map, setting.spec)
-        kept: dict[str, dict[str, tuple[int, ...]]] = {}
-        for name, channels in setting.received.get("widths", {}).items():
-            number, _, group = name.partition("/")
-            kept.setdefault(number, {})[group] = tuple(channels.tolist())
-        for place, number in enumerate(sorted(kept, key=int)):
-            spec = SubModelSpec(kept=kept[number])
+        for place, spec in enumerate(smaller_specs(setting.received.get("widths", {}))):
             sets = {name: submodel_index_set(layout, spec) for name, layout in own.parameters.items()}
             self.widths.append(Width(place, sets, spec.share(own)))
 
     def width(self) -> Width | None:
-        random = np.random.default_rng((self._seed, self._drawn))
-        smaller = len(self.widths)
-        if self._own is not None and random.random() < self._own:
-            return None
-        widths = smaller + 1 if self._own is None else max(1, smaller)
-        chosen = int(random.integers(widths))
-        return self.widths[chosen] if chosen < smaller else None
+        chosen = drawn_width(self._seed, self._drawn, smaller=len(self.widths), own=self._own)
+        return self.widths[chosen] if chosen < len(self.widths) else None
 
     def correct(self, gradients: Mapping[str, Array]) -> None:
         self._drawn += 1

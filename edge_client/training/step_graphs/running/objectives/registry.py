@@ -103,14 +103,11 @@ class MaskedLoss(GraphObjective):
         return {names.KNOWN: self._known}
 
 
-# The received network for Learning without Forgetting.
-
-
 class Distil(GraphObjective):
-    """Gives the graph the received weights, whose answers the trained network is to keep."""
+    """Gives the graph the received weights, whose answers the trained network keeps (Li and Hoiem 2016)."""
 
     def __init__(self, *, weight: float = 1.0) -> None:
-        self._weight = weight
+        """The graph computes with the weight."""
 
     def setup(self, setting: Setting) -> None:
         self._received = {names.RECEIVED + name: array.copy() for name, array in setting.weights.items()}

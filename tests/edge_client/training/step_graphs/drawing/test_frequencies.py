@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.training.step_graphs.drawing.frequencies import (
+    Geometry,
     convolved,
     gradient_of_kernel,
     gradient_of_maps,
@@ -14,8 +15,7 @@ from edge_client.training.step_graphs.drawing.frequencies import (
 )
 from edge_client.training.step_graphs.drawing.step import draw_step
 
-PLAIN = ((1, 1), (2, 2), (1, 1), 1)
-"""Stride, padding, dilation and groups."""
+PLAIN = Geometry((1, 1), (2, 2), (1, 1), 1)
 
 
 def difference(found: Tensor, expected: Tensor | None) -> float:
@@ -39,9 +39,9 @@ def test_it_is_torchs_convolution_with_its_gradients(size, kernel) -> None:
 
 
 def test_large_kernels_of_many_channels_on_small_maps_belong_there() -> None:
-    assert is_faster((32, 19, 16, 16), (19, 19, 5, 5), *PLAIN)
-    assert not is_faster((32, 3, 32, 32), (64, 3, 5, 5), *PLAIN)
-    assert not is_faster((32, 16, 256, 256), (16, 16, 5, 5), *PLAIN)
+    assert is_faster((32, 19, 16, 16), (19, 19, 5, 5), PLAIN)
+    assert not is_faster((32, 3, 32, 32), (64, 3, 5, 5), PLAIN)
+    assert not is_faster((32, 16, 256, 256), (16, 16, 5, 5), PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_large_kernels_of_many_channels_on_small_maps_belong_there() -> None:
     ],
 )
 def test_other_convolutions_stay(kernel, geometry) -> None:
-    assert not is_faster((32, 64, 16, 16)[: len(kernel)], kernel, *geometry)
+    assert not is_faster((32, 64, 16, 16)[: len(kernel)], kernel, Geometry(*geometry))
 
 
 def test_a_graph_has_products_in_place_of_such_a_convolution() -> None:
