@@ -163,10 +163,17 @@ COLUMNS = (Feature(name="temperature", unit="°C", kind="number"), Feature(name=
 TABLE_CARD = DataCard(source="csv:a.csv", examples=9, input_shape=(2,), num_classes=2, columns=COLUMNS)
 OF_A_TABLE = Preprocessing(scale=1.0, mean=(20.0, 0.5), std=(2.0, 0.5), columns=COLUMNS)
 
+OF_DEVICE = {"federation": FEDERATION, "device": DEVICE}
+OF_ATTEMPT = {**OF_DEVICE, "run": RUN, "attempt": 4}
+OF_TASK = {**OF_ATTEMPT, "round": 3}
+OF_SITE = {"federation": FEDERATION, "site": SITE}
+ASKED = {**OF_DEVICE, "request": "0123456789abcdef"}
+OF_MODEL = {**OF_DEVICE, "rollout": "run-1-20240101", "version": RUN}
+OF_CLIENT = {**OF_DEVICE, "rollout": "0.2.0-20240101", "version": "0.2.0"}
+
 MESSAGES_BY_KIND: dict[str, Message] = {
     "birth": Birth(
-        federation=FEDERATION,
-        device=DEVICE,
+        **OF_DEVICE,
         session=1700000000001,
         certificate_until=1.8e9,
         profile=CapabilityProfile(
@@ -199,30 +206,17 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         instance="4f2a31c09d8e7b60",
         origin="raspberrypi, process 411, 192.168.1.7",
     ),
-    "death": Death(federation=FEDERATION, device=DEVICE, session=1700000000001),
+    "death": Death(**OF_DEVICE, session=1700000000001),
     "task": TRAIN_TASK,
     "task-reply": TaskReply(
-        federation=FEDERATION,
-        device=DEVICE,
-        run=RUN,
-        round=3,
-        attempt=4,
-        accepted=False,
-        reason=Reason.TASK_FAILED,
-        detail="no pictures",
-        listens=(1, 2),
+        **OF_TASK, accepted=False, reason=Reason.TASK_FAILED, detail="no pictures", listens=(1, 2)
     ),
-    "heard": BroadcastProgress(
-        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, index=7
-    ),
-    "broadcast-end": BroadcastEnd(
-        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digests=(DIGEST,)
-    ),
-    "site-birth": SiteBirth(federation=FEDERATION, site=SITE, session=4),
-    "site-death": SiteDeath(federation=FEDERATION, site=SITE, session=4),
+    "heard": BroadcastProgress(**OF_ATTEMPT, digest=DIGEST, index=7),
+    "broadcast-end": BroadcastEnd(**OF_ATTEMPT, digests=(DIGEST,)),
+    "site-birth": SiteBirth(**OF_SITE, session=4),
+    "site-death": SiteDeath(**OF_SITE, session=4),
     "site-terms": SiteTerms(
-        federation=FEDERATION,
-        site=SITE,
+        **OF_SITE,
         run=RUN,
         sites=(SITE, "barn.loft"),
         groups=(Component(name="statistics"),),
@@ -230,15 +224,13 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         uploads_at_once=8,
     ),
     "sum-request": SumRequest(
-        federation=FEDERATION,
-        site=SITE,
+        **OF_SITE,
         run=RUN,
         round=4,
         members={"barn.pi-3": SumMember(attempt=5, digest=DIGEST, weight=600, staleness=1)},
     ),
     "site-sum": SiteSum(
-        federation=FEDERATION,
-        site=SITE,
+        **OF_SITE,
         run=RUN,
         round=4,
         request=DIGEST,
@@ -246,11 +238,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         blob=BlobRef(digest=DIGEST, size=13_000_000),
     ),
     "update": Update(
-        federation=FEDERATION,
-        device=DEVICE,
-        run=RUN,
-        round=3,
-        attempt=4,
+        **OF_TASK,
         blob=BlobRef(digest=DIGEST, size=1234),
         spec=SubModelSpec(kept={"conv2": (5, 1)}),
         metrics=TrainingMetrics(
@@ -261,8 +249,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         fetched_bytes=2_000_000,
     ),
     "delivery": Delivery(
-        federation=FEDERATION,
-        device=DEVICE,
+        **OF_DEVICE,
         run=RUN,
         round=10,
         attempt=12,
@@ -291,23 +278,17 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         heard_bytes=1_000_000,
         fetched_bytes=2_000_000,
     ),
-    "blob-request": BlobRequest(federation=FEDERATION, device=DEVICE, digest=DIGEST, first=16, count=8),
-    "acknowledgement": Acknowledgement(
-        federation=FEDERATION, device=DEVICE, run=RUN, attempt=4, digest=DIGEST, manifest=SIGNED
-    ),
+    "blob-request": BlobRequest(**OF_DEVICE, digest=DIGEST, first=16, count=8),
+    "acknowledgement": Acknowledgement(**OF_ATTEMPT, digest=DIGEST, manifest=SIGNED),
     "refusal": Refusal(
-        federation=FEDERATION,
-        device=DEVICE,
-        run=RUN,
-        attempt=4,
+        **OF_ATTEMPT,
         digest=DIGEST,
         reason=Reason.STALE_ROUND,
         detail="round 4 is under way",
         instance="4f2a31c09d8e7b60",
     ),
     "telemetry": Telemetry(
-        federation=FEDERATION,
-        device=DEVICE,
+        **OF_DEVICE,
         session=1700000000001,
         phase="training",
         round=3,
@@ -351,49 +332,23 @@ MESSAGES_BY_KIND: dict[str, Message] = {
     ),
     "standby-refusal": StandbyRefusal(federation=FEDERATION, standby="7a11", detail="differential privacy"),
     "certificate-request": CertificateRequest(
-        federation=FEDERATION, device=DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
+        **OF_DEVICE, csr=PEM.format("CERTIFICATE REQUEST"), proof=DIGEST
     ),
     "issued-certificate": IssuedCertificate(
-        federation=FEDERATION,
-        device=DEVICE,
-        certificate=PEM.format("CERTIFICATE"),
-        authority=PEM.format("CERTIFICATE"),
-        proof=DIGEST,
+        **OF_DEVICE, certificate=PEM.format("CERTIFICATE"), authority=PEM.format("CERTIFICATE"), proof=DIGEST
     ),
-    "key-advertisement": KeyAdvertisement(
-        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, mask_key=DIGEST, share_key=DIGEST
-    ),
+    "key-advertisement": KeyAdvertisement(**OF_TASK, mask_key=DIGEST, share_key=DIGEST),
     "mask-cohort": MaskCohort(
-        federation=FEDERATION,
-        device=DEVICE,
-        run=RUN,
-        round=3,
-        attempt=4,
-        members=(Member(name=DEVICE, sub_model=1, mask_key=DIGEST, share_key=DIGEST),),
+        **OF_TASK, members=(Member(name=DEVICE, sub_model=1, mask_key=DIGEST, share_key=DIGEST),)
     ),
-    "key-shares": KeyShares(
-        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, shares={"pi-4": "0f" * 115}
-    ),
-    "entrusted-shares": EntrustedShares(
-        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, shares={"pi-4": "f0" * 115}
-    ),
-    "unmask-request": UnmaskRequest(
-        federation=FEDERATION, device=DEVICE, run=RUN, round=3, attempt=4, survivors=(DEVICE, "pi-4")
-    ),
+    "key-shares": KeyShares(**OF_TASK, shares={"pi-4": "0f" * 115}),
+    "entrusted-shares": EntrustedShares(**OF_TASK, shares={"pi-4": "f0" * 115}),
+    "unmask-request": UnmaskRequest(**OF_TASK, survivors=(DEVICE, "pi-4")),
     "unmask-answer": UnmaskAnswer(
-        federation=FEDERATION,
-        device=DEVICE,
-        run=RUN,
-        round=3,
-        attempt=4,
-        seeds={DEVICE: ("0a" * 33, "0b" * 33), "pi-4": ("0c" * 33,)},
-        keys={"pi-5": "0d" * 33},
+        **OF_TASK, seeds={DEVICE: ("0a" * 33, "0b" * 33), "pi-4": ("0c" * 33,)}, keys={"pi-5": "0d" * 33}
     ),
     "model-offer": ModelOffer(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="run-1-20240101",
-        version=RUN,
+        **OF_MODEL,
         tier=2,
         blob=BlobRef(digest=DIGEST, size=1_990_000),
         manifest=SIGNED,
@@ -402,45 +357,19 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         ),
     ),
     "diagnostic-request": DiagnosticRequest(
-        federation=FEDERATION,
-        device=DEVICE,
-        request="0123456789abcdef",
-        what=Diagnostic.LOGS,
-        since_s=3600.0,
-        level="warning",
-        lines=200,
-        wanted=(4, 5),
+        **ASKED, what=Diagnostic.LOGS, since_s=3600.0, level="warning", lines=200, wanted=(4, 5)
     ),
-    "diagnostic-receipt": DiagnosticReceipt(federation=FEDERATION, device=DEVICE, request="0123456789abcdef"),
-    "diagnostic-part": DiagnosticPart(
-        federation=FEDERATION,
-        device=DEVICE,
-        request="0123456789abcdef",
-        part=1,
-        parts=2,
-        digest=DIGEST,
-        text='{"what": "doctor"}',
-    ),
+    "diagnostic-receipt": DiagnosticReceipt(**ASKED),
+    "diagnostic-part": DiagnosticPart(**ASKED, part=1, parts=2, digest=DIGEST, text='{"what": "doctor"}'),
     "diagnostic-refusal": DiagnosticRefusal(
-        federation=FEDERATION,
-        device=DEVICE,
-        request="0123456789abcdef",
+        **ASKED,
         obstacle=DiagnosticObstacle.RATE_LIMITED,
         again_s=60.0,
         detail="more than 4 such requests in a row",
     ),
-    "model-withdrawal": ModelWithdrawal(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="run-1-20240101",
-        version=RUN,
-        detail="2 of 2 failed in the canary",
-    ),
+    "model-withdrawal": ModelWithdrawal(**OF_MODEL, detail="2 of 2 failed in the canary"),
     "model-report": ModelReport(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="run-1-20240101",
-        version=RUN,
+        **OF_MODEL,
         stage=Stage.REFUSED,
         cause=Cause.ACCURACY,
         detail="50.0% of 100 examples, the running model 90.0%",
@@ -448,10 +377,7 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         candidate=ModelMeasurement(examples=100, accuracy=0.5, latency_ms=1.25),
     ),
     "client-offer": ClientOffer(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="0.2.0-20240101",
-        version="0.2.0",
+        **OF_CLIENT,
         blob=BlobRef(digest=DIGEST, size=9_000_000, chunk_bytes=65_536),
         manifest=SIGNED,
         fits=("cp311-aarch64", "cp312-aarch64"),
@@ -459,18 +385,9 @@ MESSAGES_BY_KIND: dict[str, Message] = {
         installed_bytes=40_000_000,
         terms=UpdateTerms(watch_s=60.0, connect_s=30.0, starts=2),
     ),
-    "client-withdrawal": ClientWithdrawal(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="0.2.0-20240101",
-        version="0.2.0",
-        detail="canary: 1 of 1 failed",
-    ),
+    "client-withdrawal": ClientWithdrawal(**OF_CLIENT, detail="canary: 1 of 1 failed"),
     "client-report": ClientReport(
-        federation=FEDERATION,
-        device=DEVICE,
-        rollout="0.2.0-20240101",
-        version="0.2.0",
+        **OF_CLIENT,
         stage=UpdateStage.ROLLED_BACK,
         cause=UpdateCause.CRASHES,
         detail="3 starts while it was watched",

@@ -96,13 +96,12 @@ def _record(
     steps: list[Step],
     take: Any,
     module: nn.Module,
-    batch: Examples,
-    *,
-    passes: loop.Passes,
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
-    micro_batch: int | None = None,
-    radius: float = 0.0,
+    passes: loop.Passes,
+    micro_batch: int | None,
+    radius: float,
+    batch: Examples,
 ) -> Tensor:
     """Take a step as the loop does, and append it to `steps`."""
     before = steps[-1].after if steps else _state(named, module, optimizer)
@@ -110,20 +109,11 @@ def _record(
     if len(steps) < IN_DOUBLE:
         with _in_double([module, *_attached(objectives)], optimizer):
             exactly = Examples(batch.inputs.double(), batch.labels)
-            given = {"passes": passes, "objectives": objectives, "radius": radius}
-            take(module, exactly, **given, optimizer=_NoStep(optimizer))
+            take(module, _NoStep(optimizer), objectives, passes, None, radius, exactly)
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
         exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})
-    loss: Tensor = take(
-        module,
-        batch,
-        passes=passes,
-        optimizer=optimizer,
-        objectives=objectives,
-        micro_batch=micro_batch,
-        radius=radius,
-    )
+    loss: Tensor = take(module, optimizer, objectives, passes, micro_batch, radius, batch)
     after = _state(named, module, optimizer)
     gradients, number = _gradients(named, optimizer), len(steps) + 1
     steps.append(Step(number, len(batch.labels), before, after, gradients, exact))
