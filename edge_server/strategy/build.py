@@ -32,7 +32,12 @@ def make_strategy(
     fraction = make_component("schedule", SCHEDULES, spec.fraction or _ALL_DEVICES, **run)
     epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     make_chain(spec.uplink or ())
-    measuring = tuple(objective for objective in spec.objectives if _measures(objective))
+    # An objective that is unknown is refused elsewhere.
+    measuring = tuple(
+        objective
+        for objective in spec.objectives
+        if getattr(OBJECTIVES.get(objective.name), "measures", False)
+    )
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
@@ -53,8 +58,3 @@ def make_strategy(
         summed=not any(needs_each_update(spec)),
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
-
-
-def _measures(component: Component) -> bool:
-    """Whether an objective only measures; an unknown one is refused elsewhere."""
-    return bool(getattr(OBJECTIVES.get(component.name), "measures", False))

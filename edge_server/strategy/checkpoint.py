@@ -32,11 +32,8 @@ def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryAr
     try:
         values = read_plain(path)
         state = State(**{**values, _MODEL: {name: model["model"][name] for name in values[_MODEL]}})
-        return replace(
-            state,
-            groups=_kept(state.groups, keep),
-            server_optimizer=_kept(state.server_optimizer, keep),
-        )
+        optimizer = _kept(state.server_optimizer, keep)
+        return replace(state, groups=_kept(state.groups, keep), server_optimizer=optimizer)
     except (NotPlainFile, TypeError) as error:
         raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
     except (OSError, PeerError, KeyError) as error:

@@ -5,16 +5,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
-from edge_server.strategy.aggregation.decay import decay_missing
-from edge_server.strategy.aggregation.means import exact_mean
+from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays
+from edge_server.strategy.aggregation.coverage import UpdateCoverage, sum_weights
+from edge_server.strategy.aggregation.means import exact_mean, kinds_of
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.transforms import norm_ratios, transform_updates
-from edge_server.strategy.aggregation.updates import ClientUpdate, RoundUpdates, sources_of
+from edge_server.strategy.aggregation.updates import (
+    ClientUpdate,
+    GlobalUpdate,
+    RoundUpdates,
+    is_statistic,
+    sources_of,
+)
 from edge_server.strategy.data_statistics import STATISTICS, pooled
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups.rule import fold_groups
-from edge_server.strategy.optimizer.step import add_change, apply_optimizer, clamp_variances
+from edge_server.strategy.optimizer.optimizers import add_change, apply_optimizer, clamp_variances
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import SCORES
 from edge_server.strategy.selection.interface import Client, RoundResult
@@ -22,7 +30,8 @@ from edge_server.strategy.strategy import State, Strategy, known_examples, stati
 from edge_server.strategy.weighting.interface import WeighedUpdates, WeightingTraits, similarity
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.arrays import rows_of
+from schemas.tensors.blobs import Array, Arrays, Groups
 
 
 def close(
@@ -49,7 +58,7 @@ def close(
     weighed, combined, privacy = _combine(strategy, state, matched, channel_map, parts)
     change = decay_missing(combined, matched, weighed.weights, state.params)
     sources = sources_of(matched)
-    ranks = strategy.own_order and not state.ordered and any(map(_has_scores, sources))
+    ranks = strategy.own_order and not state.ordered and any(source.groups.get(SCORES) for source in sources)
     params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
     observed = _observed_of_updates(sources, weighed)
     if ranks:
@@ -76,8 +85,7 @@ def _close_statistics(
     sent = {update.client: update.examples for update in updates}
     believed, _ = strategy.claims.believed(updates, known_examples(state))
     shares = {update.client: update.examples / sent[update.client] for update in believed}
-    found = pooled(believed, request, shares)
-    return replace(state, round=state.round + 1, observed={STATISTICS: found})
+    return replace(state, round=state.round + 1, observed={STATISTICS: pooled(believed, request, shares)})
 
 
 def _combine(
@@ -95,11 +103,42 @@ def _combine(
         counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
         if counts is not None:
             return weighed, exact_mean(matched, counts, parts), state.privacy
-        change = strategy.combiner(matched, weighed.weights)
-        return weighed, change, state.privacy
+        return weighed, strategy.combiner(matched, weighed.weights), state.privacy
     assert state.privacy is not None
     change, privacy = dp.noisy_change(strategy.privacy, state.privacy, state.round + 1, matched, channel_map)
     return WeighedUpdates(np.full(len(matched), 1 / len(matched))), change, privacy
+
+
+def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floats, params: Arrays) -> Arrays:
+    """The change of the model w, less lambda s^2 w, where s is the share of clients that lack a coordinate.
+
+    Channels that many devices lack become smaller, so that they do not fit the data of their few holders.
+    Shares are of `weights` [K], among the clients that cover the coordinate; lambda is the `decay` of the
+    transform that filled it (`GlobalUpdate`). The square spares what most clients hold. Running statistics do
+    not decay. Computed a few rows at a time, from sub-models alone: updates that were summed elsewhere count.
+    """
+    if not any(update.decay for update in updates):
+        return change
+    decays = [weight * update.decay for update, weight in zip(updates, weights, strict=True)]
+
+    def rows(name: str, start: int, stop: int) -> Array:
+        made: Array = as_rows(rows_of(change, name, start, stop))
+        if is_statistic(name):
+            return made
+
+        def summed(coverages: Sequence[UpdateCoverage], summands: Sequence[float]) -> Floats:
+            parts = [coverage.index_set(name).slice_rows(start, stop)[1] for coverage in coverages]
+            return sum_weights(parts, summands)
+
+        covered, held = [update.coverage for update in updates], [update.held for update in updates]
+        total = summed(covered, list(weights))
+        lacking, lost = total - summed(held, list(weights)), summed(covered, decays) - summed(held, decays)
+        shape = np.broadcast_shapes(np.shape(lacking), np.shape(total))
+        share = np.divide(lost * lacking, total**2, out=np.zeros(shape), where=total > 0)
+        decayed: Array = made - (share * as_rows(params[name])[start:stop]).astype(np.float32)
+        return decayed
+
+    return lazy_arrays(kinds_of(updates), rows)
 
 
 def _apply_change(
@@ -146,31 +185,22 @@ def whole_weights(strategy: Strategy, state: State, updates: Sequence[ClientUpda
     believed, _ = strategy.claims.believed(updates, known_examples(state))
     ordered = sorted(believed, key=lambda update: update.client)
     counts = strategy.weighting.counts(ordered)
-    if counts is None:
-        return None
-    return {update.client: count for update, count in zip(ordered, counts, strict=True)}
+    names = [update.client for update in ordered]
+    return None if counts is None else dict(zip(names, counts, strict=True))
 
 
 def _observed_of_updates(sources: Sequence[ClientUpdate], weighed: WeighedUpdates) -> Observed:
     """The weight of each client, and the similarity of their updates where it was measured."""
     names = [source.client for source in sources]
-    weights = {name: float(weight) for name, weight in zip(names, weighed.weights, strict=True)}
-    found: Observed = {"weights": weights}
+    seen: Observed = {"weights": dict(zip(names, map(float, weighed.weights), strict=True))}
     if weighed.products is not None:
-        found["similarity"] = similarity(weighed.products, names)
-    return found
+        seen["similarity"] = similarity(weighed.products, names)
+    return seen
 
 
 def _observed_of_state(strategy: Strategy, before: State, after: State) -> Observed:
     """The privacy that the round has spent, and what selection and ratio say of themselves."""
-    found: Observed = {
-        **strategy.selection.observed(after.selection),
-        **strategy.ratio.observed(after.ratio),
-    }
+    seen: Observed = {**strategy.selection.observed(after.selection), **strategy.ratio.observed(after.ratio)}
     if strategy.privacy is None or after.privacy is None or before.privacy is None:
-        return found
-    return {**dp.observed(strategy.privacy, after.privacy, before.privacy["clip"]), **found}
-
-
-def _has_scores(update: ClientUpdate) -> bool:
-    return bool(update.groups.get(SCORES))
+        return seen
+    return {**dp.observed(strategy.privacy, after.privacy, before.privacy["clip"]), **seen}

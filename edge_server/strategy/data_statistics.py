@@ -27,23 +27,19 @@ from schemas.statistics import (
 )
 from schemas.tensors.blobs import Arrays
 
-STATISTICS: Final = "statistics"
-"""What a round has observed of the data, in the strategy's state."""
+STATISTICS: Final = "statistics"  # what a round has observed of the data, in the strategy's state
 ROUNDS = 2
 BINS = 256
-FINE_BINS = 1024
-"""Bins of a histogram, if there are at most `FEW` features and numbers to learn."""
+FINE_BINS = 1024  # bins of a histogram, if there are at most `FEW` features and numbers to learn
 FEW = 64
+# A histogram reaches this many standard deviations from the mean, or to the least and most value. By
+# Chebyshev's inequality at most 1/64 of the values lie outside.
 WIDTH = 8.0
-"""A histogram reaches this many standard deviations from the mean, or to the least and most value. By
-Chebyshev's inequality at most 1/64 of the values lie outside."""
-NOISE = 1e-6
-"""Standard deviations below this part of the mean are rounding where sums are around 0."""
+NOISE = 1e-6  # standard deviations below this part of the mean are rounding where sums are around 0
 
 Figures = dict[str, Any]
 Numbers = NDArray[np.float64]
-Rough = tuple[float, float]
-"""A mean and a standard deviation."""
+Rough = tuple[float, float]  # a mean and a standard deviation
 
 
 def next_request(known: Mapping[str, Any] | None, first: StatisticsRequest) -> StatisticsRequest:

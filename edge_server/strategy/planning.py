@@ -1,7 +1,7 @@
 """The first half of a round: which devices take part, and with which sub-models."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -60,29 +60,21 @@ def cut(
     if (request := statistics_request(strategy, state)) is not None:
         return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
     if not strategy.trains:
-        tier = strategy.pruner.tier(by_group, network.channel_map, evidence)
-        return Cut(tier, train=False, returned=())
+        return Cut(strategy.pruner.tier(by_group, network.channel_map, evidence), train=False, returned=())
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
     own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
-    if made.personal is None and _only_measures(strategy, evidence.round, network.channel_map):
+    measures = evidence.round % strategy.measure_every == 0 and measures_statistics(
+        strategy, network.channel_map
+    )
+    if made.personal is None and measures:
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
-    returned = _without(own, made.returned, network.channel_map) if own else made.returned
+    returned = made.returned
+    if own:
+        layers = dict.fromkeys(name.rpartition(".")[0] for name in network.channel_map.parameters)
+        returned = tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
     objectives = strategy.objectives + made.objectives
     second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
-
-
-def _without(
-    own: Collection[str], returned: Sequence[str] | None, channel_map: ChannelMap
-) -> tuple[str, ...]:
-    """The layers to send back, without those that devices keep."""
-    layers = dict.fromkeys(name.rpartition(".")[0] for name in channel_map.parameters)
-    return tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
-
-
-def _only_measures(strategy: Strategy, number: int, channel_map: ChannelMap) -> bool:
-    """Whether devices train nothing in round `number`."""
-    return number % strategy.measure_every == 0 and measures_statistics(strategy, channel_map)
 
 
 def measures_statistics(strategy: Strategy, channel_map: ChannelMap) -> bool:
@@ -103,11 +95,7 @@ def params_of(strategy: Strategy, state: State, spec: SubModelSpec, channel_map:
 
 
 def downlink_groups(
-    strategy: Strategy,
-    state: State,
-    spec: SubModelSpec,
-    channel_map: ChannelMap,
-    tiers: Tiers = tuple,
+    strategy: Strategy, state: State, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple
 ) -> Groups:
     """What a device with this sub-model receives: its part of the model and of every downlink group."""
     smaller = tiers if _is_ranked(strategy, state) else tuple

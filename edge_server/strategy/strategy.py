@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from edge_client.compression.downlink import DownlinkCodecs
 from edge_client.models.registry import ModelEntry
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
-from edge_server.strategy.aggregation.combiners import Combiner
+from edge_server.strategy.aggregation.means import Combiner
 from edge_server.strategy.aggregation.transforms import Transform
 from edge_server.strategy.data_statistics import STATISTICS, next_request
 from edge_server.strategy.explanations import Observed
@@ -20,12 +20,7 @@ from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import Cut, Known, Pruner
 from edge_server.strategy.pruning.own_parts import OwnPart
-from edge_server.strategy.selection.interface import (
-    LearnedRatios,
-    RatioPolicy,
-    Scores,
-    SelectionPolicy,
-)
+from edge_server.strategy.selection.interface import LearnedRatios, RatioPolicy, Scores, SelectionPolicy
 from edge_server.strategy.selection.schedules import Schedule
 from edge_server.strategy.weighting.claims import Claims
 from edge_server.strategy.weighting.interface import AnyWeighting, WeightingState

@@ -26,15 +26,11 @@ from edge_server.strategy.aggregation.deltas import SubModelDeltas
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import AnyArray
 
-COARSE, FINE = 2.0**-5, 2.0**-40
-"""The units of an exact sum."""
-MOST_UPDATES, MOST_WEIGHT = 2**18, 2**28
-"""Most updates of an exact sum, and most weight of all of them together."""
+COARSE, FINE = 2.0**-5, 2.0**-40  # the units of an exact sum
+MOST_UPDATES, MOST_WEIGHT = 2**18, 2**28  # most updates of an exact sum, and of weight of all together
+# Most that is added in fine units before it is carried over: below 2^53 of them, with room for rounding.
 MOST_FINE = 2.0**12
-"""Most that is added in fine units before it is carried over: below 2^53 of them, with room for rounding."""
-
-WHOLE_FROM = FINE * 2.0**23
-"""A float32 from here on is a multiple of `FINE`: it has 24 binary digits."""
+WHOLE_FROM = FINE * 2.0**23  # a float32 from here on is a multiple of `FINE`: it has 24 binary digits
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +62,6 @@ class RowAccumulator:
 
     @property
     def total(self) -> Floats:
-        """The sum of all rows added so far."""
         return self._sum
 
     def add(self, update: GlobalUpdate, weight: float) -> IndexSet:
@@ -114,7 +109,6 @@ class RowAccumulator:
         self._add_products(products, weight, place, bounds)
 
     def _bounds(self, values: AnyArray, scales: AnyArray | None) -> Bounds:
-        """The bounds of the values, where they are needed."""
         return Bounds(0.0)
 
     def _add_products(self, values: Floats, weight: float, place: IndexSet, bounds: Bounds) -> None:
@@ -139,8 +133,7 @@ class ExactAccumulator(RowAccumulator):
         self._most = 0.0
 
     @property
-    def total(self) -> Floats:
-        """The sum of all rows added so far, rounded to doubles once."""
+    def total(self) -> Floats:  # rounded to doubles once
         return joined(self.coarse, self.fine)
 
     def add_sums(self, coarse: Floats, fine: Floats) -> None:

@@ -24,7 +24,6 @@ class MemoryArrays(dict[str, AnyArray]):
     """Arrays in memory."""
 
     def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
-        """Write rows from `start` on of an array of this kind."""
         if name not in self:
             dtype, shape = kind
             self[name] = np.empty(shape, dtype)
@@ -79,7 +78,6 @@ class FileArrays(LazyArrays):
         self._end += kind[0].itemsize * math.prod(kind[1])
 
     def kind(self, name: str) -> Kind:
-        """The kind given to `put`."""
         return self._kinds[name]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
@@ -103,8 +101,7 @@ class FileArrays(LazyArrays):
 
 
 ArrayStore = MemoryArrays | FileArrays
-NewArrayStore = Callable[[], ArrayStore]
-"""Makes an empty store."""
+NewArrayStore = Callable[[], ArrayStore]  # makes an empty store
 
 
 def store_arrays(arrays: Arrays, keep: NewArrayStore) -> ArrayStore:

@@ -5,19 +5,17 @@ into memory. The size of blocks changes no bit of any result.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, kind_of, rows_of
+from schemas.submodel import ParameterLayout
+from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind
 
-NUMBERS = 256 * 1024
-"""Numbers in a block, if clients are read one at a time."""
-ALL_NUMBERS = 4 * 1024 * 1024
-"""Numbers in the blocks of all clients together, if they are needed at once."""
+NUMBERS = 256 * 1024  # numbers in a block, if clients are read one at a time
+ALL_NUMBERS = 4 * 1024 * 1024  # numbers in the blocks of all clients together, if they are needed at once
+# Numbers summed at once over a client's whole update; the last bits of the sum depend on it.
 SUM_NUMBERS = 1024 * 1024
-"""Numbers summed at once over a client's whole update; the last bits of the sum depend on it."""
 
 
 def share_of_each(clients: int) -> int:
@@ -37,6 +35,11 @@ def row_blocks(
     return ((first, min(first + step, stop)) for first in range(start, stop, step))
 
 
+def all_blocks(shaped: Mapping[str, AnyArray | ParameterLayout]) -> Iterator[tuple[str, int, int]]:
+    """The blocks (name, start, stop) of all parameters."""
+    return ((name, start, stop) for name, each in shaped.items() for start, stop in row_blocks(each.shape))
+
+
 def lazy_arrays(
     kinds: Mapping[str, Kind], make: Callable[[str, int, int], AnyArray], numbers: int | None = None
 ) -> ComputedArrays:
@@ -50,11 +53,6 @@ def lazy_arrays(
         return made if shape else made.reshape(())
 
     return ComputedArrays(kinds, rows)
-
-
-def select_arrays(arrays: Mapping[str, AnyArray], names: Iterable[str]) -> ComputedArrays:
-    """The arrays of these names, read on demand."""
-    return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))
 
 
 def as_rows(array: AnyArray) -> AnyArray:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.system.plugins import TraitRegistry
-from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
+from edge_server.strategy.aggregation.means import Combiner, mean_over_holders, mean_over_overlap
 from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.trimmed import median, trimmed_mean
 from edge_server.strategy.aggregation.updates import ROBUST, CombinerTraits, GlobalUpdate
@@ -22,9 +22,7 @@ from schemas.tensors.blobs import Arrays
 
 
 @ROBUST
-def krum(
-    *, byzantine: float = 0.2, keep: int = 1
-) -> Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]:
+def krum(*, byzantine: float = 0.2, keep: int = 1) -> Combiner:
     """The weighted mean of the `keep` updates closest to their neighbours (1: Krum, more: multi-Krum).
 
     With `keep` = 0 all but f are kept. `byzantine` is f, the number of clients that may be hostile: a share
@@ -53,12 +51,9 @@ def krum_scores(updates: Sequence[GlobalUpdate], hostile: int) -> NDArray[np.flo
     squared = squared_distances(updates)
     np.fill_diagonal(squared, np.inf)
     others = np.sort(squared, axis=1)[:, : count - 1]
-    scores: NDArray[np.float64] = others[:, : max(1, count - hostile - 2)].sum(axis=1)
-    return scores
+    return np.asarray(others[:, : max(1, count - hostile - 2)].sum(axis=1))
 
 
-Combiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
-"""`(updates, weights [K]) -> change of each parameter, of its full shape P`."""
 _FULL_WEIGHT = "an update within bounds counts with its full weight, whichever way it points"
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, to_array
 from edge_client.pruning.slicing import check, moved_axes
 from schemas.errors import InvariantError
-from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
+from schemas.submodel import ChannelMap, SubModelSpec
 
 Order = Mapping[str, Sequence[int]]
 
@@ -23,13 +23,8 @@ def checked_order(order: Order, channel_map: ChannelMap) -> Order:
     return {group: np.array(old, np.min_scalar_type(len(old))) for group, old in order.items()}  # type: ignore[misc]
 
 
-def inverse_axes(layout: ParameterLayout, order: Order) -> dict[int, NDArray[np.intp]]:
-    """Per reordered axis, the new position of each old position."""
-    return {axis: np.argsort(old) for axis, old in moved_axes(layout, order).items()}
-
-
 class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
-    """What an update index_sets of every parameter: as a `IndexSet`, or, asked for by name, as a mask."""
+    """What an update covers of every parameter: as an `IndexSet`, or, asked for by name, as a mask."""
 
     def __init__(self, channel_map: ChannelMap, find: Callable[[str], IndexSet]) -> None:
         self.channel_map, self.index_set = channel_map, find
@@ -45,14 +40,16 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
 
     def moved(self, order: Order) -> "UpdateCoverage":
         """The coverage after channels have been put in this order."""
-        layouts = self.channel_map.parameters
-        return UpdateCoverage(
-            self.channel_map, lambda name: self.index_set(name).permuted(inverse_axes(layouts[name], order))
-        )
+
+        def find(name: str) -> IndexSet:
+            axes = moved_axes(self.channel_map.parameters[name], order)
+            # Per reordered axis, the new position of each old one.
+            return self.index_set(name).permuted({axis: np.argsort(old) for axis, old in axes.items()})
+
+        return UpdateCoverage(self.channel_map, find)
 
 
 def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
-    """Every coordinate of every parameter."""
     return UpdateCoverage(channel_map, lambda name: full_index_set(channel_map.parameters[name].shape))
 
 

@@ -13,6 +13,7 @@ from edge_client.compression.decoding import Decoded
 from edge_client.pruning.index_sets import AxisIndex, IndexSet, full_index_set
 from edge_client.pruning.lazy_slicing import read_rows
 from edge_client.pruning.slicing import moved_axes
+from edge_server.strategy.aggregation.blocks import as_rows
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, full_coverage
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap
@@ -73,7 +74,6 @@ class Deltas(LazyArrays):
         raise InvariantError("changes whose channels were moved are not moved again")
 
     def kind(self, name: str) -> Kind:
-        """As the channel map says."""
         return FLOAT, self.channel_map.parameters[name].shape
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
@@ -100,7 +100,6 @@ class SubModelDeltas(Deltas):
         self._arrays, self.coverage = arrays, coverage
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Reads only these rows."""
         reach = self.coverage.index_set(name)
         own, place = reach.slice_rows(start, stop)
         if not place.size:
@@ -112,9 +111,7 @@ class SubModelDeltas(Deltas):
         """The sub-model's rows `own`, which belong at `place`, as sent; None if not codes, or not a slice."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
-        if not all(isinstance(places, slice) for places in place.axes):
-            return None
-        if not self._arrays.is_scaled(name):
+        if not all(isinstance(places, slice) for places in place.axes) or not self._arrays.is_scaled(name):
             return None
         self._expect(name, self.coverage.index_set(name))
         return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
@@ -125,7 +122,6 @@ class SubModelDeltas(Deltas):
             raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")
 
     def moved(self, order: Order) -> Deltas:
-        """The same values at other positions."""
         return SubModelDeltas(self._arrays, self.coverage.moved(order), self.channel_map)
 
 
@@ -139,12 +135,10 @@ class ScaledDeltas(Deltas):
         self._changes, self._factor, self._exempt = changes, factor, exempt
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Scaled when read."""
         values, place = self._changes.part(name, start, stop)
         return DeltaRows(values if self._exempt(name) else self._factor * values, place)
 
     def moved(self, order: Order) -> Deltas:
-        """The order of both is irrelevant."""
         return ScaledDeltas(self._changes.moved(order), self._factor, exempt=self._exempt)
 
 
@@ -157,8 +151,7 @@ class ReorderedModelDeltas(Deltas):
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Whole rows: w itself is reordered, too."""
-        param = self._params[name]
-        param = param.reshape(param.shape or (1,))
+        param = as_rows(self._params[name])
         model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
         values, place = self._moved.part(name, start, stop).in_runs()
         model[place.index] += values
@@ -173,13 +166,10 @@ class RestrictedDeltas(Deltas):
         self._changes, self._coverage = changes, coverage
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Restricted when read."""
-        return self._changes.part(name, start, stop).within(
-            self._coverage.index_set(name).slice_rows(start, stop)[1]
-        )
+        reach = self._coverage.index_set(name).slice_rows(start, stop)[1]
+        return self._changes.part(name, start, stop).within(reach)
 
     def moved(self, order: Order) -> Deltas:
-        """Both move."""
         return RestrictedDeltas(self._changes.moved(order), self._coverage.moved(order))
 
 
@@ -187,8 +177,7 @@ def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
     """Rows of changes of any kind; plain arrays have whole rows."""
     if isinstance(changes, Deltas):
         return changes.part(name, start, stop)
-    values = rows_of(changes, name, start, stop)
-    values = values.reshape(values.shape or (1,))
+    values = as_rows(rows_of(changes, name, start, stop))
     return DeltaRows(values, full_index_set(values.shape))
 
 
@@ -203,8 +192,6 @@ def _taken(array: Array, axes: Mapping[int, AxisIndex], start: int, stop: int) -
 
 def as_deltas(changes: Arrays, channel_map: ChannelMap) -> Deltas:
     """The changes as `Deltas`; plain arrays have the full shapes."""
-    return (
-        changes
-        if isinstance(changes, Deltas)
-        else SubModelDeltas(changes, full_coverage(channel_map), channel_map)
-    )
+    if isinstance(changes, Deltas):
+        return changes
+    return SubModelDeltas(changes, full_coverage(channel_map), channel_map)

@@ -1,6 +1,6 @@
 """Means of a round's updates over the holders of each coordinate, a few rows at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -8,22 +8,17 @@ from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
-from edge_server.strategy.aggregation.accumulator import ExactAccumulator, RowAccumulator
+from edge_server.strategy.aggregation.accumulator import ExactAccumulator, Floats, RowAccumulator
 from edge_server.strategy.aggregation.blocks import as_rows
 from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
-from edge_server.strategy.aggregation.partial_sums import (
-    COARSE,
-    FINE,
-    PartialSum,
-    check_size,
-    merged_members,
-)
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_size, merged_members
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.errors import InvariantError
 from schemas.tensors.arrays import Kind, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
 
-Floats = NDArray[np.float64]
+# `(updates, weights [K]) -> change of each parameter, of its full shape P`
+Combiner = Callable[[Sequence[GlobalUpdate], Floats], Arrays]
 
 
 def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float]) -> Arrays:
@@ -101,7 +96,6 @@ def divide_by_weight(total: Floats, held: Floats) -> Array:
 def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float]) -> Arrays:
     """`mean_over_holders`, but 0 at coordinates that some update does not cover."""
     change = mean_over_holders(updates, weights)
-    kinds = kinds_of(updates)
 
     def rows(name: str, start: int, stop: int) -> Array:
         covered = intersection([update.coverage.index_set(name) for update in updates])
@@ -113,7 +107,7 @@ def mean_over_overlap(updates: Sequence[GlobalUpdate], weights: Iterable[float])
         cut[kept.index] = held[kept.index]
         return cut
 
-    return blocks.lazy_arrays(kinds, rows)
+    return blocks.lazy_arrays(kinds_of(updates), rows)
 
 
 def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:

@@ -41,7 +41,6 @@ class ScaleToMeanNorm:
             raise ValueError("percentile must be above 0 and at most 1")
 
     def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-        """The update of the scaled model."""
         own, mean = self._norms(update, around.params), self._mean_norms(around)
         factors = {name: mean[name] / norm for name, norm in own.items() if norm > 0 and mean.get(name)}
         delta = ScaledModelDeltas(around.params, as_deltas(update.delta, around.channel_map), factors)
@@ -80,7 +79,6 @@ class ScaledModelDeltas(Deltas):
         self._params, self._changes, self._factors = params, changes, factors
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Scaled when read, at the positions of the changes."""
         values, place = self._changes.part(name, start, stop)
         if name not in self._factors:
             return DeltaRows(values, place)

@@ -8,17 +8,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
+from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.deltas import DeltaRows
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import kind_of
 
-Floats = NDArray[np.float64]
-CELL_NUMBERS = 4096
-"""Numbers in a cell, or one row if that is longer."""
+CELL_NUMBERS = 4096  # numbers in a cell, or one row if that is longer
 
 
 def dot_products(updates: Sequence[GlobalUpdate]) -> Floats:
@@ -40,13 +38,14 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
     total, shared, size = np.zeros((count, count)), np.zeros((count, count)), 0
     for name in updates[0].delta:
         reaches = [update.held.index_set(name) for update in updates]
-        distinct, which = _distinct(reaches)
+        unlike: dict[object, tuple[int, IndexSet]] = {}
+        which = [unlike.setdefault(reach.key, (len(unlike), reach))[0] for reach in reaches]
+        distinct = [reach for _, reach in unlike.values()]
         products = np.zeros((count, count))
         squares, both = np.zeros((count, len(distinct))), np.zeros((len(distinct), len(distinct)))
         for start, stop, rows in _cells(updates, name, GlobalUpdate.trained):
-            held = np.stack([reach.slice_rows(start, stop)[1].mask.ravel() for reach in distinct]).astype(
-                np.float64
-            )
+            masks = [reach.slice_rows(start, stop)[1].mask.ravel() for reach in distinct]
+            held = np.stack(masks).astype(np.float64)
             products += rows @ rows.T
             squares += (rows * rows) @ held.T
             both += held @ held.T
@@ -70,16 +69,9 @@ def _cells(
         last = min(first + block, shape[0])
         values = np.zeros((len(updates), last - first, *shape[1:]), np.float32)
         for row_values, update in zip(values, updates, strict=True):
-            found = part(update, name, first, last)
-            row_values[found.place.index] = found.values
+            changes, place = part(update, name, first, last)
+            row_values[place.index] = changes
         for start in range(first, last, cell):
             stop = min(start + cell, last)
             some = values[:, start - first : stop - first]
             yield start, stop, some.reshape(len(updates), -1).astype(np.float64)
-
-
-def _distinct(reaches: Sequence[IndexSet]) -> tuple[list[IndexSet], list[int]]:
-    """The reaches without repetitions, and which of them each is."""
-    found: dict[object, tuple[int, IndexSet]] = {}
-    which = [found.setdefault(reach.key, (len(found), reach))[0] for reach in reaches]
-    return [reach for _, reach in found.values()], which

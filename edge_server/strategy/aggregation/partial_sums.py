@@ -5,21 +5,16 @@ A sum is two groups of whole numbers in doubles, of the full shapes P: multiples
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.accumulator import (
-    MOST_UPDATES,
-    MOST_WEIGHT,
-    ExactAccumulator,
-    Scratch,
-)
+from edge_server.strategy.aggregation.accumulator import MOST_UPDATES, MOST_WEIGHT, ExactAccumulator, Scratch
 from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
-from edge_server.strategy.aggregation.blocks import row_blocks
+from edge_server.strategy.aggregation.blocks import all_blocks
 from edge_server.strategy.aggregation.transforms import Transform, transform_updates
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate, SummedArrays
 from schemas.errors import InvariantError, PeerError
@@ -27,11 +22,9 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import Groups
 
-COARSE, FINE = "coarse", "fine"
-"""The groups of a sum."""
+COARSE, FINE = "coarse", "fine"  # the groups of a sum
 WHOLE = np.dtype(np.float64)
-MOST_WHOLE = 2.0**53
-"""Whole numbers from here on are not exact."""
+MOST_WHOLE = 2.0**53  # whole numbers from here on are not exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +41,7 @@ def sum_updates(
     """Add updates with their whole weights, a few rows at a time; raises `InvariantError` for too many."""
     check_size(counts)
     stores = {COARSE: keep(), FINE: keep()}
-    for name, start, stop in _places(channel_map):
+    for name, start, stop in all_blocks(channel_map.parameters):
         shape = channel_map.parameters[name].shape
         adding = ExactAccumulator(name, start, stop, shape or (1,))
         for update, count in zip(updates, counts, strict=True):
@@ -89,13 +82,11 @@ class RunningSum:
     def __init__(self, transforms: Sequence[Transform], channel_map: ChannelMap) -> None:
         self._transforms, self._channel_map = transforms, channel_map
         self.members: dict[str, int] = {}
-        sizes = [
-            math.prod((stop - start, *self._shape(name)[1:])) for name, start, stop in _places(channel_map)
-        ]
+        places = list(all_blocks(channel_map.parameters))
+        sizes = [math.prod((stop - start, *self._shape(name)[1:])) for name, start, stop in places]
         scratch = Scratch(max(sizes, default=0))
         self._rows = {
-            place: ExactAccumulator(*place, self._shape(place[0]) or (1,), scratch)
-            for place in _places(channel_map)
+            place: ExactAccumulator(*place, self._shape(place[0]) or (1,), scratch) for place in places
         }
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -161,7 +152,7 @@ def check_sum(groups: Groups, channel_map: ChannelMap) -> None:
         for name in channel_map.parameters:
             if kind_of(arrays, name) != (WHOLE, channel_map.parameters[name].shape):
                 raise PeerError(f"'{name}' of the sum has the wrong type or shape")
-    for name, start, stop in _places(channel_map):
+    for name, start, stop in all_blocks(channel_map.parameters):
         for group, arrays in groups.items():
             rows = rows_of(arrays, name, start, stop)
             if not bool(((np.abs(rows) < MOST_WHOLE) & (np.rint(rows) == rows)).all()):
@@ -172,10 +163,3 @@ def without_arrays(update: ClientUpdate) -> ClientUpdate:
     """The update, of whose model only names and kinds are known: its arrays are in a sum."""
     kinds = {name: kind_of(update.groups["model"], name) for name in update.groups["model"]}
     return replace(update, groups={**update.groups, "model": SummedArrays(kinds)})
-
-
-def _places(channel_map: ChannelMap) -> Iterator[tuple[str, int, int]]:
-    """The blocks (name, start, stop) of all parameters."""
-    for name, layout in channel_map.parameters.items():
-        for start, stop in row_blocks(layout.shape):
-            yield name, start, stop

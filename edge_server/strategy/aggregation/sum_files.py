@@ -24,10 +24,8 @@ from schemas.tensors.arrays import AnyArray, ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import FileGroups, Groups
 from schemas.values import Reason
 
-FINE_BITS = 35
-"""A unit `COARSE` is this many bits above a unit `FINE`."""
-LOW, HIGH = 5, 7
-"""Planes of the magnitude's lowest bits, and of the rest with the sign."""
+FINE_BITS = 35  # a unit `COARSE` is this many bits above a unit `FINE`
+LOW, HIGH = 5, 7  # planes of the magnitude's lowest bits, and of the rest with the sign
 BYTE = np.dtype(np.uint8)
 LEVEL = 3
 HEADER_BYTES, TENSOR_BYTES = 64 * 1024, 300

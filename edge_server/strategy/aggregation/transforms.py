@@ -61,7 +61,6 @@ class NormaliseSteps:
             raise ValueError("momentum must be at least 0 and below 1")
 
     def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-        """The update scaled as if it had taken tau_eff steps."""
         mass = self.mass(update.source)
         if mass == 0:
             return update
@@ -83,10 +82,8 @@ class NormaliseSteps:
         return sum(examples * mass for examples, mass in stepped) / total
 
 
-NORMALISATION, LINEAR = 1, 2
-"""Axes of the weights of such layers."""
-Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]
-"""`(update, context of the round) -> update`."""
+NORMALISATION, LINEAR = 1, 2  # axes of the weights of such layers
+Transform = Callable[[GlobalUpdate, TransformContext], GlobalUpdate]  # (update, the round) -> update
 
 
 def transform_updates(
@@ -216,11 +213,8 @@ def cover_missing(
     def index_set(name: str) -> IndexSet:
         return (own if name in unfilled else full).index_set(name)
 
-    return replace(
-        update,
-        coverage=UpdateCoverage(around.channel_map, index_set),
-        decay=0.0 if unfilled else decay,
-    )
+    coverage = UpdateCoverage(around.channel_map, index_set)
+    return replace(update, coverage=coverage, decay=0.0 if unfilled else decay)
 
 
 def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:
@@ -256,7 +250,6 @@ class DiscountStaleness:
             raise ValueError("exponent must be at least 0")
 
     def __call__(self, update: GlobalUpdate, around: TransformContext) -> GlobalUpdate:
-        """The update with its delta discounted, if it is late."""
         factor = (1 + update.source.metrics.get("staleness", 0)) ** -self.exponent
         if factor == 1:
             return update

@@ -10,25 +10,23 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.coverage import sum_weights
-from edge_server.strategy.aggregation.means import kinds_of
+from edge_server.strategy.aggregation.means import Combiner, kinds_of
 from edge_server.strategy.aggregation.updates import ROBUST, GlobalUpdate
 from schemas.tensors.blobs import Array, Arrays
 
 Counts = NDArray[np.int64]
-Cut = Callable[[Counts], Counts]
-"""From the number of holders to the number of values dropped on each side."""
+Cut = Callable[[Counts], Counts]  # from the number of holders to the number of values dropped on each side
 TRIM = 0.1
-RobustCombiner = Callable[[Sequence[GlobalUpdate], NDArray[np.float64]], Arrays]
 
 
 @ROBUST
-def median() -> RobustCombiner:
+def median() -> Combiner:
     """The median of each coordinate over its holders; weights are ignored."""
     return lambda updates, weights: _middle(updates, lambda holders: np.maximum(holders - 1, 0) // 2)
 
 
 @ROBUST
-def trimmed_mean(*, trim: float = TRIM) -> RobustCombiner:
+def trimmed_mean(*, trim: float = TRIM) -> Combiner:
     """The mean of each coordinate over its n holders without the floor(trim * n) largest and smallest.
 
     Weights are ignored. With fewer than 1 / trim holders nothing is trimmed.
@@ -44,22 +42,17 @@ def _middle(updates: Sequence[GlobalUpdate], cut: Cut) -> Arrays:
     """The mean of each coordinate's sorted values without the first and the last `cut(holders [P])`."""
 
     def rows(name: str, start: int, stop: int) -> Array:
-        return _middle_of(updates, cut, name, start, stop)
+        values, holders = _columns(updates, name, start, stop)
+        values.sort(axis=0)  # coordinates that are not held come last
+        first = cut(holders)
+        last = holders - first
+        total = np.zeros(values.shape[1:])
+        for rank in range(int(first.min(initial=len(updates))), int(last.max(initial=0))):
+            np.add(total, values[rank], out=total, where=(rank >= first) & (rank < last))
+        count = np.broadcast_to(last - first, total.shape)
+        return np.divide(total, count, out=np.zeros_like(total), where=count > 0).astype(np.float32)
 
     return blocks.lazy_arrays(kinds_of(updates), rows, blocks.share_of_each(len(updates)))
-
-
-def _middle_of(updates: Sequence[GlobalUpdate], cut: Cut, name: str, start: int, stop: int) -> Array:
-    values, holders = _columns(updates, name, start, stop)
-    values.sort(axis=0)  # coordinates that are not held come last
-    first = cut(holders)
-    last = holders - first
-    total = np.zeros(values.shape[1:])
-    for rank in range(int(first.min(initial=len(updates))), int(last.max(initial=0))):
-        np.add(total, values[rank], out=total, where=(rank >= first) & (rank < last))
-    count = np.broadcast_to(last - first, total.shape)
-    middle: NDArray[np.float64] = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
-    return middle.astype(np.float32)
 
 
 def _columns(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) -> tuple[Array, Counts]:

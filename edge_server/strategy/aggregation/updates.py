@@ -1,6 +1,6 @@
 """A client's update as it was sent, and in global coordinates, on which aggregation works."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, overload
@@ -36,7 +36,6 @@ class SummedArrays(KnownArrays):
     """The parameters of an update that a sum contains already: names and kinds, but no numbers."""
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """There are none."""
         raise InvariantError(f"'{name}' is part of a sum and cannot be read by itself")
 
 
@@ -61,7 +60,6 @@ class GlobalUpdate:
         return isinstance(self.source.groups["model"], SummedArrays)
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Rows of the delta."""
         return delta_rows(self.delta, name, start, stop)
 
     def covered(self, name: str, start: int, stop: int) -> DeltaRows:
@@ -126,11 +124,6 @@ class RoundUpdates(Sequence[GlobalUpdate]):
         self.sources, self._make = tuple(sources), make
         self._known: dict[int, GlobalUpdate] = {}
 
-    def _made(self, index: int) -> GlobalUpdate:
-        if index not in self._known:
-            self._known[index] = self._make(self.sources[index])
-        return self._known[index]
-
     def __len__(self) -> int:
         return len(self.sources)
 
@@ -141,10 +134,10 @@ class RoundUpdates(Sequence[GlobalUpdate]):
     def __getitem__(self, index: int | slice) -> GlobalUpdate | Sequence[GlobalUpdate]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        return self._made(index if index >= 0 else len(self) + index)
-
-    def __iter__(self) -> Iterator[GlobalUpdate]:
-        return map(self._made, range(len(self)))
+        index = range(len(self))[index]
+        if index not in self._known:
+            self._known[index] = self._make(self.sources[index])
+        return self._known[index]
 
 
 def is_statistic(name: str) -> bool:
@@ -174,8 +167,8 @@ class HeldCoordinates:
             return _held(names, spec, self.channel_map)
         key = (frozenset(names), *sorted(spec.kept.items()))
         if key not in self._known:
-            found = _held(names, spec, self.channel_map)
-            self._known[key] = UpdateCoverage(self.channel_map, cache(found.index_set))
+            find = cache(_held(names, spec, self.channel_map).index_set)
+            self._known[key] = UpdateCoverage(self.channel_map, find)
         return self._known[key]
 
 
@@ -197,10 +190,7 @@ def to_global(
 def group_to_global(
     update: GlobalUpdate, group: str, channel_map: ChannelMap
 ) -> tuple[Arrays, UpdateCoverage]:
-    """A group sent with the model, in global coordinates.
-
-    Only arrays named after a parameter; none if the client sent none.
-    """
+    """The arrays of a group sent with the model that are named after parameters, in global coordinates."""
     sent = update.source.groups.get(group, {})
     named = {name: layout for name, layout in channel_map.parameters.items() if name in sent}
     if len(named) < len(channel_map.parameters):

@@ -70,7 +70,6 @@ class Header(GroupRule):
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """Replace the averaged header by the trained one."""
         senders = [update for update in result.updates if _counts(update) is not None]
         if not senders:
             return FoldedGroup(held, result.after)
@@ -119,5 +118,4 @@ def _error(scores: Floats, classes: NDArray[np.intp]) -> Floats:
     likely = np.exp(scores - scores.max(1, keepdims=True))
     likely /= likely.sum(1, keepdims=True)
     likely[np.arange(len(likely)), classes] -= 1
-    error: Floats = likely / len(likely)
-    return error
+    return np.asarray(likely / len(likely))

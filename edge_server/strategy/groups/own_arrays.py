@@ -6,8 +6,7 @@ from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
-FULL = "full"
-"""The key of the full network, whose arrays are the global model's."""
+FULL = "full"  # the key of the full network, whose arrays are the global model's
 
 
 def tier_key(spec: SubModelSpec, channel_map: ChannelMap) -> str:
@@ -25,7 +24,6 @@ def arrays_of_tier(held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) ->
 
 
 def by_tier(updates: Iterable[GlobalUpdate], channel_map: ChannelMap) -> dict[str, list[GlobalUpdate]]:
-    """The updates of each tier, by its key."""
     tiers: dict[str, list[GlobalUpdate]] = {}
     for update in updates:
         tiers.setdefault(tier_key(update.source.spec, channel_map), []).append(update)

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_client.system.plugins import TraitRegistry
 from edge_server.strategy.aggregation.array_stores import store_arrays
-from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays, select_arrays
+from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays
 from edge_server.strategy.aggregation.deltas import delta_rows
 from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic, sources_of
@@ -21,7 +20,7 @@ from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
+from schemas.tensors.arrays import GatheredArrays, kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
 from schemas.values import ModelSpec, Reason
 
@@ -53,7 +52,10 @@ class MeanData(GroupRule):
             return {}
         images = np.concatenate([held[f"images/{client}"] for client in clients])
         labels = np.concatenate([held[f"labels/{client}"] for client in clients])
-        chosen = _chosen(len(images), self.pool, int(held["round"][0]))
+        if len(images) <= self.pool:
+            return {"images": images, "labels": labels}
+        random = np.random.default_rng(int(held["round"][0]))
+        chosen = np.sort(random.permutation(len(images))[: self.pool])
         return {"images": images[chosen], "labels": labels[chosen]}
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
@@ -83,14 +85,9 @@ def _are_means(images: Array, labels: Array) -> bool:
     )
 
 
-def _chosen(count: int, most: int, seed: int) -> slice | np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return slice(None) if count <= most else np.sort(np.random.default_rng(seed).permutation(count)[:most])
-
-
 # SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17).
 
-COUNT = "clients"
-"""The server's array for the number of clients that c is the mean of."""
+COUNT = "clients"  # the server's array for the number of clients that c is the mean of
 
 
 @GroupTraits("what a device adds to the controls within bounds stays in them, round after round")
@@ -105,17 +102,18 @@ class Control(GroupRule):
     spread = 3.0
 
     def start(self, params: Arrays) -> Arrays:
-        """Zeros."""
         return zeros(params)
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
-        """c without its count, cut to the sub-model."""
         return super().down(_control(held), spec, channel_map)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Add the clients' changes, accumulated in double precision."""
         changes = [group_to_global(update, self.name, result.channel_map)[0] for update in result.updates]
-        count = _count(result)
+        # N: all known clients, and those that sent updates.
+        count = len(
+            {client.name for client in result.clients} | {s.client for s in sources_of(result.updates)}
+        )
         before = float(held[COUNT][0]) if COUNT in held else count
 
         def rows(name: str, start: int, stop: int) -> Array:
@@ -134,15 +132,8 @@ class Control(GroupRule):
         return FoldedGroup(after, result.after)
 
 
-def _control(held: Arrays) -> ComputedArrays:
-    """c without its count."""
-    return select_arrays(held, [name for name in held if name != COUNT])
-
-
-def _count(result: RoundResult) -> int:
-    """N: all known clients, and those that sent updates."""
-    names = {client.name for client in result.clients}
-    return len(names | {source.client for source in sources_of(result.updates)})
+def _control(held: Arrays) -> GatheredArrays:
+    return GatheredArrays({name: (held, name) for name in held if name != COUNT})
 
 
 # Batch normalisation of every tier's own (NeFL, Kang et al. 2023, section 3: inconsistent parameters).
@@ -184,9 +175,7 @@ def normalisation(names: Arrays) -> list[str]:
     return [name for name in names if name.rpartition(".")[0] in layers]
 
 
-def _mean_change(
-    updates: Sequence[GlobalUpdate], name: str, weights: Mapping[str, float]
-) -> NDArray[np.float32]:
+def _mean_change(updates: Sequence[GlobalUpdate], name: str, weights: Mapping[str, float]) -> Array:
     """The mean change [C] over the devices of a tier, which hold the same number of channels."""
     shape = kind_of(updates[0].delta, name)[1]
     total, held = np.zeros(shape), np.zeros(shape)
@@ -194,8 +183,7 @@ def _mean_change(
         weight = weights[update.source.client]
         total += weight * np.asarray(update.delta[name], np.float64)
         held[update.held.index_set(name).index] += weight
-    change: Array = np.divide(total, held, out=np.zeros_like(total), where=held > 0)
-    return change.astype(np.float32)
+    return np.divide(total, held, out=np.zeros_like(total), where=held > 0).astype(np.float32)
 
 
 # IGFL's group behaviour: the global model's last step (Huang et al. 2021, Algorithm 2, line 2).
@@ -209,11 +197,9 @@ class LastStep(GroupRule):
     uplink = False
 
     def start(self, params: Arrays) -> Arrays:
-        """Zeros."""
         return zeros(params)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
-        """The round's step replaces the last one."""
 
         def rows(name: str, start: int, stop: int) -> Array:
             after, before = as_rows(result.after[name]), as_rows(result.before[name])

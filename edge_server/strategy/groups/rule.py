@@ -19,11 +19,9 @@ from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec
 
-Shape = tuple[int | None, ...]
-"""The shape of an array that a device may send; None is any number from 1 to `MAX_ROWS`."""
+Shape = tuple[int | None, ...]  # of an array that a device may send; None: any number from 1 to `MAX_ROWS`
 MAX_ROWS = 64
-Tiers = Callable[[], Iterable[SubModelSpec]]
-"""The sub-models of all tiers, computed when a rule asks for them."""
+Tiers = Callable[[], Iterable[SubModelSpec]]  # all tiers' sub-models, computed when a rule asks for them
 
 
 def zeros(params: Arrays) -> Arrays:

@@ -40,7 +40,6 @@ class Statistics(GroupRule):
         return {name: shape for name, shape in model.items() if is_statistic(name)}
 
     def check(self, sent: Arrays, examples: int) -> None:
-        """Variances are at least 0."""
         for name, values in sent.items():
             if name.endswith(VARIANCE) and bool((values < 0).any()):
                 raise PeerError(f"'{name}' has variances below 0", reason=Reason.OUT_OF_BOUNDS)

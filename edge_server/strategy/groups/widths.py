@@ -22,7 +22,6 @@ class Widths(GroupRule):
     uplink = False
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
-        """The smaller sub-models' channels."""
         smaller = [found for _, found in _smaller(spec, channel_map, tiers())]
         ascending = sorted(smaller, key=lambda found: _count(found, spec, channel_map))
         return {
@@ -61,7 +60,6 @@ def _within(tier: SubModelSpec, spec: SubModelSpec, channel_map: ChannelMap) -> 
 
 
 def _count(found: Mapping[str, Sequence[int]], spec: SubModelSpec, channel_map: ChannelMap) -> int:
-    """The number of channels in all groups."""
     return sum(
         len(found[name]) if name in found else spec.count(name, group.channels)
         for name, group in channel_map.groups.items()

@@ -3,6 +3,9 @@
 The pseudo-gradient is minus the combined change, so an optimizer steps against it as against any gradient.
 Running statistics of a normalisation are averaged, whatever the optimizer. A coordinate that no client of a
 round holds has the pseudo-gradient 0: its momentum decays and goes on moving it.
+
+Steps are element-wise and made a few rows at a time: besides the two models only one block of the change and
+of the optimizer's state is in memory.
 """
 
 from collections.abc import Callable
@@ -12,7 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from edge_client.system.plugins import Registry
+from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
+from edge_server.strategy.aggregation.blocks import all_blocks, as_rows
 from edge_server.strategy.aggregation.updates import is_statistic
+from schemas.tensors.arrays import rows_of
 from schemas.tensors.blobs import Array, Arrays, Groups
 
 
@@ -34,7 +40,6 @@ class Sgd:
         _check(self.learning_rate)
 
     def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
-        """One step; there is no state."""
         return {name: params[name] - self.learning_rate * pseudo_gradient[name] for name in params}, state
 
 
@@ -112,11 +117,49 @@ def _check(learning_rate: float, **betas: float) -> None:
             raise ValueError(f"{name} must be at least 0 and below 1")
 
 
+def apply_optimizer(
+    optimizer: ServerOptimizer, state: Groups, params: Arrays, change: Arrays, *, keep: NewArrayStore
+) -> tuple[dict[str, Array], Groups]:
+    """The next parameters and the optimizer's next state; the pseudo-gradient is minus the change."""
+    after = {name: np.empty_like(array) for name, array in params.items()}
+    kept: dict[str, ArrayStore] = {}
+    for name, start, stop in all_blocks(params):
+        array, made = params[name], rows_of(change, name, start, stop)
+        before = {name: as_rows(array)[start:stop]}
+        moved, gathered = optimizer.step(_rows(state, name, start, stop), before, {name: -as_rows(made)})
+        as_rows(after[name])[start:stop] = moved[name]
+        for group, arrays in gathered.items():
+            if group not in kept:
+                kept[group] = keep()
+            for key, rows in arrays.items():
+                kept[group].put(key, (rows.dtype, array.shape), start, rows)
+    return after, kept
+
+
+def add_change(params: Arrays, change: Arrays) -> dict[str, Array]:
+    after = {name: np.empty_like(array) for name, array in params.items()}
+    for name, start, stop in all_blocks(params):
+        made = as_rows(rows_of(change, name, start, stop))
+        np.add(as_rows(params[name])[start:stop], made, out=as_rows(after[name])[start:stop])
+    return after
+
+
+def clamp_variances(params: Arrays) -> dict[str, Array]:
+    """The parameters with running variances of at least 0, which noise or late updates may push below."""
+    return {
+        name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
+        for name, array in params.items()
+    }
+
+
+def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:
+    """The state's rows of one parameter; a group without it stays empty."""
+    return {
+        group: {name: as_rows(rows_of(arrays, name, start, stop))} if name in arrays else {}
+        for group, arrays in state.items()
+    }
+
+
 SERVER_OPTIMIZERS: Registry[Callable[..., ServerOptimizer]] = Registry(
-    "server-optimizer",
-    {
-        "sgd": Sgd,
-        "momentum": Momentum,
-        "adam": Adam,
-    },
+    "server-optimizer", {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
 )

@@ -72,8 +72,7 @@ def _divergence(noise_multiplier: float, sample: int, population: int) -> NDArra
     accountant = _accountant()
     gaussian = GaussianDpEvent(noise_multiplier / 2)
     accountant.compose(SampledWithoutReplacementDpEvent(population, sample, gaussian))
-    divergence: NDArray[np.float64] = accountant.rdp
-    return divergence
+    return np.asarray(accountant.rdp)
 
 
 def _accountant() -> Any:

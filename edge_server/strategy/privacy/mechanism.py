@@ -24,14 +24,15 @@ is at least z (which costs 15 % more noise on the updates).
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import empty_index_set, submodel_index_set
+from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_arrays, row_blocks
 from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
@@ -44,9 +45,8 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
 
-Sums = Mapping[str, NDArray[np.float64]]
-Holders = Callable[[str, int, int], NDArray[np.float64]]
-"""`(name, start, stop) -> number of holders of each coordinate of these rows`; broadcasts to their shape."""
+# `(name, start, stop) -> number of holders of each coordinate of these rows`; broadcasts to their shape
+Holders = Callable[[str, int, int], Floats]
 
 
 class Draw(TypedDict):
@@ -99,7 +99,6 @@ class Gaussian:
 
     @property
     def relation(self) -> str:
-        """The relation between neighbouring runs."""
         return "replace-one" if self.drawn else "zero-out"
 
     def spent(self, releases: Iterable[tuple[float, int, int, int]]) -> float:
@@ -131,18 +130,9 @@ def with_plan(
     privacy: PrivacyState, number: int, cuts: Sequence[Cut], *, needed: int, population: int
 ) -> PrivacyState:
     """The state with the plan of round `number`: `cuts` of the clients asked, drawn of `population`."""
-    counts: dict[tuple[str, tuple[str, ...] | None], int] = {}
-    for cut in cuts:
-        key = (cut.spec.model_dump_json(), cut.returned)
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter((cut.spec.model_dump_json(), cut.returned) for cut in cuts)
     alike = tuple((spec, returned, count) for (spec, returned), count in counts.items())
-    plan: PrivacyPlan = {
-        "round": number,
-        "asked": len(cuts),
-        "needed": needed,
-        "population": population,
-        "cuts": alike,
-    }
+    plan = PrivacyPlan(round=number, asked=len(cuts), needed=needed, population=population, cuts=alike)
     return {**privacy, "plan": plan}
 
 
@@ -185,9 +175,8 @@ def noisy_change(
     def rows(name: str, start: int, stop: int) -> Array:
         shape = kind_of(total, name)[1]
         noise = deviation * noise_rows(key, name, shape, start, stop)
-        return divide_by_weight(
-            as_rows(rows_of(total, name, start, stop)) + noise, holders(name, start, stop)
-        )
+        noisy = as_rows(rows_of(total, name, start, stop)) + noise
+        return divide_by_weight(noisy, holders(name, start, stop))
 
     change = lazy_arrays(kinds_of(updates), rows)
     if mechanism.clip is None:
@@ -198,7 +187,9 @@ def noisy_change(
     return change, {**privacy, "clip": clip, "releases": kept, "plan": None}
 
 
-def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Holders, float, int]:
+def clipped_sum(
+    updates: Sequence[GlobalUpdate], clip: float
+) -> tuple[Mapping[str, Floats], Holders, float, int]:
     """The sum of the clipped updates, the holders of each coordinate, the sum of b_k - 1/2, the count.
 
     Arrays are of the full shapes P. The updates are read once for their norms, and again for each row of the
@@ -208,13 +199,13 @@ def clipped_sum(updates: Sequence[GlobalUpdate], clip: float) -> tuple[Sums, Hol
     finite = [update for update, norm in zip(updates, norms, strict=True) if math.isfinite(norm)]
     shares = [np.float64(min(1.0, clip / norm) if norm > 0 else 1.0) for norm in norms if math.isfinite(norm)]
 
-    def rows(name: str, start: int, stop: int) -> NDArray[np.float64]:
+    def rows(name: str, start: int, stop: int) -> Floats:
         if not finite:
             shape = kind_of(updates[0].delta, name)[1]
             return np.zeros((stop - start, *shape[1:]))
         return weighted_sum(finite, shares, name, start, stop)[0]
 
-    def came(name: str, start: int, stop: int) -> NDArray[np.float64]:
+    def came(name: str, start: int, stop: int) -> Floats:
         reached = [update.coverage.index_set(name).slice_rows(start, stop)[1] for update in updates]
         return sum_weights(reached, [1.0] * len(reached))
 
@@ -238,7 +229,7 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
     cuts = [(SubModelSpec.model_validate_json(text), back, count) for text, back, count in plan["cuts"]]
     weights = [count * plan["needed"] / plan["asked"] for _, _, count in cuts]
 
-    def rows(name: str, start: int, stop: int) -> NDArray[np.float64]:
+    def rows(name: str, start: int, stop: int) -> Floats:
         layout, layer = channel_map.parameters[name], name.rpartition(".")[0]
         asked = [
             submodel_index_set(layout, spec)

@@ -16,8 +16,7 @@ from edge_server.strategy.aggregation.blocks import row_blocks
 from schemas.tensors.arrays import kind_of, rows_of
 
 KEY_BYTES = 32
-CELL_NUMBERS = 256 * 1024
-"""Numbers drawn at once, or one row of a parameter if that is longer."""
+CELL_NUMBERS = 256 * 1024  # numbers drawn at once, or one row of a parameter if that is longer
 
 
 def round_key(secret: bytes, number: int, sums: Mapping[str, NDArray[np.float64]], count: float) -> bytes:

@@ -19,8 +19,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray
 from schemas.tensors.blobs import Arrays
 
-SCORES = "attention"
-"""The group in which a device sends the scores of its channels, {layer: [C]}."""
+SCORES = "attention"  # the group in which a device sends the scores of its channels, {layer: [C]}
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Cut:
 
 
 Ratios = Mapping[str, float]
-Known = Mapping[str, AnyArray]
-"""What a pruner has learned, as arrays by name."""
+Known = Mapping[str, AnyArray]  # what a pruner has learned, as arrays by name
 
 
 @dataclass(frozen=True, eq=False)

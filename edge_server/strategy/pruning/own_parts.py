@@ -8,7 +8,7 @@ Fair and Robust Federated Learning Through Personalization, Algorithm 1).
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Protocol
@@ -56,7 +56,6 @@ class Head(OwnPart):
             raise ValueError("count must be at least 1")
 
     def layers(self, channel_map: ChannelMap) -> LayerNames:
-        """The layers that were registered last."""
         found = units(channel_map)
         if self.count >= len(found):
             raise ConfigError(
@@ -76,18 +75,17 @@ class Normalisation(OwnPart):
         for name, layout in channel_map.parameters.items():
             layer, _, own = name.rpartition(".")
             shapes.setdefault(layer, {})[own] = len(layout.shape)
-        found = tuple(layer for layer, axes in shapes.items() if _is_normalisation(axes))
+        found = tuple(
+            layer
+            for layer, axes in shapes.items()
+            if {"weight", "bias"} <= axes.keys() and max(axes.values()) < 2
+        )
         if not found:
             raise ConfigError(
                 "[strategy] own: the network has no normalisation that a device could keep: name another, "
                 'such as "cnn-batch", or set own = "head"'
             )
         return found
-
-
-def _is_normalisation(axes: Mapping[str, int]) -> bool:
-    """Whether a layer with these arrays, by number of axes, has a scale and a shift per channel alone."""
-    return {"weight", "bias"} <= axes.keys() and max(axes.values()) < 2
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,6 @@ class Named(OwnPart):
     names: tuple[str, ...]
 
     def layers(self, channel_map: ChannelMap) -> LayerNames:
-        """The layers that match."""
         known = [layer for unit in units(channel_map) for layer in unit]
         found = tuple(layer for layer in known if any(fnmatchcase(layer, name) for name in self.names))
         if not found or len(found) == len(known):
@@ -136,8 +133,7 @@ OWN_PARTS: Registry[Callable[..., OwnPart]] = Registry(
 #
 # FedP3: Federated Personalized and Privacy-friendly Network Pruning under Model Heterogeneity, Algorithm 1.
 
-Unit = tuple[str, ...]
-"""The names of a layer and of the normalisations that follow it."""
+Unit = tuple[str, ...]  # the names of a layer and of the normalisations that follow it
 
 
 @PrunerTraits(is_per_client=True)

@@ -34,7 +34,6 @@ class Index(Pruner):
     """Keep the leading channels (nested sub-models; HeteroFL, Diao et al. 2021)."""
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """A prefix per group."""
         return Cut(prefix_spec(ratios, channel_map))
 
 
@@ -47,11 +46,9 @@ class Magnitude(Pruner):
     """
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The channels of largest norm."""
         return Cut(self.tier(ratios, channel_map, evidence))
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
-        """What `cut` keeps of these params."""
         return largest_norms(ratios, channel_map, evidence.params)
 
 
@@ -65,7 +62,6 @@ class Random(Pruner):
     """
 
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """The first channels in the round's random order."""
         return Cut(random_spec(ratios, channel_map, evidence.seed))
 
 
@@ -153,27 +149,25 @@ class OwnMagnitude(Pruner):
     def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
         """The channels that the client kept in its first round, or the whole network in that round."""
         names = {group: f"{evidence.client}/{group}" for group in ratios}
-        own = {
-            group: tuple(map(int, evidence.known[name]))
-            for group, name in names.items()
-            if name in evidence.known
-        }
+        learned = evidence.known
+        own = {group: tuple(map(int, learned[name])) for group, name in names.items() if name in learned}
         if own or not ratios:
             return Cut(SubModelSpec(kept=own))
         measured = Component(name="magnitude-scores", options={"layers": target_layers(ratios, channel_map)})
         return ranking_cut(measured, ratios)
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
-        """The channels of largest norm in the global model."""
         return largest_norms(ratios, channel_map, evidence.params)
 
     def observe(self, known: Known, updates: Sequence[ClientUpdate], channel_map: ChannelMap) -> Known:
         """The channels that each client kept, {client/group: ascending indices}, from its first update."""
         first = {
-            f"{update.client}/{group}": np.sort(np.array(update.spec.indices(group, count), np.int32))
+            f"{update.client}/{group}": np.sort(
+                np.array(update.spec.indices(group, channel_map.groups[group].channels), np.int32)
+            )
             for update in updates
             if update.groups.get(SCORES)
-            for group, count in _channels(update.groups[SCORES], channel_map)
+            for group in group_scores(update.groups[SCORES], channel_map)
         }
         return {**first, **known}
 
@@ -188,7 +182,6 @@ def ranking_cut(objective: Component, ratios: Ratios, *, train: bool = True) -> 
 
 
 def target_layers(ratios: Ratios, channel_map: ChannelMap) -> tuple[str, ...]:
-    """The layers of all groups in `ratios`."""
     return tuple(layer for group in sorted(ratios) for layer in channel_map.groups[group].layers)
 
 
@@ -215,11 +208,6 @@ def l1_norms(ratios: Ratios, channel_map: ChannelMap, params: Arrays) -> dict[st
     layers = {layer for group in ratios for layer in channel_map.groups[group].layers}
     known = {layer: params[f"{layer}.weight"] for layer in sorted(layers) if f"{layer}.weight" in params}
     return {layer: _absolute_sums(weight) for layer, weight in known.items()}
-
-
-def _channels(scores: Arrays, channel_map: ChannelMap) -> list[tuple[str, int]]:
-    """The groups that have scores, with their numbers of channels."""
-    return [(group, channel_map.groups[group].channels) for group in group_scores(scores, channel_map)]
 
 
 def _expect_one_of(option: str, value: str, allowed: Sequence[str]) -> None:

@@ -15,12 +15,9 @@ from edge_client.pruning.channel_selection import Ratio, mean_ratio
 from edge_server.strategy.aggregation.updates import sources_of
 from edge_server.strategy.selection.interface import Arms, Client, LearnedRatios, RatioPolicy, RoundResult
 
-Arm = tuple[float, float]
-"""The interval of ratios from the first number up to, not including, the second."""
-Pull = tuple[float, float]
-"""A ratio that a device trained with, and its reward."""
-FADED = 1e-3
-"""Pulls with less than this share of a new pull's weight are forgotten."""
+Arm = tuple[float, float]  # the interval of ratios from the first number up to, not including, the second
+Pull = tuple[float, float]  # a ratio that a device trained with, and its reward
+FADED = 1e-3  # pulls with less than this share of a new pull's weight are forgotten
 
 
 @dataclass(frozen=True)

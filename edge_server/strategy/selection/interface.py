@@ -20,8 +20,7 @@ from schemas.tensors.blobs import Arrays
 
 Chosen = TypeVar("Chosen", covariant=True)
 PolicyState = TypeVar("PolicyState")
-Scores = Mapping[str, float]
-"""A score per device (AdaFL's attention)."""
+Scores = Mapping[str, float]  # a score per device (AdaFL's attention)
 
 
 class Arms(TypedDict):
@@ -35,8 +34,7 @@ class Arms(TypedDict):
     pulls: Sequence[tuple[float, float]]
 
 
-LearnedRatios = Mapping[str, Arms]
-"""A bandit per device (FedMP)."""
+LearnedRatios = Mapping[str, Arms]  # a bandit per device (FedMP)
 _NO_CHANNELS = ChannelMap(groups={}, parameters={})
 
 
@@ -112,7 +110,5 @@ class Policy(Protocol, Generic[Chosen, PolicyState]):
         return {}
 
 
-SelectionPolicy = Policy[tuple[str, ...], Scores | None]
-"""Chooses devices."""
-RatioPolicy = Policy[dict[str, Ratio], LearnedRatios | None]
-"""Chooses a pruning ratio per device."""
+SelectionPolicy = Policy[tuple[str, ...], Scores | None]  # chooses devices
+RatioPolicy = Policy[dict[str, Ratio], LearnedRatios | None]  # chooses a pruning ratio per device

@@ -35,7 +35,6 @@ class Uniform(SelectionPolicy):
     def act(
         self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
-        """Names of `number` devices, sorted."""
         names = sorted(client.name for client in clients)
         chosen = rng.choice(len(names), size=min(number, len(names)), replace=False)
         return tuple(names[index] for index in sorted(chosen))
@@ -43,7 +42,6 @@ class Uniform(SelectionPolicy):
     def explain(
         self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """Every device has the score 1 / n."""
         drawn, count = f"{len(chosen)} of {len(clients)}, each alike", len(clients)
         if len(chosen) == count:
             return lambda name: Explanation(f"all {count} take part", 1 / count)
@@ -61,20 +59,17 @@ class LargestTier(Uniform):
     def act(
         self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
     ) -> tuple[str, ...]:
-        """Names of `number` of these devices, sorted; all of them if there are fewer."""
         return super().act(state, _strongest(clients), number, rng)
 
     def explain(
         self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """Devices of other tiers never take part."""
         strongest = _strongest(clients)
         names, drawn = {client.name for client in strongest}, super().explain(state, strongest, chosen)
         return lambda name: drawn(name) if name in names else Explanation("its tier does not take part", 0.0)
 
 
 def _strongest(clients: Sequence[Client]) -> Sequence[Client]:
-    """The clients of the highest tier among them."""
     highest = max((client.tier for client in clients), default=0)
     return [client for client in clients if client.tier == highest]
 
@@ -110,7 +105,6 @@ class Attention(SelectionPolicy):
     def explain(
         self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
     ) -> Callable[[str], Explanation]:
-        """The device's score, and the mean score of the available devices."""
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
         mean = sum(scores[client.name] for client in clients) / max(1, len(clients))
         everyone = f"all {len(clients)} take part" if len(chosen) == len(clients) else ""
@@ -136,7 +130,6 @@ class Attention(SelectionPolicy):
         }
 
     def observed(self, state: Scores | None) -> Observed:
-        """The scores after the round."""
         return {"attention": dict(state or {})}
 
 

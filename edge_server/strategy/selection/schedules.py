@@ -57,10 +57,5 @@ def intervals(f: int, epochs: int, rng: np.random.Generator) -> tuple[int, ...]:
 
 
 SCHEDULES: Registry[Callable[..., Schedule]] = Registry(
-    "schedule",
-    {
-        "constant": constant,
-        "random-intervals": random_intervals,
-        "step-up": step_up,
-    },
+    "schedule", {"constant": constant, "random-intervals": random_intervals, "step-up": step_up}
 )

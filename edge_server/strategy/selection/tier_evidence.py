@@ -17,10 +17,8 @@ import numpy as np
 
 from schemas.values import TrainerName
 
-MARGIN = 1.2
-"""Free memory required over the predicted memory; devices apply the same factor."""
-DEADLINE_SHARE = 0.5
-"""Share of a round's time for training; the rest is for transfers and queues."""
+MARGIN = 1.2  # free memory required over the predicted memory; devices apply the same factor
+DEADLINE_SHARE = 0.5  # share of a round's time for training; the rest is for transfers and queues
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,7 @@ class Speed:
     bytes: float
 
 
-REFERENCE = Speed(10e9, 20e9)
-"""A fictitious board: a device's pace is its training time over this board's."""
+REFERENCE = Speed(10e9, 20e9)  # a fictitious board: a device's pace is its training time over this board's
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,6 @@ class MemoryNeeds:
     bytes_per_example: float
 
     def total(self, examples: int) -> float:
-        """Bytes of memory for this number of examples."""
         return self.bytes + self.bytes_per_example * examples
 
 
@@ -132,7 +128,6 @@ class ByEvidence:
         }
 
     def observe(self, state: Mapping[str, float] | None, trained: Sequence[Trained]) -> Mapping[str, float]:
-        """Update the paces with a round's trainings, in any order."""
         paces = dict(state or {})
         for training in sorted(trained, key=lambda training: training.name):
             name, examples = training.name, training.examples * training.epochs

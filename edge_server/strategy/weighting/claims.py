@@ -15,22 +15,16 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate
 
-FEWEST = 3
-"""Reports needed before any of them can be called unusual."""
-SIGMA = 1.4826
-"""A normal distribution's standard deviation over its MAD."""
-SPREAD = 10.0
-"""Standard deviations above the median that a number of examples may count as, or `factor` medians."""
-GROWTH = 2
-"""A device may train on this many times the examples of its birth (data grows), or on the usual number."""
+FEWEST = 3  # reports needed before any of them can be called unusual
+SIGMA = 1.4826  # a normal distribution's standard deviation over its MAD
+SPREAD = 10.0  # standard deviations above the median that examples may count as, or `factor` medians
+GROWTH = 2  # times the examples of its birth that a device may train on (data grows), or the usual number
 ACCURACY = "accuracy"
+# How far from the median a figure may count: medians, standard deviations by MAD, or at least so much. The
+# last is there for medians and MADs of 0. In overfitted runs the median loss is near 0, and a device of few
+# examples has many times that (1 nat). Accuracies of few examples are often equal: 0.5 are three standard
+# errors of a half measured on nine.
 SPREADS = {"train_loss": (9.0, 10.0, 1.0), "received_loss": (9.0, 10.0, 1.0), ACCURACY: (1.0, 3.0, 0.5)}
-"""How far from the median a figure may count: medians, standard deviations by MAD, or at least so much.
-
-The last is there for medians and MADs of 0. In overfitted runs the median loss is near 0, and a device of
-few examples has many times that (1 nat). Accuracies of few examples are often equal: 0.5 are three standard
-errors of a half measured on nine.
-"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Claims:
         most = max((self._most(counts) for counts in groups), default=0.0)
         return min(self.most_examples, most) if most else self.most_examples
 
-    def _most(self, counts: Iterable[int]) -> float:
+    def _most(self, counts: Iterable[float]) -> float:
         """`factor` medians, or the median plus `SPREAD` standard deviations, whichever is more."""
         known = [count for count in counts if count > 0]
         usual = _median(known)
@@ -75,24 +69,14 @@ class Claims:
 
     def limited(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights [K] that sum to one, bounded in the same way by those above 0."""
-        positive = weights[weights > 0]
-        if math.isinf(self.factor) or len(positive) == 0:
-            return weights
-        usual = _lower_middle(positive)
-        deviation = SIGMA * _lower_middle(np.abs(positive - usual))
-        most = max(self.factor * usual, usual + SPREAD * deviation)
-        if float(positive.max()) <= most:
+        most = self._most(weights.tolist())
+        if math.isinf(self.factor) or float(weights.max(initial=0)) <= most:
             return weights
         cut = np.minimum(weights, most)
-        shares: NDArray[np.float64] = cut / cut.sum()
-        return shares
+        return np.asarray(cut / cut.sum())
 
 
-def _lower_middle(values: NDArray[np.float64]) -> float:
-    return float(np.sort(values)[(len(values) - 1) // 2])
-
-
-def _median(counts: Iterable[int], least: int = 0) -> int:
+def _median(counts: Iterable[float], least: int = 0) -> float:
     """The lower median of the counts above `least`; 0 if there is none."""
     known = [count for count in counts if count > least]
     return median_low(known) if known else 0

@@ -22,8 +22,7 @@ from edge_server.strategy.selection.interface import RoundResult
 from edge_server.strategy.weighting.interface import SHARE_TRUST, Need, Net, Weighting, WeightingTraits
 
 Floats = NDArray[np.float64]
-LONGEST = 1.0
-"""Largest norm of a gradient: one client's loss must not derail the network."""
+LONGEST = 1.0  # largest norm of a gradient: one client's loss must not derail the network
 
 
 @WeightingTraits(frozenset({Need.EXAMPLES, Need.LOSS, Need.ACCURACY}), trusts=SHARE_TRUST)
@@ -47,7 +46,6 @@ class FedRad(Weighting[Net | None]):
             raise ValueError("learning-rate and seed must be at least 0, hidden and steps at least 1")
 
     def weigh(self, state: Net | None, updates: Sequence[GlobalUpdate]) -> Floats:
-        """Weights [K]."""
         sources = sources_of(updates)
         share, first = example_shares(sources), first_weights(sources)
         if not self.dynamic:
@@ -60,11 +58,8 @@ class FedRad(Weighting[Net | None]):
 
     def _trained(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
         net = state or new_net(self.hidden, self.seed)
-        share, first, losses = (
-            example_shares(sources),
-            first_weights(sources),
-            metric_per_client(sources, "received_loss"),
-        )
+        share, first = example_shares(sources), first_weights(sources)
+        losses = metric_per_client(sources, "received_loss")
         for _ in range(self.steps):
             step = clip_gradient(gradient(net, share, first, losses))
             net = {name: array - self.learning_rate * step[name] for name, array in net.items()}
@@ -76,8 +71,7 @@ def example_shares(sources: Sequence[ClientUpdate]) -> Floats:
     counts = np.array([source.examples for source in sources], dtype=np.float64)
     if counts.sum() == 0:
         counts = np.ones_like(counts)
-    share: Floats = counts / counts.sum()
-    return share
+    return np.asarray(counts / counts.sum())
 
 
 def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
@@ -87,8 +81,7 @@ def first_weights(sources: Sequence[ClientUpdate]) -> Floats:
     """
     squares = metric_per_client(sources, "accuracy") ** 2
     mean = float(example_shares(sources) @ squares)
-    weights: Floats = squares / mean if mean > 0 and np.median(squares) > 0 else np.ones(len(squares))
-    return weights
+    return squares / mean if mean > 0 and np.median(squares) > 0 else np.ones(len(squares))
 
 
 def metric_per_client(sources: Sequence[ClientUpdate], metric: str) -> Floats:
@@ -101,25 +94,19 @@ def metric_per_client(sources: Sequence[ClientUpdate], metric: str) -> Floats:
 def new_net(hidden: int, seed: int) -> Net:
     """A hidden layer of random weights, and an output layer of zeros: W' = W."""
     random = np.random.default_rng(seed)
-    return {
-        "slope": random.normal(size=hidden),
-        "bias": random.normal(size=hidden),
-        "out": np.zeros(hidden),
-    }
+    return {"slope": random.normal(size=hidden), "bias": random.normal(size=hidden), "out": np.zeros(hidden)}
 
 
 def hidden_layer(net: Net, first: Floats) -> Floats:
     """tanh(slope W[k] + bias), [K, H]."""
-    units: Floats = np.tanh(np.outer(first, net["slope"]) + net["bias"])
-    return units
+    return np.asarray(np.tanh(np.outer(first, net["slope"]) + net["bias"]))
 
 
 def apply_net(net: Net, share: Floats, first: Floats) -> Floats:
     """W'[k] N_k / N [K], which sum to one; the largest z is subtracted first, so exp cannot overflow."""
     z = hidden_layer(net, first) @ net["out"]
     raised = share * first * np.exp(z - z[share * first > 0].max())
-    weights: Floats = raised / raised.sum()
-    return weights
+    return np.asarray(raised / raised.sum())
 
 
 def gradient(net: Net, share: Floats, first: Floats, losses: Floats) -> Net:

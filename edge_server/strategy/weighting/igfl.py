@@ -24,52 +24,42 @@ from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 
 Floats = NDArray[np.float64]
-_BY_UPDATES = WeightingTraits(trusts="the larger an update is, within bounds, the more it counts")
 
 
-@_BY_UPDATES
+@WeightingTraits(trusts="the larger an update is, within bounds, the more it counts")
 @dataclass(frozen=True)
-class IgflSelf(Weighting[None]):
-    """Option I, self-attention: every client's update is a query, q_i = dw_i."""
+class _Scaled:
+    """What all three declare, and their option."""
 
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _check(self.scale)
+        if not self.scale >= 0:
+            raise ValueError("scale must be at least 0")
+
+
+class IgflSelf(_Scaled, Weighting[None]):
+    """Option I, self-attention: every client's update is a query, q_i = dw_i."""
 
     def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Floats:
-        """Weights [K], the mean over the queries i of alpha_ij."""
         return self.weigh_updates(state, updates).weights
 
     def weigh_updates(self, state: None, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
-        """The same with psi [K, K]."""
+        """Weights [K], the mean over the queries i of alpha_ij, with psi [K, K]."""
         psi = dot_products(updates)
         return WeighedUpdates(softmax(self.scale * psi).mean(axis=0), psi)
 
 
-@_BY_UPDATES
-@dataclass(frozen=True)
-class IgflGlobal(Weighting[None]):
+class IgflGlobal(IgflSelf):
     """Option II, global attention: the plain mean of the updates is the query, q = sum_i dw_i / K."""
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self.scale)
-
-    def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Floats:
-        """Weights [K]; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
-        return self.weigh_updates(state, updates).weights
-
     def weigh_updates(self, state: None, updates: Sequence[GlobalUpdate]) -> WeighedUpdates:
-        """The same with psi [K, K]."""
+        """The same; psi(mean_i dw_i, dw_j) is the mean over i of psi(dw_i, dw_j)."""
         psi = dot_products(updates)
         return WeighedUpdates(softmax(self.scale * psi.mean(axis=0)), psi)
 
 
-@_BY_UPDATES
-@dataclass(frozen=True)
-class IgflTime(Weighting[LastUpdates | None]):
+class IgflTime(_Scaled, Weighting[LastUpdates | None]):
     """Option III, time-attention: alpha_j = softmax over j of psi(dw_j of its last round, dw_j).
 
     Our reading: in the denominator, too, each term has its own client's query; with client j's in all terms,
@@ -78,13 +68,7 @@ class IgflTime(Weighting[LastUpdates | None]):
     holds a model per client; no other component needs that much memory.
     """
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self.scale)
-
     def weigh(self, state: LastUpdates | None, updates: Sequence[GlobalUpdate]) -> Floats:
-        """Weights [K]."""
         last = state or {}
         scores = {
             update.source.client: dot_product(last[update.source.client], update.delta)
@@ -95,7 +79,6 @@ class IgflTime(Weighting[LastUpdates | None]):
         return softmax(self.scale * psi)
 
     def observe(self, state: LastUpdates | None, result: RoundResult) -> LastUpdates:
-        """Keep this round's updates as its clients' last ones."""
         kept = {update.source.client: dict(update.delta) for update in result.updates}
         return {**(state or {}), **kept}
 
@@ -113,10 +96,4 @@ def dot_product(one: Arrays, other: Arrays) -> float:
 def softmax(scores: Floats) -> Floats:
     """Over the last axis; the largest score is taken off first, so none is too large for exp."""
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
-
-
-def _check(scale: float) -> None:
-    if not scale >= 0:
-        raise ValueError("scale must be at least 0")
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))

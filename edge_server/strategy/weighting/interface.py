@@ -17,8 +17,7 @@ from schemas.tensors.blobs import Arrays
 Weights = NDArray[np.float64]
 Net = Mapping[str, NDArray[np.float64]]
 """FedRAD's NeuNet: `slope` and `bias` of the hidden layer [H], and `out` of the output layer [H]."""
-LastUpdates = Mapping[str, Arrays]
-"""IGFL: the last update of every client, of the full shapes P."""
+LastUpdates = Mapping[str, Arrays]  # IGFL: the last update of every client, of the full shapes P
 WeightingState = Net | LastUpdates | None
 OwnState = TypeVar("OwnState")
 
@@ -87,8 +86,7 @@ class Weighting(Protocol, Generic[OwnState]):
         return state
 
 
-AnyWeighting = Weighting[Any]
-"""A weighting with the state of its own kind."""
+AnyWeighting = Weighting[Any]  # a weighting with the state of its own kind
 
 
 def similarity(products: NDArray[np.float64], clients: Sequence[str]) -> SimilarityTable:

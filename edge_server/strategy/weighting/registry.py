@@ -27,15 +27,12 @@ class _Counted(Weighting[None]):
         """The number of one client."""
 
     def counts(self, sources: Sequence[ClientUpdate]) -> list[int]:
-        """Whole numbers [K]."""
         found = [self.count(source) for source in sources]
         return found if any(found) else [1] * len(found)
 
     def weigh(self, state: None, updates: Sequence[GlobalUpdate]) -> Weights:
-        """Weights [K]."""
         counts = np.array(self.counts(sources_of(updates)), dtype=np.float64)
-        shares: Weights = counts / counts.sum()
-        return shares
+        return np.asarray(counts / counts.sum())
 
 
 @WeightingTraits(frozenset({Need.EXAMPLES}), trusts=SHARE_TRUST, counted=True, masked="examples")
@@ -46,7 +43,6 @@ class Examples(_Counted):
     """
 
     def count(self, source: ClientUpdate) -> int:
-        """|D_k|."""
         return source.examples
 
 
@@ -58,7 +54,6 @@ class Equal(_Counted):
     """
 
     def count(self, source: ClientUpdate) -> int:
-        """1 for a client with examples."""
         return int(source.examples > 0)
 
 

@@ -10,7 +10,7 @@ from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
 from edge_server.strategy.closing import close
-from edge_server.strategy.optimizer.step import clamp_variances
+from edge_server.strategy.optimizer.optimizers import clamp_variances
 from edge_server.strategy.privacy.mechanism import (
     Gaussian,
     clipped_sum,
