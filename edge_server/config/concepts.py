@@ -38,10 +38,10 @@ _MEANINGS: tuple[tuple[Registry[Any], str], ...] = (
     (MODELS, "The global model (`[model] name`)."),
     (SOURCES, "Data of a device or of the server (`--data`, `[data] source`)."),
 )
+# By concept, as entry points name it: its purpose with its key, and its components.
 CONCEPTS: Mapping[str, tuple[str, Registry[Any]]] = {
     registry.concept: (meaning, registry) for registry, meaning in _MEANINGS
 }
-"""By concept, as entry points name it: its purpose with its key, and its components."""
 
 
 def summary_of(component: object) -> str:

@@ -32,8 +32,7 @@ from schemas.statistics import StatisticsRequest
 from schemas.strategy import Component, StrategySpec
 
 DEFAULT_UPLINK = (Component(name="int8", options={"levels": 7}), Component(name="zstd"))
-DEFAULT_DOWNLINK = (Component(name="fp16"),)
-"""The default codecs (figures: tests/benchmarks/bytes.py)."""
+DEFAULT_DOWNLINK = (Component(name="fp16"),)  # the default codecs (figures: tests/benchmarks/bytes.py)
 
 
 class Config(Settings):
@@ -102,9 +101,8 @@ class Config(Settings):
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""
-        return tomli_w.dumps(
-            _components_as_written(self.model_dump(mode="json", by_alias=True, exclude_none=True))
-        )
+        table = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return tomli_w.dumps(_components_as_written(table))
 
 
 def _components_as_written(value: Any) -> Any:

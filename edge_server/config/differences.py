@@ -7,8 +7,7 @@ from typing import Any
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 
-WORDS = frozenset({"recipe.summary", "recipe.citation"})
-"""Keys that describe and set nothing."""
+WORDS = frozenset({"recipe.summary", "recipe.citation"})  # keys that describe and set nothing
 
 
 def differences(

@@ -8,8 +8,7 @@ from pydantic.fields import FieldInfo
 from schemas.base import kebab
 from schemas.errors import near, nearest, reason_of
 
-UNNAMED = "~"
-"""Prefix of pydantic's tag of a union member, which no user has written."""
+UNNAMED = "~"  # prefix of pydantic's tag of a union member, which no user has written
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:

@@ -11,7 +11,6 @@ from edge_server.config.config import Config
 from edge_server.config.errors import explain
 from edge_server.config.overrides import merge_tables, override_table
 from edge_server.config.recipe_files import read_recipe, recipe_names
-from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError, nearest
 
 
@@ -33,34 +32,24 @@ def read_table(source: str) -> Mapping[str, Any]:
 
 def check_config(table: Mapping[str, Any], source: str) -> Config:
     """Check a parsed file; `ConfigError` names file, key, reason and remedy."""
+    from edge_client.training.objectives.registry import build_objectives
+    from edge_client.training.optimizer_names import check_optimizer
+    from edge_server.config.checks.combinations import problems
+
     try:
         config = Config.model_validate(table, by_alias=True, by_name=False).with_codecs()
     except ValidationError as error:
         raise ConfigError(explain(error, Config, source)) from error
     try:
         strategy = config.make_strategy()
-        _check_local_training(config)
+        # Devices would otherwise fail at these one by one.
+        check_optimizer(config.training.optimizer)
+        build_objectives(config.strategy.objectives)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error
-    _check_combination(config, strategy, source)
+    if lines := problems(config, strategy):
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in lines))
     return config
-
-
-def _check_local_training(config: Config) -> None:
-    """Checks that devices would otherwise fail one by one."""
-    from edge_client.training.objectives.registry import build_objectives
-    from edge_client.training.optimizer_names import check_optimizer
-
-    check_optimizer(config.training.optimizer)
-    build_objectives(config.strategy.objectives)
-
-
-def _check_combination(config: Config, strategy: Strategy, source: str) -> None:
-    from edge_server.config.checks.combinations import problems
-
-    found = problems(config, strategy)
-    if found:
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in found))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -34,7 +34,11 @@ def override_table(word: str) -> dict[str, Any]:
         )
     if not dot:
         section, name = _section_of(key), key
-    return {section: {name: _toml_value(text)}}
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    return {section: {name: value}}
 
 
 def _section_of(key: str) -> str:
@@ -48,14 +52,5 @@ def _section_of(key: str) -> str:
     if key in components:
         raise ConfigError(f"unknown key '{key}': it is one of [strategy], so write strategy.{key}=...")
     match = near(key, {alias for keys in sections.values() for alias in keys})
-    remedy = (
-        " (`edge-server check FILE` prints every key)" if match is None else f" (did you mean '{match}'?)"
-    )
-    raise ConfigError(f"unknown key '{key}'{remedy}")
-
-
-def _toml_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    remedy = "`edge-server check FILE` prints every key" if match is None else f"did you mean '{match}'?"
+    raise ConfigError(f"unknown key '{key}' ({remedy})")

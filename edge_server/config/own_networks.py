@@ -88,11 +88,12 @@ def is_object(reference: str) -> bool:
 def only_here(reference: str) -> str:
     """Why no worker process can have the network `reference`; empty if they can."""
     module, _, name = reference.partition(":")
-    if module == "__main__" or (
-        module == __name__ and name in _networks and _pickled(_networks[name]) is None
-    ):
-        return f"'{name.partition('-')[0]}' is defined in this program alone"
-    return ""
+    stays = module == __name__ and name in _networks and _pickled(_networks[name]) is None
+    return (
+        f"'{name.partition('-')[0]}' is defined in this program alone"
+        if module == "__main__" or stays
+        else ""
+    )
 
 
 def portable() -> Mapping[str, bytes]:
@@ -112,8 +113,7 @@ def take(networks: Mapping[str, bytes]) -> None:
 def _pickled(factory: Factory) -> bytes | None:
     try:
         data = pickle.dumps(factory)
-    except Exception:
-        # Foreign objects raise anything.
+    except Exception:  # foreign objects raise anything
         return None
     # Classes and functions are pickled by the name of their module.
     return None if b"__main__" in data else data

@@ -10,12 +10,8 @@ RECIPES = "edge_server.config.recipes"
 
 
 def recipe_names() -> list[str]:
-    """The shipped recipes."""
-    return sorted(
-        item.name.removesuffix(".toml")
-        for item in resources.files(RECIPES).iterdir()
-        if item.name.endswith(".toml")
-    )
+    names = [item.name for item in resources.files(RECIPES).iterdir()]
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> dict[str, Any]:

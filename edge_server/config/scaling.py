@@ -46,8 +46,8 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
         raise ConfigError(
             f"[data.statistics] has {counted(len(scaling.mean), 'mean')} and {targets} of targets, and the "
-            "network has "
-            f"{counted(channels, 'channel')} and {counted(spec.num_classes, 'output')}: state one for each"
+            f"network has {counted(channels, 'channel')} and {counted(spec.num_classes, 'output')}: "
+            "state one for each"
         )
     scale, columns = preprocessing.scale, features_of(scaling.columns)
     about = preprocessing.model_copy(

@@ -33,12 +33,8 @@ from schemas.values import (
     TrainerName,
 )
 
-ENGINE_NAMES = ("local", "ray")
-"""Engines for simulated devices; `simulation.engines` has an entry for each."""
-
-
-When = Literal["at-once", "every-s", "new-data", "drift"]
-"""What opens rounds; `rounds.openings` has an entry for each."""
+ENGINE_NAMES = ("local", "ray")  # engines for simulated devices; `simulation.engines` has an entry for each
+When = Literal["at-once", "every-s", "new-data", "drift"]  # `rounds.openings` has an entry for each
 
 
 class RecipeInfo(Settings):
@@ -275,15 +271,10 @@ class DataSettings(Settings):
         return self.partition if number is None else f"{self.partition}({number})"
 
     @model_validator(mode="after")
-    def _classes_differ(self) -> "DataSettings":
-        if twice := [name for name, count in Counter(self.classes or ()).items() if count > 1]:
-            raise ValueError(f"classes: '{twice[0]}' is named more than once: name each class once")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_differ(self) -> "DataSettings":
-        if twice := [name for name, count in Counter(self.columns or ()).items() if count > 1]:
-            raise ValueError(f"columns: '{twice[0]}' is named more than once: name each column once")
+    def _names_differ(self) -> "DataSettings":
+        for key, one, names in (("classes", "class", self.classes), ("columns", "column", self.columns)):
+            if twice := [name for name, count in Counter(names or ()).items() if count > 1]:
+                raise ValueError(f"{key}: '{twice[0]}' is named more than once: name each {one} once")
         return self
 
     @model_validator(mode="after")
@@ -301,8 +292,6 @@ _Ratio = Annotated[
     Annotated[_Share, Tag(f"{UNNAMED}number")] | Annotated[Mapping[str, _Share], Tag(f"{UNNAMED}table")],
     Discriminator(lambda value: f"{UNNAMED}{'table' if isinstance(value, Mapping) else 'number'}"),
 ]
-
-
 _RATES = {"adam": 0.001, "adamw": 0.001}
 
 
@@ -367,13 +356,7 @@ class RunTrainingSettings(TrainingSettings):
 class TierSettings(Settings):
     """Capability tiers, the weakest first."""
 
-    ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (
-        0.7,
-        0.5,
-        0.3,
-        0.1,
-        0.0,
-    )
+    ratios: Annotated[tuple[_Ratio, ...], Field(min_length=1)] = (0.7, 0.5, 0.3, 0.1, 0.0)
     """Pruning ratio of each tier. A ratio may be a table per layer, `{"layer1.*" = 0.2}` (ATTENDING,
     appendix H): the first glob that matches counts, other layers stay whole.
     """
@@ -552,13 +535,9 @@ class SimulationSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _memory_has_boards(self) -> "SimulationSettings":
+    def _boards_are_known(self) -> "SimulationSettings":
         if self.memory and not self.clock:
             raise ValueError("memory = true needs the boards whose memory counts: name them in clock")
-        return self
-
-    @model_validator(mode="after")
-    def _boards_are_known(self) -> "SimulationSettings":
         try:
             for name in self.clock:
                 profile(name)

@@ -33,7 +33,12 @@ def load_test_data(config: Config) -> LabelledData | None:
     if config.data.classes is None and (remark := remark_on_gaps(data)):
         log.warning("[data] source: %s", remark)
     spec = model_spec(config, data)
-    data = fit(_arranged(data, stated_columns(config, data, spec)), spec.input_shape)
+    columns = stated_columns(config, data, spec)
+    try:
+        data = in_columns(data, columns)
+    except ConfigError as error:
+        raise ConfigError(f"[data] source: {error}") from error
+    data = fit(data, spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
@@ -52,11 +57,6 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
         data = data if config.data.resize is None else with_side(data, config.data.resize)
     except ConfigError as error:
         raise ConfigError(f"[data] resize: {error}") from error
-    return _with_picture_scale(data, config)
-
-
-def _with_picture_scale(data: LabelledData, config: Config) -> LabelledData:
-    """The examples with the scale that the file states, if any; `ConfigError` for pictures of another."""
     stated = config.data.common_scale
     if stated is None:
         return data
@@ -143,20 +143,11 @@ def stated_columns(config: Config, data: LabelledData | None, spec: ModelSpec) -
     return completed_by(features_of(names), [own])
 
 
-def _arranged(data: LabelledData, columns: tuple[Feature, ...]) -> LabelledData:
-    """The server's examples with the federation's columns; `ConfigError` if they do not fit."""
-    try:
-        return in_columns(data, columns)
-    except ConfigError as error:
-        raise ConfigError(f"[data] source: {error}") from error
-
-
 def as_the_federation(
     data: LabelledData, model: ModelSpec, classes: tuple[str, ...], columns: tuple[Feature, ...] = ()
 ) -> LabelledData:
     """The server's examples in the federation's columns and classes; `ConfigError` if they do not fit."""
-    data = _arranged(data, columns)
     try:
-        return in_task(data, model.task, classes)
+        return in_task(in_columns(data, columns), model.task, classes)
     except ConfigError as error:
         raise ConfigError(f"[data] source: {error}") from error

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
 from edge_client.data.tasks.registry import learning_task
-from edge_server.config.checks.data_statistics import statistics_problems
 from edge_server.config.checks.groups import group_problems, objectives_of
 from edge_server.config.checks.layers import layer_problems
 from edge_server.config.checks.openings import opening_problems
-from edge_server.config.checks.privacy import privacy_problems
+from edge_server.config.checks.privacy import privacy_problems, statistics_problems
 from edge_server.config.checks.secure_aggregation import masking_problems
 from edge_server.config.checks.summability import site_problems
 from edge_server.config.checks.trainers import trainer_problems
@@ -27,8 +26,7 @@ from edge_server.strategy.weighting.interface import Need
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component
 
-LOOKED_AT = 10_000
-"""Number of rounds of a schedule that are checked."""
+LOOKED_AT = 10_000  # number of rounds of a schedule that are checked
 
 
 def problems(config: Config, strategy: Strategy) -> list[str]:
@@ -64,14 +62,8 @@ def problems(config: Config, strategy: Strategy) -> list[str]:
 
 
 def _twice(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Components that occur twice in a list."""
-    spec = config.strategy
-    for key, components in (
-        ("objectives", spec.objectives),
-        ("groups", spec.groups),
-        ("transforms", spec.transforms),
-    ):
-        for name, count in Counter(component.name for component in components).items():
+    for key in ("objectives", "groups", "transforms"):
+        for name, count in Counter(component.name for component in getattr(config.strategy, key)).items():
             if count > 1:
                 yield f"[strategy] {key}: '{name}' is named {count} times: name it once"
 
@@ -209,7 +201,6 @@ def _personalised(config: Config, strategy: Strategy) -> Iterator[str]:
 
 
 def _class_names(config: Config, strategy: Strategy) -> Iterator[str]:
-    """Class names without an output of the model."""
     names, count = config.data.classes or (), config.num_classes or 0
     if len(names) > count:
         yield (
@@ -229,7 +220,7 @@ def _schedules(config: Config, strategy: Strategy) -> Iterator[str]:
             "a share of the devices is above 0 and at most 1"
         )
     if epochs is not None and config.tiers.epochs_per_tier:
-        yield ("[tiers] epochs-per-tier: [strategy] local-epochs sets the epochs of all tiers: leave one out")
+        yield "[tiers] epochs-per-tier: [strategy] local-epochs sets the epochs of all tiers: leave one out"
     wanted = strategy.local_epochs
     none = next((number for number in rounds if wanted and round(wanted(number)) < 1), None)
     if epochs is not None and none is not None:
@@ -273,13 +264,10 @@ def _deliveries(config: Config, strategy: Strategy) -> Iterator[str]:
 
 def _changing_sub_models(config: Config, strategy: Strategy) -> Iterator[str]:
     """Changes of sub-models are useless to devices that had another sub-model before."""
-    spec = config.strategy
-    if strategy.downlink.delta is None:
-        return
-    pruner, ratio = spec.pruner.name, spec.ratio.name
+    pruner, ratio = config.strategy.pruner.name, config.strategy.ratio.name
     changing = [f"pruner '{pruner}'"] if PRUNERS.traits(pruner).is_new_each_round else []
     changing += [] if RATIOS.traits(ratio).is_steady else [f"ratio '{ratio}'"]
-    if changing:
+    if changing and strategy.downlink.delta is not None:
         yield (
             "[strategy] downlink: 'delta' sends what has changed in a sub-model, but "
             f"{' and '.join(changing)} gives devices another one in every round: leave 'delta' out"

@@ -1,7 +1,7 @@
 """Checks that every additional group has an objective on devices and a rule on the server."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
@@ -20,18 +20,13 @@ def objectives_of(config: Config) -> list[tuple[Component, LocalObjective]]:
 
 def group_problems(config: Config, strategy: Strategy) -> Iterator[str]:
     """One line per group that is sent twice, not served, or not used."""
-    yield from _sent_twice(config)
+    senders = Counter(group for _, objective in objectives_of(config) for group in objective.sends)
+    for group, count in senders.items():
+        if count > 1:
+            yield f"[strategy] objectives: {count} of them send the group '{group}': leave all but one out"
     yield from _not_served(config, strategy)
     yield from _not_used(config, strategy)
     yield from _not_encoded(config, strategy)
-
-
-def _sent_twice(config: Config) -> Iterator[str]:
-    for group, count in Counter(
-        group for _, objective in objectives_of(config) for group in objective.sends
-    ).items():
-        if count > 1:
-            yield f"[strategy] objectives: {count} of them send the group '{group}': leave all but one out"
 
 
 def _not_served(config: Config, strategy: Strategy) -> Iterator[str]:
@@ -63,7 +58,11 @@ def _not_used(config: Config, strategy: Strategy) -> Iterator[str]:
         idle = ["receives"] * (rule.downlink and rule.name not in received)
         idle += ["sends"] * (rule.uplink and rule.name not in sent)
         if idle:
-            fitting = [name for name, objective in OBJECTIVES.items() if _uses(objective, rule.name, idle)]
+            fitting = [
+                name
+                for name, objective in OBJECTIVES.items()
+                if all(rule.name in getattr(objective, direction) for direction in idle)
+            ]
             remedy = f'add objectives = ["{fitting[0]}"], or leave it out' if fitting else "leave it out"
             yield (
                 f"[strategy] groups: '{component.name}' is for the group '{rule.name}', "
@@ -79,7 +78,3 @@ def _not_encoded(config: Config, strategy: Strategy) -> Iterator[str]:
                 f"[strategy] downlink: the group '{rule.name}' gives each tier arrays of its own, and codecs "
                 "encode the one global model: set downlink = []"
             )
-
-
-def _uses(objective: object, group: str, directions: Sequence[str]) -> bool:
-    return all(group in getattr(objective, direction) for direction in directions)

@@ -16,19 +16,15 @@ def layer_problems(config: Config) -> list[str]:
 
     A user's network is checked only if `[model]` states its shapes; otherwise the run checks it at its start.
     """
-    tables = {
-        tier: table for tier, table in enumerate(config.tiers.ratios, start=1) if isinstance(table, Mapping)
-    }
-    spec = _model_spec(config)
-    if not tables or spec is None:
-        return []
-    found = []
-    for tier, ratio in tables.items():
+    spec, problems = _model_spec(config), []
+    for tier, ratio in enumerate(config.tiers.ratios, start=1):
+        if spec is None or not isinstance(ratio, Mapping):
+            continue
         try:
-            group_ratios(entry(spec.name), ratio, _channel_map(spec))
+            group_ratios(entry(spec.name), ratio, _traced(spec.name, spec.input_shape, spec.num_classes))
         except ConfigError as error:
-            found.append(f"[tiers] ratios: tier {tier} of '{spec.name}': {error}")
-    return found
+            problems.append(f"[tiers] ratios: tier {tier} of '{spec.name}': {error}")
+    return problems
 
 
 def _model_spec(config: Config) -> ModelSpec | None:
@@ -52,7 +48,3 @@ def _traced(name: str, input_shape: tuple[int, ...], num_classes: int) -> Channe
 
     spec = ModelSpec(name=name, input_shape=input_shape, num_classes=num_classes)
     return trace_channels(build_model(spec), input_shape)
-
-
-def _channel_map(spec: ModelSpec) -> ChannelMap:
-    return _traced(spec.name, spec.input_shape, spec.num_classes)

@@ -1,4 +1,4 @@
-"""Checks for settings that differential privacy does not cover, each with a remedy.
+"""Checks for settings that differential privacy does not cover, and for statistics, each with a remedy.
 
 The accountant counts noisy sums of clipped updates. Any other use of a client's data, or selection of what is
 summed by it, would be an uncounted release.
@@ -6,6 +6,7 @@ summed by it, would be an uncounted release.
 
 from collections.abc import Iterator
 
+from edge_client.data.tasks.registry import learning_task
 from edge_server.config.checks.groups import objectives_of
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
@@ -25,6 +26,37 @@ def privacy_problems(config: Config, strategy: Strategy) -> Iterator[str]:
     yield from _figures(config, strategy.privacy)
     if strategy.privacy.drawn:
         yield from _draw(config)
+
+
+def statistics_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+    """One line per kind of privacy that does not cover statistics, with a remedy.
+
+    The budget of `[privacy]` counts noisy sums of clipped updates. Masks hide numbers within a range known
+    beforehand, so that a masked pass finds exact figures only where rough ones are stated.
+    """
+    asked, rough = config.federation.statistics, config.data.statistics
+    if not (asked or (config.data.scaling == "federated" and rough is None)):
+        return
+    if strategy.privacy is not None:
+        all_the_same = "to ask all the same, add privacy.mechanism=none"
+        remedy = all_the_same if asked else 'state [data.statistics], or set mechanism = "none"'
+        yield (
+            "[privacy] mechanism: statistics of devices' data get no noise, and its budget would not count "
+            f"them: {remedy}"
+        )
+    if not config.privacy.secure_aggregation:
+        return
+    if rough is None:
+        yield (
+            "[privacy] secure-aggregation: masks hide numbers within a known range: state a rough mean and "
+            "std of each feature, for instance data.statistics={mean=[20],std=[10]}"
+            + ("" if asked else "; `edge-server statistics` finds the exact ones")
+        )
+    elif learning_task(config.model.task).labels == "numbers" and not rough.target_mean:
+        yield (
+            "[data.statistics] target-mean: masks hide numbers within a known range: state a rough "
+            "target-mean and target-std of each number that is learned"
+        )
 
 
 def _components(config: Config) -> Iterator[str]:
