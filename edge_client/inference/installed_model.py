@@ -9,14 +9,13 @@ signed; the next start repairs the state after a crash. Any other device uses a 
 signature when it arrives.
 """
 
-import hashlib
 import logging
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from edge_client.inference.model_slots import ServedModel, Slots
-from edge_client.storage.atomic_files import write_synced
+from edge_client.storage.atomic_files import file_sha256, write_synced
 from schemas.errors import EdgeError, PeerError
 from schemas.security.manifest import SignedManifest, decode_manifest, encode_manifest, manifest_path
 from schemas.tensors.chunks import digest_of
@@ -47,18 +46,15 @@ def begin(models: Path) -> Path:
 
 
 def drop(models: Path) -> None:
-    """Remove the waiting model with its note and manifest."""
     for path in waiting(models).parent.glob("*"):
         path.unlink(missing_ok=True)
 
 
 def note(models: Path, model: ServedModel) -> None:
-    """Write the note on the waiting model."""
     write_synced(_note_path(models), model.model_dump_json().encode())
 
 
 def slots(models: Path) -> Slots:
-    """The slots that belong to this folder of models."""
     return Slots(models.parent / "serving")
 
 
@@ -69,9 +65,14 @@ def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
     then stays in use.
     """
     data, home = waiting(models).read_bytes(), slots(models)
-    model = _read_note(_note_path(models)) or _plain_note(data, signed)
+    version = served(Path()).name if signed is None else signed.manifest.run
+    unmeasured = ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
+    model = _read_note(_note_path(models)) or unmeasured
     with home.changing():
-        _check_compared(model, home)
+        now = home.current()
+        if now is not None and now.model.digest not in (model.digest, model.instead_of or now.model.digest):
+            compared = f"{model.version} was compared with {model.instead_of}"
+            raise Superseded(f"{compared}, in use is {now.model.version}")
         home.fill(data, model, signed=signed)
         home.switch(model.digest)
     drop(models)
@@ -113,13 +114,6 @@ def _put_signed_in_use(models: Path) -> None:
         log.warning("the new model is not served: %s", str(error).partition("\n")[0])
 
 
-def _check_compared(model: ServedModel, home: Slots) -> None:
-    now = home.current()
-    if now is None or model.instead_of in (None, now.model.digest) or model.digest == now.model.digest:
-        return
-    raise Superseded(f"{model.version} was compared with {model.instead_of}, in use is {now.model.version}")
-
-
 def _note_path(models: Path) -> Path:
     return waiting(models).with_name("model.json")
 
@@ -133,15 +127,8 @@ def _read_note(path: Path) -> ServedModel | None:
         raise EdgeError(f"{path}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _plain_note(data: bytes, signed: SignedManifest | None) -> ServedModel:
-    """A note on a file without measurements."""
-    version = served(Path()).name if signed is None else signed.manifest.run
-    return ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
-
-
 def _fits(model: Path, signed: SignedManifest) -> bool:
     try:
-        with model.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == signed.manifest.sha256
+        return file_sha256(model) == signed.manifest.sha256
     except OSError:
         return False

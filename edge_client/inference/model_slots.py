@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from edge_client.storage.atomic_files import link_in_place, sync, write_synced
+from edge_client.storage.atomic_files import file_sha256, link_in_place, sync, write_synced
 from schemas.base import Frozen
 from schemas.errors import EdgeError
 from schemas.names import Digest
@@ -32,8 +32,7 @@ log = logging.getLogger(__name__)
 
 Slot = Literal["a", "b"]
 _OTHER: dict[Slot, Slot] = {"a": "b", "b": "a"}
-_TRIES = 3
-"""Number of reads, since a switch may happen between the reads of two files."""
+_TRIES = 3  # number of reads, since a switch may happen between the reads of two files
 _TURNS = threading.RLock()
 
 
@@ -128,7 +127,12 @@ class Slots:
             before, named = named, self._read_current()
             if named == before:
                 break
-        return None if named is None else self._instead_of(named)
+        if named is None:
+            return None
+        former = self._former(named)
+        instead = "the model before it serves" if former else "nothing serves"
+        log.warning("%s is damaged; %s", self.folder / named.slot, instead)
+        return former
 
     def spare(self) -> Path:
         """The folder of the slot that is not in use."""
@@ -153,7 +157,10 @@ class Slots:
             return now
         slot: Slot = "a" if now is None else _OTHER[now.slot]
         served = Served(slot, self.folder / slot, model)
-        self._make(served.folder)
+        served.folder.mkdir(parents=True, exist_ok=True)
+        # Without a sync of its parents the folder's files may be lost.
+        sync(self.folder)
+        sync(self.folder.parent)
         write_synced(served.path, data)
         if signed is None:
             manifest_path(served.path).unlink(missing_ok=True)
@@ -195,12 +202,6 @@ class Slots:
         now = self.current()
         return "a" if now is None else _OTHER[now.slot]
 
-    def _instead_of(self, named: Current) -> Served | None:
-        former = self._former(named)
-        where = self.folder / named.slot
-        log.warning("%s is damaged; %s", where, "the model before it serves" if former else "nothing serves")
-        return former
-
     def _former(self, named: Current) -> Served | None:
         return None if named.former is None else self._whole(_OTHER[named.slot], named.former)
 
@@ -209,11 +210,10 @@ class Slots:
         folder = self.folder / slot
         try:
             model = ServedModel.model_validate_json((folder / "model.json").read_bytes())
-            with (folder / "model.onnx").open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            written = file_sha256(folder / "model.onnx")
         except (OSError, ValidationError):
             return None
-        fits = found == model.digest and digest in (None, found)
+        fits = written == model.digest and digest in (None, written)
         return Served(slot, folder, model) if fits else None
 
     def _read_current(self) -> Current | None:
@@ -226,12 +226,6 @@ class Slots:
         current = Current(slot=served.slot, digest=served.model.digest, former=former)
         write_synced(self.folder / "current.json", current.model_dump_json().encode())
         point_at(served.folder)
-
-    def _make(self, folder: Path) -> None:
-        """Make a slot's folder and sync its parents, without which its files may be lost."""
-        folder.mkdir(parents=True, exist_ok=True)
-        sync(self.folder)
-        sync(self.folder.parent)
 
 
 # Links the served model to a fixed path: `models/model.onnx` is the file in the slot in use.

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -11,13 +12,9 @@ from typing import BinaryIO, TextIO
 
 from schemas.errors import ConfigError
 
-Opened = Callable[[Path], AbstractContextManager[BinaryIO]]
-"""The flags with which a file is opened for writing."""
-
-_locked: list[TextIO] = []
-"""The open files of this process's locks."""
-SYNCS_AT_ONCE = 8
-"""Number of parallel syncs; file systems combine them."""
+Opened = Callable[[Path], AbstractContextManager[BinaryIO]]  # how a file is opened for writing
+_locked: list[TextIO] = []  # the open files of this process's locks
+SYNCS_AT_ONCE = 8  # number of parallel syncs; file systems combine them
 
 
 def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -38,9 +35,8 @@ def usable_folder(path: Path, *, option: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"{option} {path}: the folder cannot be made: {error.strerror}; {remedy}"
-        ) from error
+        why = f"the folder cannot be made: {error.strerror}"
+        raise ConfigError(f"{option} {path}: {why}; {remedy}") from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"{option} {path}: the folder cannot be written to; {remedy}")
     return path
@@ -69,7 +65,6 @@ def lock_folder(path: Path, *, option: str) -> None:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """Open a new, empty file for writing."""
     return path.open("wb")
 
 
@@ -123,8 +118,13 @@ def _aside(path: Path) -> Path:
 
 
 def unlink(path: Path) -> None:
-    """Remove a file if it exists."""
     path.unlink(missing_ok=True)
+
+
+def file_sha256(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:
@@ -147,5 +147,4 @@ def sweep(state: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers of a full disk, an exceeded quota, or a limit on the size of files."""
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # or a quota, or a limit on files' sizes

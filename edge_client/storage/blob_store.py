@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from edge_client.storage.atomic_files import SYNCS_AT_ONCE, put_in_place, sync, unlink, write_synced
+from edge_client.storage.atomic_files import (
+    SYNCS_AT_ONCE,
+    file_sha256,
+    put_in_place,
+    sync,
+    unlink,
+    write_synced,
+)
 from edge_client.storage.file_recycling import SUFFIX, Spares, opened_over
 from schemas.tensors.chunk_sets import ChunkSet
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
@@ -22,9 +29,8 @@ if TYPE_CHECKING:
 
     WriteTensors = Callable[[BinaryIO, Mapping[str, AnyArray]], str]
 
+# A chunk's crc32 and its complement, at the chunk's place in the list; zeros: it was never written.
 _RECORD = struct.Struct("!II")
-"""A chunk's crc32 and its complement, at the chunk's place in the list; zeros mean that it was never written.
-"""
 
 
 class BlobStore:
@@ -37,12 +43,7 @@ class BlobStore:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        durable: bool = True,
-        only_writes: bool = False,
-        writes_over: bool = False,
+        self, directory: Path, *, durable: bool = True, only_writes: bool = False, writes_over: bool = False
     ) -> None:
         self._directory, self._durable, self._only_writes = directory, durable, only_writes
         self._prefix = f"{directory}{os.sep}"
@@ -104,30 +105,27 @@ class BlobStore:
         self._write_at(_part_name(ref), index * ref.chunk_bytes, data, ref.size)
         crc = zlib.crc32(data) if crc is None else crc
         record = _RECORD.pack(crc, ~crc & 0xFFFFFFFF)
-        size = ref.chunks * _RECORD.size
-        self._write_at(_list_name(ref), index * _RECORD.size, record, size, blank=True)
-        if not self._only_writes:
-            self._follow(ref.digest, index, data)
-
-    def _follow(self, digest: str, index: int, data: bytes | memoryview) -> None:
-        """Hash chunks that arrive in order; otherwise the file is hashed at the end."""
-        running = self._running.pop(digest, None) if index else _Running()
+        self._write_at(_list_name(ref), index * _RECORD.size, record, ref.chunks * _RECORD.size, blank=True)
+        if self._only_writes:
+            return
+        # Chunks that arrive in order are hashed; otherwise the file is hashed at the end.
+        running = self._running.pop(ref.digest, None) if index else _Running()
         if running is not None and running.chunks == index:
             running.add(data)
-            self._running[digest] = running
+            self._running[ref.digest] = running
 
     def present(self, ref: BlobRef) -> ChunkSet:
         """The stored, valid chunks of `ref`; all of them if the blob is complete."""
         if self._stored(ref):
             return ChunkSet.first(ref.chunks)
-        found = list[int]()
+        sound = list[int]()
         with contextlib.suppress(OSError), self._part(ref).open("rb") as part:
             for index, crc in _listed(self._list(ref).read_bytes(), ref.chunks):
                 part.seek(index * ref.chunk_bytes)
                 data = part.read(ref.chunk_size(index))
                 if len(data) == ref.chunk_size(index) and zlib.crc32(data) == crc:
-                    found.append(index)
-        return ChunkSet.of(found)
+                    sound.append(index)
+        return ChunkSet.of(sound)
 
     def verify(self, ref: BlobRef) -> bool:
         """Check size and sha256 of the part file and make it a blob, or delete it.
@@ -169,7 +167,6 @@ class BlobStore:
             return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
     def parts(self) -> set[str]:
-        """Digests of the incomplete blobs."""
         return {entry.stem for entry in self._directory.glob("*.part")}
 
     def bytes_without(self, digests: Set[str]) -> int:
@@ -220,7 +217,7 @@ class BlobStore:
     def is_sound(self, digest: str) -> bool:
         """Whether the blob exists and its bytes, read again, match its digest."""
         try:
-            return _sha256(self.path(digest)) == digest
+            return file_sha256(self.path(digest)) == digest
         except OSError:
             return False
 
@@ -261,7 +258,7 @@ class BlobStore:
         if running is not None and running.chunks == ref.chunks and running.digest == ref.digest:
             return True
         # Also where two have sent the same blob in chunks of different sizes: what was hashed is a mixture.
-        return _sha256(part) == ref.digest
+        return file_sha256(part) == ref.digest
 
 
 class _Running:
@@ -271,13 +268,11 @@ class _Running:
         self._hash, self.chunks = hashlib.sha256(), 0
 
     def add(self, data: bytes | memoryview) -> None:
-        """Hash the next chunk."""
         self._hash.update(data)
         self.chunks += 1
 
     @property
     def digest(self) -> str:
-        """The digest of all chunks so far, hex."""
         return self._hash.hexdigest()
 
 
@@ -287,11 +282,6 @@ def _part_name(ref: BlobRef) -> str:
 
 def _list_name(ref: BlobRef) -> str:
     return f"{ref.digest}.chunks"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _begun(path: str, size: int, blank: bool) -> int:

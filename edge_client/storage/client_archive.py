@@ -1,7 +1,6 @@
 """The archive of a client release: a tar with `release.json` and the wheels, always of the same bytes."""
 
 import contextlib
-import hashlib
 import io
 import shutil
 import tarfile
@@ -11,7 +10,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from edge_client.storage.atomic_files import written_aside
+from edge_client.storage.atomic_files import file_sha256, written_aside
 from schemas.errors import EdgeError
 from schemas.security.client_release import ClientRelease, WheelFile
 
@@ -45,15 +44,8 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 def describe_wheels(paths: Sequence[Path]) -> tuple[WheelFile, ...]:
     """The entries of these files in a release's list."""
-    return tuple(
-        WheelFile(name=path.name, sha256=file_sha256(path), bytes=path.stat().st_size) for path in paths
-    )
-
-
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    files = [(path.name, file_sha256(path), path.stat().st_size) for path in paths]
+    return tuple(WheelFile(name=name, sha256=digest, bytes=size) for name, digest, size in files)
 
 
 def read_release(path: Path) -> ClientRelease:
@@ -114,6 +106,5 @@ def _description(archive: tarfile.TarFile) -> ClientRelease:
         return ClientRelease.model_validate_json(content.read())
     except ValidationError as error:
         detail = str(error).partition("\n")[0]
-        raise DamagedArchive(
-            f"{DESCRIPTION} was not written by this version or an earlier one: {detail}"
-        ) from error
+        why = f"was not written by this version or an earlier one: {detail}"
+        raise DamagedArchive(f"{DESCRIPTION} {why}") from error

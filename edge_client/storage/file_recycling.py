@@ -85,7 +85,6 @@ class Spares:
             remove(spare)
 
     def remove(self) -> None:
-        """Remove all files."""
         self.turn()
         self.turn()
 

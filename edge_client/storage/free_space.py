@@ -7,8 +7,7 @@ from typing import NamedTuple
 from schemas.errors import PeerError
 from schemas.values import Reason
 
-RESERVE_BYTES, RESERVE_SHARE = 64 * 1024**2, 0.05
-"""What stays free: so many bytes, or this share of a small disk."""
+RESERVE_BYTES, RESERVE_SHARE = 64 * 1024**2, 0.05  # what stays free; the share is for a small disk
 
 
 class Space(NamedTuple):
@@ -23,11 +22,8 @@ def check_free(folder: Path, needed: int) -> None:
     space = space_of(folder)
     free = max(0, space.free - min(RESERVE_BYTES, int(RESERVE_SHARE * space.total)))
     if needed > free:
-        raise PeerError(
-            f"{needed / 1e6:.0f} MB are needed on the disk of {folder}, {free / 1e6:.0f} MB are free: "
-            "free some",
-            reason=Reason.NO_SPACE,
-        )
+        detail = f"{needed / 1e6:.0f} MB are needed on the disk of {folder}, {free / 1e6:.0f} MB are free"
+        raise PeerError(f"{detail}: free some", reason=Reason.NO_SPACE)
 
 
 def space_of(folder: Path) -> Space:

@@ -13,9 +13,7 @@ from edge_client.storage.atomic_files import put_in_place, written_aside
 if TYPE_CHECKING:
     from schemas.tensors.blobs import Groups
 
-KEPT_ROUNDS = 2
-"""Number of kept rounds: a round may be planned again after it was counted, and then starts from the one
-before."""
+KEPT_ROUNDS = 2  # a round may be planned again after it was counted, and then starts from the one before
 
 
 class PrivateState:

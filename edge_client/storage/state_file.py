@@ -18,10 +18,9 @@ from schemas.errors import EdgeError, InvariantError
 from schemas.tensors.arrays import AnyArray, GatheredArrays, LazyArrays
 from schemas.tensors.files import tensor_file_blocks
 
-Places = dict[str, tuple[Mapping[str, AnyArray], str]]
-"""The mapping and the name of each tensor."""
+Places = dict[str, tuple[Mapping[str, AnyArray], str]]  # the mapping and the name of each tensor
+# The single key of a JSON object that stands for an array (its tensor's name) or a tuple (its items).
 _ARRAY, _TUPLE = "array", "tuple"
-"""The single key of a JSON object that stands for an array (its tensor's name) or a tuple (its items)."""
 
 
 class NotPlainFile(EdgeError):

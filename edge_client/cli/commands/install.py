@@ -84,7 +84,8 @@ def _installed(args: argparse.Namespace, slots: "ClientSlots") -> str:
     from edge_client.agent.client_update.slots import InstalledRelease
     from edge_client.security.release_check import check_release
     from edge_client.security.trusted_key import read_trusted_key
-    from edge_client.storage.client_archive import DamagedArchive, file_sha256
+    from edge_client.storage.atomic_files import file_sha256
+    from edge_client.storage.client_archive import DamagedArchive
     from schemas.security.manifest import decode_manifest, manifest_path
 
     if args.trust is None:

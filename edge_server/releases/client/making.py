@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.storage.client_archive import describe_wheels, file_sha256, write_archive
+from edge_client.storage.atomic_files import file_sha256
+from edge_client.storage.client_archive import describe_wheels, write_archive
 from edge_server.releases.client.store import ReleaseStore, StoredRelease
 from edge_server.security.signing_key import Signer
 from schemas.errors import ConfigError

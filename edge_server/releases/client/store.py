@@ -13,8 +13,8 @@ from pathlib import Path
 
 from edge_client.security.release_check import check_release
 from edge_client.security.trusted_key import read_trusted_key
-from edge_client.storage.atomic_files import write_synced
-from edge_client.storage.client_archive import DamagedArchive, file_sha256, read_release
+from edge_client.storage.atomic_files import file_sha256, write_synced
+from edge_client.storage.client_archive import DamagedArchive, read_release
 from edge_server.releases.database import ROLLOUT_TABLES, open_database
 from schemas.errors import ConfigError, PeerError, nearest
 from schemas.names import is_name

@@ -3,7 +3,8 @@
 import zipfile
 from pathlib import Path
 
-from edge_client.storage.client_archive import describe_wheels, file_sha256, write_archive
+from edge_client.storage.atomic_files import file_sha256
+from edge_client.storage.client_archive import describe_wheels, write_archive
 from schemas.messages import ClientOffer
 from schemas.messages.client_update import UpdateTerms
 from schemas.security.client_release import ClientRelease, fits_of
