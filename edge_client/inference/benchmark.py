@@ -15,8 +15,7 @@ from edge_client.security.trusted_key import TrustedKey
 from edge_client.system.process_memory import resident_bytes
 from schemas.errors import EdgeError
 
-BATCH = 32
-"""Images per run when measuring throughput."""
+BATCH = 32  # images per run when measuring throughput
 _WARM_UP_RUNS = 3
 
 

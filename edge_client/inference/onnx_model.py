@@ -24,8 +24,7 @@ from schemas.errors import ConfigError, EdgeError
 from schemas.security.manifest import Manifest
 from schemas.values import Preprocessing
 
-MEASURED_AT_ONCE = 16
-"""Examples of a batch while accuracy is measured; 256 take sixteen times the memory, and as long."""
+MEASURED_AT_ONCE = 16  # examples of a batch; 256 take sixteen times the memory, and as long
 
 
 @dataclass(frozen=True)
@@ -84,15 +83,13 @@ class LoadedModel:
 
     @property
     def task(self) -> LearningTask:
-        """What the network has learnt."""
         return learning_task(self.metadata.get("task", CLASSIFICATION.name))
 
     def predict(self, images: Pixels, *, batch_size: int = 256) -> Inputs:
         """Answers for raw images [N, C, H, W]: of a classifier probabilities [N, classes], which sum to 1."""
         cuts = range(batch_size, len(images), batch_size)
         parts = (self.inputs(part) for part in np.split(images, cuts))
-        found: Inputs = np.concatenate([self.task.answers(self._outputs(part), part) for part in parts])
-        return found
+        return np.concatenate([self.task.answers(self._outputs(part), part) for part in parts])
 
     def _outputs(self, inputs: Inputs) -> Inputs:
         """Outputs [N, L] in the units of the labels."""
@@ -102,20 +99,17 @@ class LoadedModel:
     def rank(self, probabilities: Inputs, *, top: int = 1) -> tuple[Ranked, ...]:
         """The `top` entries of one row of probabilities [classes], best first."""
         order = np.argsort(-probabilities, kind="stable")[:top]
-        return tuple(
-            Ranked(int(index), self.class_name(int(index)), float(probabilities[index])) for index in order
-        )
+        return tuple(Ranked(n, self.class_name(n), float(probabilities[n])) for n in order.tolist())
 
     def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
         """One answer [L] for programs: the `top` classes, or each output by name, and if it is unusual."""
         if self.task.ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
         named = [self.class_name(place) if self.task.named else "score" for place in range(len(answer))]
-        found: dict[str, Any] = {
-            "outputs": [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]
-        }
+        outputs = [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]
         threshold = self.preprocessing.threshold
-        return found if threshold is None else {**found, "unusual": bool(answer[0] > threshold)}
+        unusual = {} if threshold is None else {"unusual": bool(answer[0] > threshold)}
+        return {"outputs": outputs, **unusual}
 
     def class_name(self, index: int) -> str:
         """The name of a class, or its number if the file names none."""
@@ -168,14 +162,11 @@ def load_model(
     signed = None if trust is None else check_model(path, data, trust, exported_by=exported_by)
     try:
         with _as_file(data) as source:
-            session = onnxruntime.InferenceSession(
-                source, _options(threads), providers=["CPUExecutionProvider"]
-            )
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        raise ConfigError(
-            f"{path} is not an ONNX model that onnxruntime can load: {reason_of(error)}"
-        ) from error
+            cpu = ["CPUExecutionProvider"]
+            session = onnxruntime.InferenceSession(source, _options(threads), providers=cpu)
+    except Exception as error:  # onnxruntime's share no other base class
+        why = reason_of(error)
+        raise ConfigError(f"{path} is not an ONNX model that onnxruntime can load: {why}") from error
     del data
     trim_heap()
     return _describe(path, session, signed)
@@ -188,13 +179,10 @@ def said_in_one_line(path: Path) -> Iterator[None]:
         yield
     except EdgeError:
         raise
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
-        if is_shortage(error):
-            raise ConfigError(
-                f"{path} needs more memory than this machine has free: {reason_of(error)}"
-            ) from error
-        raise ConfigError(f"{path} cannot be run: {reason_of(error)}") from error
+    except Exception as error:  # onnxruntime's share no other base class
+        shortage = "needs more memory than this machine has free"
+        why = shortage if is_shortage(error) else "cannot be run"
+        raise ConfigError(f"{path} {why}: {reason_of(error)}") from error
 
 
 def _options(threads: int | None) -> Any:
@@ -222,12 +210,8 @@ def _as_file(data: bytes) -> Iterator[str | bytes]:
 def _describe(path: Path, session: Any, signed: Manifest | None) -> LoadedModel:
     metadata: dict[str, str] = session.get_modelmeta().custom_metadata_map
     try:
-        shape = (
-            json.loads(metadata["input.shape"])
-            if "input.shape" in metadata
-            else session.get_inputs()[0].shape[1:]
-        )
-        input_shape = tuple(shape)
+        stated = metadata.get("input.shape")
+        input_shape = tuple(session.get_inputs()[0].shape[1:] if stated is None else json.loads(stated))
         if not input_shape or not all(isinstance(size, int) and size > 0 for size in input_shape):
             raise ValueError(f"input shape {list(input_shape)} is not fixed")
         preprocessing = Preprocessing.model_validate(

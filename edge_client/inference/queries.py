@@ -90,10 +90,7 @@ def _of_files(
 ) -> NamedExamples:
     place = os.path.commonpath(paths) or "."
     read = read_each(
-        paths,
-        lambda path: read_image(path, model.input_shape, model.preprocessing),
-        source=place,
-        most=most,
+        paths, lambda path: read_image(path, model.input_shape, model.preprocessing), source=place, most=most
     )
     count = len(read.values)
     # One note of each kind for all of a folder's images.
@@ -166,11 +163,9 @@ def _of_archive(path: Path, text: str, model: LoadedModel) -> NamedExamples:
 
 def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
     """The examples of a source; without `known` labels nothing is measured."""
-    labels = None
     if known:
         data = in_task(data, model.task.name, model.preprocessing.class_names)
-        labels = data.labels
-    examples = _numbered(given, model.fit(data).images, labels)
+    examples = _numbered(given, model.fit(data).images, data.labels if known else None)
     waiting = f"{given}: what is half written is left out, such as a last line without a line end"
     return examples if data.settles_at is None else replace(examples, notes=(waiting,))
 
@@ -203,13 +198,10 @@ def _of_recordings(paths: Sequence[Path], model: LoadedModel, labels: Labels | N
     source = os.path.commonpath(paths) or "."
     read = read_each(paths, lambda path: read_recording(path, model), source=source)
     counts = [len(images) for images in read.values]
-    names = [
-        f"{paths[place]}[{n}]" for place, count in zip(read.places, counts, strict=True) for n in range(count)
-    ]
-    of_files = None if labels is None else labels[read.places]
-    return NamedExamples(
-        tuple(names), np.concatenate(read.values), None if of_files is None else np.repeat(of_files, counts)
-    )
+    of_files = zip(read.places, counts, strict=True)
+    names = tuple(f"{paths[place]}[{n}]" for place, count in of_files for n in range(count))
+    repeated = None if labels is None else np.repeat(labels[read.places], counts)
+    return NamedExamples(names, np.concatenate(read.values), repeated)
 
 
 def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:

@@ -59,9 +59,8 @@ def export_filled(
     del filled
     for outputs in run_model(data, make_probes(shape, preprocessing, sample)):
         if outputs.shape[1:] != (model.num_classes,):
-            raise ExportRefused(
-                f"the export gives outputs of {list(outputs.shape[1:])}, not {model.num_classes} classes"
-            )
+            given = list(outputs.shape[1:])
+            raise ExportRefused(f"the export gives outputs of {given}, not {model.num_classes} classes")
         if not np.isfinite(outputs).all():
             raise ExportRefused("the export computes no numbers but nan")
     write_synced(path, data)

@@ -21,8 +21,7 @@ from edge_client.system.hardware.versions import release
 
 log = logging.getLogger(__name__)
 
-TRIED = 8
-"""Number of graphs of one kind that are tried, the newest first: each costs a comparison."""
+TRIED = 8  # number of graphs of one kind that are tried, the newest first: each costs a comparison
 
 
 def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import torch
 from torch import nn
 
+from edge_client.inference.export.metadata import drop_notes
 from edge_client.inference.export.refusal import ExportRefused
 from edge_client.inference.export.weights import weights_of
 from edge_client.models.fixed_state import sent_tensors
@@ -23,8 +24,7 @@ from edge_client.models.graphs.exporter import quiet, reason_of
 from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
-INFERRED = "inferred"
-"""How the names of shapes begin that fit any sub-model."""
+INFERRED = "inferred"  # how the names of shapes begin that fit any sub-model
 
 
 def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
@@ -50,12 +50,12 @@ def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
             program.optimize()
     except ExportRefused:
         raise
-    except Exception as error:
-        # The exporter raises the errors of the user's module, and many classes of its own.
+    except Exception as error:  # errors of the user's module, and many classes of the exporter's own
         raise ExportRefused(f"torch cannot export {type(module).__name__}: {reason_of(error)}") from error
     model: onnx.ModelProto = program.model_proto
     _infer_sizes(model.graph)
-    noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: _buffers(module)}
+    buffers = sorted(weights_of(module).keys() - dict(module.named_parameters()).keys())
+    noted = {DEPTH_WISE: _depth_wise(model.graph), BUFFERS: buffers}
     _strip(model)
     onnx.helper.set_model_props(model, {key: "\n".join(names) for key, names in noted.items() if names})
     data: bytes = model.SerializeToString(deterministic=True)
@@ -115,21 +115,13 @@ def _inferred(axes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...] | No
 
 def _depth_wise(graph: onnx.GraphProto) -> list[str]:
     """The weights of convolutions with a group per channel, whose number differs between sub-models."""
-    shapes = {
-        weight.name: [axis.dim_value for axis in weight.type.tensor_type.shape.dim]
-        for weight in graph.input[1:]
-    }
-    found = set()
+    weights, found = graph.input[1:], set()
+    shapes = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in weights}
     for node in graph.node:
         groups = [entry.i for entry in node.attribute if node.op_type == "Conv" and entry.name == "group"]
         if groups and groups[0] > 1 and shapes.get(node.input[1], [])[:2] == [groups[0], 1]:
             found.add(node.input[1])
     return sorted(found)
-
-
-def _buffers(module: nn.Module) -> list[str]:
-    """The weights that are no parameters."""
-    return sorted(weights_of(module).keys() - dict(module.named_parameters()).keys())
 
 
 def _strip(model: onnx.ModelProto) -> None:
@@ -143,6 +135,4 @@ def _strip(model: onnx.ModelProto) -> None:
     for weight in graph.input[1:]:
         for axis in weight.type.tensor_type.shape.dim:
             axis.Clear()
-    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del part.metadata_props[:]
-        part.doc_string = ""
+    drop_notes(model)

@@ -7,10 +7,17 @@ from typing import Any
 from edge_client.data.tasks.registry import CLASSIFICATION
 from schemas.values import Preprocessing
 
-IR_VERSION = 8
-"""The file format of opset 18, which onnxruntime 1.17 can read."""
+IR_VERSION = 8  # the file format of opset 18, which onnxruntime 1.17 can read
+# Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts.
 APART = ("class_names", "columns")
-"""Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts."""
+
+
+def drop_notes(model: Any) -> None:
+    """Drop the metadata and texts of an ONNX message and of all its parts."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
 
 
 def describe(
@@ -26,11 +33,7 @@ def describe(
     Keys of `provenance` get the prefix `fl.`. A file without a `task` is a classifier.
     """
     model.ir_version = IR_VERSION
-    model.doc_string = ""
-    graph = model.graph
-    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del part.metadata_props[:]
-        part.doc_string = ""
+    drop_notes(model)
     metadata = {key if key.startswith("fl.") else f"fl.{key}": value for key, value in provenance.items()}
     if task != CLASSIFICATION.name:
         metadata["task"] = task

@@ -34,8 +34,7 @@ __all__ = ["MAX_GRAPH_BYTES", "OPSET", "ExportRefused", "ExportReport", "export_
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 1e-4
-"""Largest difference from torch: absolute for outputs up to 1, relative above."""
+TOLERANCE = 1e-4  # largest difference from torch: absolute for outputs up to 1, relative above
 
 
 @dataclass(frozen=True)
@@ -148,10 +147,8 @@ def _compare(
 ) -> tuple[float, float]:
     """Largest absolute difference of outputs (NaN if ONNX computes one), and the largest allowed."""
     computed = run_model(data, probes)
-    if any(ours.shape != torchs.shape for ours, torchs in zip(computed, expected, strict=True)):
+    if any(a.shape != b.shape for a, b in zip(computed, expected, strict=True)):
         raise ExportRefused("the export gives outputs of another shape than torch")
-    difference = np.max(
-        [np.abs(ours - torchs).max() for ours, torchs in zip(computed, expected, strict=True)]
-    )
+    difference = np.max([np.abs(a - b).max() for a, b in zip(computed, expected, strict=True)])
     largest = np.max([np.abs(outputs).max() for outputs in expected])
     return float(difference), TOLERANCE * max(least, float(largest))

@@ -11,16 +11,15 @@ from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.filling import INPUT, OUTPUT
 from schemas.values import Preprocessing
 
+# A single example, whose axis a `squeeze` loses; the number with which a graph is drawn; another one.
 BATCHES = (1, 2, 7)
-"""A single example, whose axis a `squeeze` loses; the number with which a graph is drawn; another one."""
 
 
 def make_probes(
     input_shape: tuple[int, ...], preprocessing: Preprocessing, sample: Pixels | None
 ) -> list[Inputs]:
     """Inputs at the batch sizes `BATCHES`: random ones, and the sample's."""
-    noise = np.random.default_rng(0).standard_normal((max(BATCHES), *input_shape), dtype=np.float32)
-    given = [noise]
+    given = [np.random.default_rng(0).standard_normal((max(BATCHES), *input_shape), dtype=np.float32)]
     if sample is not None and len(sample):
         inputs = preprocess(sample, preprocessing)
         given.append(inputs[np.arange(max(BATCHES)) % len(inputs)])
@@ -37,6 +36,5 @@ def run_model(data: bytes, probes: Sequence[Inputs]) -> list[Inputs]:
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         return [session.run([OUTPUT], {INPUT: inputs})[0] for inputs in probes]
-    except Exception as error:
-        # onnxruntime's exceptions share no base class but Exception.
+    except Exception as error:  # onnxruntime's share no other base class
         raise ExportRefused(f"onnxruntime cannot run the export: {first_line(error)}") from error

@@ -18,10 +18,9 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from edge_client.data.dataset import Inputs
 
 CALIBRATION_EXAMPLES = 128
-CALIBRATION_BATCH = 16
-"""Examples per batch; calibration keeps all activations of a batch in memory."""
-_PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
-"""Metadata by which the quantiser knows that batch norms are folded already."""
+CALIBRATION_BATCH = 16  # examples per batch; calibration keeps all activations of a batch in memory
+# Metadata by which the quantiser knows that batch norms are folded already.
+_PREPARED = {"onnx.quant.pre_process": "onnxruntime.quant"}
 
 
 def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
@@ -38,7 +37,7 @@ def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes
     The ranges of activations are measured on `inputs` [N, C, H, W], preprocessed; with `metadata`.
     """
     model = onnx.load_from_string(data)
-    onnx.helper.set_model_props(model, dict([_PREPARED]))
+    onnx.helper.set_model_props(model, _PREPARED)
     with tempfile.TemporaryDirectory(prefix="edge-variants-") as folder, _quiet():
         source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
         onnx.save(model, str(source))
@@ -59,14 +58,14 @@ def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes
 def before_logarithms(model: onnx.ModelProto) -> list[str]:
     """The names of the nodes that lead to a logarithm, that included: small values decide there."""
     makers = {output: node for node in model.graph.node for output in node.output}
-    found: dict[str, onnx.NodeProto] = {}
+    names: set[str] = set()
     waiting = [node for node in model.graph.node if node.op_type == "Log"]
     while waiting:
         node = waiting.pop()
-        if node.name not in found:
-            found[node.name] = node
+        if node.name not in names:
+            names.add(node.name)
             waiting += [makers[name] for name in node.input if name in makers]
-    return sorted(found)
+    return sorted(names)
 
 
 class Batches(CalibrationDataReader):  # type: ignore[misc]

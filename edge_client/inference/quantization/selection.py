@@ -9,8 +9,7 @@ from schemas.values import Variant
 if TYPE_CHECKING:
     from edge_client.data.tasks.learning_task import LearningTask, Metric
 
-MAX_LOSS = 1.0
-"""Default limit in points of accuracy."""
+MAX_LOSS = 1.0  # default limit in points of accuracy
 VARIANTS: tuple[Variant, ...] = ("fp32", "fp16", "int8")
 
 
@@ -93,11 +92,7 @@ def points_lost(export: Measured, other: Measured, metric: "Metric") -> float:
 
 def _compared(export: Measured, other: Measured, metric: "Metric") -> str:
     speed = export.latency_ms / other.latency_ms if other.latency_ms else float("inf")
-    lost = _loss_text(points_lost(export, other, metric), metric)
-    return f"{other.variant} {speed:.2f} x as fast as {export.variant}, {lost}"
-
-
-def _loss_text(lost: float, metric: "Metric") -> str:
-    if lost == float("inf"):
-        return f"{metric.name} unknown"
-    return f"{lost:.2f} points lost" if lost > 0 else f"no {metric.name} lost"
+    lost = points_lost(export, other, metric)
+    text = f"{lost:.2f} points lost" if lost > 0 else f"no {metric.name} lost"
+    text = f"{metric.name} unknown" if lost == float("inf") else text
+    return f"{other.variant} {speed:.2f} x as fast as {export.variant}, {text}"

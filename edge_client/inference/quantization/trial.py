@@ -20,8 +20,7 @@ from schemas.values import Variant
 
 log = logging.getLogger(__name__)
 
-SECONDS = 0.4
-"""For timing all variants together."""
+SECONDS = 0.4  # for timing all variants together
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,12 @@ def keep_best(
     files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, variants, calibration)}
     models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
     times = latencies_ms(list(models.values()), seconds=seconds)
+    figures = {name: model.measured(held_out.images, held_out.labels) for name, model in models.items()}
     measured = {
-        variant: Measured(
-            variant, len(files[variant]), model.measured(held_out.images, held_out.labels), time
-        )
-        for (variant, model), time in zip(models.items(), times, strict=True)
+        variant: Measured(variant, len(files[variant]), figures[variant], time)
+        for variant, time in zip(models, times, strict=True)
     }
-    exported = measured.pop("fp32")
-    task = models["fp32"].task
+    exported, task = measured.pop("fp32"), models["fp32"].task
     choice = choose(exported, list(measured.values()), max_loss=variants.max_loss, task=task)
     kept = files[choice.kept.variant]
     if kept is not data:
@@ -106,7 +103,6 @@ def _made(
             continue
         try:
             made[variant] = makers[variant]({**metadata, "fl.variant": variant, "fl.parent": parent})
-        except Exception as error:
-            # The quantiser raises arbitrary errors for networks that it does not support.
+        except Exception as error:  # the quantiser's are of any kind
             log.warning("%s is not tried: %s: %s", variant, type(error).__name__, str(error)[:200])
     return made

@@ -44,7 +44,6 @@ class Health(Frozen):
 
     @property
     def error_rate(self) -> float:
-        """Share of requests that failed."""
         return self.errors / self.requests if self.requests else 0.0
 
     @property
@@ -54,7 +53,6 @@ class Health(Frozen):
         return self.busy_ms / answered if answered > 0 else None
 
     def add(self, **counts: float) -> "Health":
-        """Add to the fields of these names."""
         return self.model_copy(update={name: getattr(self, name) + more for name, more in counts.items()})
 
 
@@ -128,7 +126,6 @@ class HealthWriter:
             self._loading = None
 
     def answered(self, seconds: float) -> None:
-        """Count an answered request."""
         self._count(requests=1, busy_ms=seconds * 1e3)
 
     def failed(self) -> None:

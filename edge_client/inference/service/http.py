@@ -24,8 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY = 8 * 1024 * 1024
 MAX_CONNECTIONS, PER_ADDRESS = 64, 32
-IDLE_S, REQUEST_S = 30.0, 60.0
-"""Seconds after which an idle connection is closed, and one whose request has not arrived as a whole."""
+IDLE_S, REQUEST_S = 30.0, 60.0  # after which an idle connection, and an incomplete request, is closed
 JSON = "application/json"
 _STATUS = {
     "ok": HTTPStatus.OK,
@@ -68,7 +67,6 @@ class PredictionServer(ThreadingTCPServer):
         self.server_close()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection, or refuse it and count it as busy."""
         try:
             return super().get_request()
         except ConnectionAbortedError:
@@ -76,7 +74,6 @@ class PredictionServer(ThreadingTCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the connection."""
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
@@ -87,7 +84,6 @@ class PredictionServer(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a broken connection at debug level."""
         log.debug("a connection ended", exc_info=True)
 
 
@@ -102,12 +98,10 @@ class Handler(BaseHTTPRequestHandler):
     server: PredictionServer
 
     def handle_one_request(self) -> None:
-        """Answer a request that arrives in time."""
         self.connection.read_by = time.monotonic() + REQUEST_S
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """`/healthz` and `/metrics`."""
         predictor = self.server.predictor
         match urlsplit(self.path).path:
             case "/healthz":
@@ -122,7 +116,6 @@ class Handler(BaseHTTPRequestHandler):
                 self._refuse(HTTPStatus.NOT_FOUND, "there is POST /predict, GET /healthz and GET /metrics")
 
     def do_POST(self) -> None:
-        """`/predict`."""
         if urlsplit(self.path).path != "/predict":
             self._refuse(HTTPStatus.NOT_FOUND, "there is POST /predict, GET /healthz and GET /metrics")
             return

@@ -11,15 +11,13 @@ from edge_client.inference.service.predictor import Predictor
 from edge_client.system.process_memory import give_back
 from edge_client.system.watchdog import watchdog_of
 
-ENDS_WITHIN_S = 0.1
-"""Seconds within which the HTTP server notices that it must close."""
+ENDS_WITHIN_S = 0.1  # seconds within which the HTTP server notices that it must close
 
 
 class RequestChannel(Protocol):
     """The MQTT channel, whose module is not imported here because it needs paho."""
 
-    def open(self) -> None:
-        """Start."""
+    def open(self) -> None: ...
 
     def close(self) -> None:
         """Stop after the running requests."""

@@ -22,7 +22,6 @@ class RequestMetrics:
 
     @property
     def answered(self) -> int:
-        """Number of requests that the model has answered."""
         return self._answered
 
     def request(self, channel: str, outcome: str) -> None:
@@ -31,7 +30,6 @@ class RequestMetrics:
             self._requests[channel, outcome] += 1
 
     def predicted(self, images: int, seconds: float) -> None:
-        """Count a request's images and the seconds in the model."""
         with self._lock:
             self._images += images
             self._answered += 1
@@ -44,7 +42,6 @@ class RequestMetrics:
             self._reloads[outcome] += 1
 
     def text(self, model: Mapping[str, str] | None) -> str:
-        """All metrics, with the served model."""
         with self._lock:
             return "".join(f"{line}\n" for line in self._lines(model))
 

@@ -47,7 +47,10 @@ class FileSource:
         return _stamp(self.path), _stamp(manifest_path(self.path))
 
     def load(self) -> Model:
-        data = _read(self.path)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
         loaded = load_model(self.path, threads=self.threads, trust=self.trust, data=data)
         origin = loaded.provenance
         version = " round ".join(origin[key] for key in ("run_id", "round") if key in origin)
@@ -76,13 +79,6 @@ class SlotSource:
             raise ConfigError(f"no model in {self.slots.folder} yet: it comes with a delivery or a rollout")
         loaded = load_model(served.path, threads=self.threads, trust=self.trust, data=data)
         return Model(loaded, served.model.version, served.model.digest, served.model.variant)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

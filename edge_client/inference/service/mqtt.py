@@ -21,8 +21,7 @@ from schemas.topics import PredictTopic
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 64
-"""Largest number of waiting requests; more are refused."""
+MAX_WAITING = 64  # largest number of waiting requests; more are refused
 
 
 class MqttChannel:
@@ -44,7 +43,6 @@ class MqttChannel:
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def open(self) -> None:
-        """Begin to connect, with reconnects."""
         self._link.open()
         self._thread.start()
 

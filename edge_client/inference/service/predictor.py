@@ -22,11 +22,8 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-BATCH = 16
-"""Images per batch; larger batches are hardly faster and take more memory."""
-AT_ONCE = 4
-WAIT_S = 5.0
-"""Number of concurrent requests, and longest wait of another one in seconds."""
+BATCH = 16  # images per batch; larger batches are hardly faster and take more memory
+AT_ONCE, WAIT_S = 4, 5.0  # number of concurrent requests, and longest wait of another one in seconds
 
 
 class Busy(Exception):
@@ -136,8 +133,7 @@ def answer_or_refuse(body: bytes, answer: Callable[[], dict[str, Any]]) -> tuple
         return "bad", refusal(body, error)
     except (Busy, NotReady) as error:
         return ("busy" if isinstance(error, Busy) else "unready"), refusal(body, error)
-    except Exception as error:
-        # An unexpected error ends this request, not the service.
+    except Exception as error:  # ends this request, not the service
         log.exception("a request failed", extra={"reason": "failed"})
         return "failed", refusal(body, error)
 
@@ -151,9 +147,8 @@ def refusal(body: bytes, error: Exception) -> dict[str, Any]:
 
 def _try(model: Model) -> None:
     """Run once before requests do: a loaded model may still fail, and the first run is the slowest."""
-    shape = model.loaded.input_shape
     with said_in_one_line(model.loaded.path):
-        model.loaded.predict(np.zeros((1, *shape), np.uint8))
+        model.loaded.predict(np.zeros((1, *model.loaded.input_shape), np.uint8))
 
 
 def _words(model: Model) -> dict[str, str]:

@@ -30,8 +30,7 @@ from schemas.errors import ConfigError
 from schemas.values import Feature
 
 MAX_IMAGES = 256
-MAX_UNPACKED = 32 * 1024 * 1024
-"""Largest sum of an archive's unpacked arrays in bytes."""
+MAX_UNPACKED = 32 * 1024 * 1024  # largest sum of an archive's unpacked arrays in bytes
 _INPUTS = ("image", "pixels", "values")
 _FIELDS = frozenset({*_INPUTS, "top", "id"})
 
@@ -51,9 +50,8 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
     if not body:
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
-        return _checked(
-            PredictionRequest(as_batch(_array(body), model.input_shape, model.preprocessing), top), model
-        )
+        images = as_batch(_array(body), model.input_shape, model.preprocessing)
+        return _checked(PredictionRequest(images, top), model)
     if is_sound(body[:20]):
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _checked(PredictionRequest(images, top), model)
@@ -74,16 +72,15 @@ def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Predict
     given = [name for name in _INPUTS if name in fields]
     if len(given) != 1:
         raise ConfigError("expected either 'image', 'pixels' or 'values'")
-    if "image" in fields:
-        return _of_image(_decoded(fields["image"]), model, blank)
     value = fields[given[0]]
+    if "image" in fields:
+        return _of_image(_decoded(value), model, blank)
     images = _numbers(value, "pixels") if "pixels" in fields else _named(value, model.preprocessing.columns)
     batch = as_batch(images, model.input_shape)
     return _checked(PredictionRequest(batch, blank.top, blank.id), model)
 
 
 def fields_of(body: bytes | str) -> dict[str, Any]:
-    """The fields of a message in JSON."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -169,8 +166,7 @@ def _array(body: bytes) -> Pixels:
             return np.asarray(arrays[name])
     except ConfigError:
         raise
-    except Exception as error:
-        # zipfile, zlib and numpy raise many kinds of errors for a damaged archive.
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds for a damaged archive
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
