@@ -74,7 +74,8 @@ class Attached:
     """Attention modules behind layers of a network until removed; its state dict does not contain them."""
 
     def __init__(self, modules: dict[str, AttentionModule], layers: dict[str, nn.Module]) -> None:
-        self.modules = nn.ModuleDict({_key(name): module for name, module in modules.items()})
+        # Names of submodules may not hold dots.
+        self.modules = nn.ModuleDict({name.replace(".", "/"): module for name, module in modules.items()})
         self.by_layer = modules
         self._hooks = [layers[name].register_forward_hook(_hook(modules[name])) for name in modules]
         self.reset()
@@ -84,7 +85,6 @@ class Attached:
         return self.modules.parameters()
 
     def reset(self) -> None:
-        """Discard the observations."""
         self._totals: dict[str, Tensor] = {}
         self._examples: dict[str, int] = {}
 
@@ -103,21 +103,14 @@ class Attached:
         missing = [name for name in self.by_layer if name not in self._totals]
         if missing:
             raise InvariantError(f"no batch was observed behind {missing}")
-        return {
-            name: (total / self._examples[name]).to("cpu", torch.float32).numpy()
-            for name, total in self._totals.items()
-        }
+        means = {name: total / self._examples[name] for name, total in self._totals.items()}
+        return {name: mean.to("cpu", torch.float32).numpy() for name, mean in means.items()}
 
     def state(self) -> dict[str, Any]:
         """The parameters of the attention modules, and the observations."""
-        return {
-            "modules": self.modules.state_dict(),
-            "totals": self._totals,
-            "examples": self._examples,
-        }
+        return {"modules": self.modules.state_dict(), "totals": self._totals, "examples": self._examples}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state`."""
         self.modules.load_state_dict(state["modules"])
         self._totals = {
             name: total.to(next(self.by_layer[name].parameters()).device)
@@ -126,7 +119,6 @@ class Attached:
         self._examples = dict(state["examples"])
 
     def remove(self) -> None:
-        """Remove the attention modules from the network."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -164,18 +156,11 @@ def _norm(norm: nn.GroupNorm, x: Tensor) -> Tensor:
     return torch.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
 
 
-def _key(name: str) -> str:
-    # Names of submodules may not hold dots.
-    return name.replace(".", "/")
-
-
 def _hook(attention: AttentionModule) -> Callable[[nn.Module, object, Tensor], Tensor]:
     def weigh(layer: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        if isinstance(layer, nn.Linear) and output.ndim > 2:
-            # A linear layer over sequences has its channels last.
-            weighed: Tensor = attention(output.movedim(-1, 1)).movedim(1, -1)
-        else:
-            weighed = attention(output)
-        return weighed
+        # A linear layer over sequences has its channels last.
+        last = isinstance(layer, nn.Linear) and output.ndim > 2
+        weighed: Tensor = attention(output.movedim(-1, 1) if last else output)
+        return weighed.movedim(1, -1) if last else weighed
 
     return weigh

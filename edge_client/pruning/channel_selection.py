@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from edge_client.models.registry import ModelEntry
 from schemas.errors import ConfigError, InvariantError, nearest
 from schemas.strategy import PersonalPruning
-from schemas.submodel import ChannelGroup, ChannelMap, Segment, SubModelSpec
+from schemas.submodel import ChannelGroup, ChannelMap, SubModelSpec
 
 Scores = Mapping[str, NDArray[Any]]
-Ratio = float | Mapping[str, float]
-"""A pruning ratio for all targets, or one per glob of layers (ATTENDING, appendix H)."""
-NOISE = 1e-9
-"""Tolerance: 0.7 * 10 is slightly above 7 and must not prune another channel."""
+Ratio = float | Mapping[str, float]  # for all targets, or one per glob of layers (ATTENDING, appendix H)
+NOISE = 1e-9  # tolerance: 0.7 * 10 is slightly above 7 and must not prune another channel
 
 
 def kept_count(channels: int, ratio: float, multiple: int = 1) -> int:
@@ -38,7 +36,11 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
     channels is left. Raises `ConfigError` for a glob without a match.
     """
     targets = _targets(entry, channel_map)
-    globs = ratio if isinstance(ratio, Mapping) else _levels(entry, ratio)
+    if isinstance(ratio, Mapping):
+        globs = ratio
+    else:
+        exact = (globs for level, globs in entry.stage_ratios.items() if math.isclose(level, ratio))
+        globs = next(exact, dict.fromkeys(entry.targets, ratio))
     for glob, value in globs.items():
         if not 0 <= value < 1:
             raise ConfigError(f"pruning ratio {value} of {glob!r} is not in [0, 1)")
@@ -127,11 +129,6 @@ def _targets(entry: ModelEntry, channel_map: ChannelMap) -> dict[str, ChannelGro
     return {n: group for n, group in groups if any(_matches(glob, n, group) for glob in entry.targets)}
 
 
-def _levels(entry: ModelEntry, ratio: float) -> Mapping[str, float]:
-    exact = (globs for level, globs in entry.stage_ratios.items() if math.isclose(level, ratio))
-    return next(exact, dict.fromkeys(entry.targets, ratio))
-
-
 def _matches(glob: str, name: str, group: ChannelGroup) -> bool:
     return any(fnmatchcase(candidate, glob) for candidate in (name, *group.layers))
 
@@ -148,14 +145,10 @@ def _parts(layer: str, scores: NDArray[Any], channel_map: ChannelMap) -> list[tu
     parts, start = [], 0
     for segment in layout.axes.get(0, ()):
         if segment.group is not None:
-            parts.append((segment.group, _per_channel(scores[start : start + segment.positions], segment)))
+            own = scores[start : start + segment.positions].reshape(segment.channels, segment.repeat)
+            parts.append((segment.group, own.mean(axis=1)))
         start += segment.positions
     return parts
-
-
-def _per_channel(scores: NDArray[Any], segment: Segment) -> NDArray[Any]:
-    per_channel: NDArray[Any] = np.reshape(scores, (segment.channels, segment.repeat)).mean(axis=1)
-    return per_channel
 
 
 def _group(name: str, channel_map: ChannelMap) -> ChannelGroup:

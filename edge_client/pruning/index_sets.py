@@ -13,8 +13,7 @@ from edge_client.pruning.slicing import cut_axes
 from schemas.submodel import ParameterLayout, Segment, SubModelSpec
 from schemas.tensors.arrays import AnyArray
 
-AxisIndex = slice | NDArray[np.intp]
-"""Indices along an axis: a slice, or an array in any order."""
+AxisIndex = slice | NDArray[np.intp]  # indices along an axis: a slice, or an array in any order
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +26,10 @@ class IndexSet:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The number of indices along each axis: the shape of the values that are taken."""
-        return tuple(
-            index.stop - index.start if isinstance(index, slice) else len(index) for index in self.axes
-        )
+        return tuple(i.stop - i.start if isinstance(i, slice) else len(i) for i in self.axes)
 
     @property
     def size(self) -> int:
-        """The number of coordinates."""
         return math.prod(self.sizes)
 
     @property

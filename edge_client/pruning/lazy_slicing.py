@@ -18,8 +18,7 @@ from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays, kind_of, rows_of
 
-SPAN_BYTES = 256 * 1024
-"""Rows that are not contiguous are read in blocks of at most this many bytes."""
+SPAN_BYTES = 256 * 1024  # rows that are not contiguous are read in blocks of at most this many bytes
 
 
 class LazySlice(ComputedArrays):

@@ -1,6 +1,6 @@
 """The layers that a device keeps for itself, between rounds and in its model file."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 
 import numpy as np
@@ -8,10 +8,10 @@ import numpy as np
 from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, added, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
+# The groups of a device's private state with its own layers, and with what of them it has ever held.
 OWN, HELD = "own", "own-held"
-"""The groups of a device's private state with its own layers, and with what of them it has ever held."""
+# The group with the model towards which a training is pulled, where that is not the model it starts from.
 ANCHOR = "anchor"
-"""The group with the model towards which a training is pulled, where that is not the model it starts from."""
 
 
 def with_own(received: Groups, kept: Groups, layers: Collection[str]) -> Groups:
@@ -20,30 +20,28 @@ def with_own(received: Groups, kept: Groups, layers: Collection[str]) -> Groups:
     Channels that the device never held have the received values. All arrays are in the sub-model's
     coordinates, and made when read.
     """
-    model, own = received["model"], _of(kept.get(OWN, {}), layers)
+    model, own = received["model"], arrays_of_layers(kept.get(OWN, {}), layers)
     if not own:
         return received
-    mixed = ComputedArrays(
-        {name: kind_of(model, name) for name in own}, partial(_where, kept[HELD], own, model)
-    )
+    kinds = {name: kind_of(model, name) for name in own}
+    mixed = ComputedArrays(kinds, partial(_where, kept[HELD], own, model))
     places = {name: (mixed, name) if name in own else (model, name) for name in model}
     return {**received, "model": GatheredArrays(places)}
 
 
 def kept_own(received: Arrays, delta: Arrays, layers: Collection[str]) -> Groups:
     """The groups of the trained arrays of these layers, received plus change; nothing without layers."""
-    names = _of(delta, layers)
-    if not names:
+    change = arrays_of_layers(delta, layers)
+    if not change:
         return {}
-    own = added(received, names)
+    own = added(received, change)
     return {OWN: own, HELD: {name: np.ones(own.kind(name)[1], bool) for name in own}}
 
 
 def _where(held: Arrays, own: Arrays, model: Arrays, name: str, start: int, stop: int) -> AnyArray:
-    rows = [rows_of(arrays, name, start, stop) for arrays in (held, own, model)]
-    return np.where(*rows)
+    return np.where(*[rows_of(arrays, name, start, stop) for arrays in (held, own, model)])
 
 
-def _of(arrays: Arrays, layers: Collection[str]) -> Mapping[str, AnyArray]:
-    names = [name for name in arrays if name.rpartition(".")[0] in layers]
-    return GatheredArrays({name: (arrays, name) for name in names}) if names else {}
+def arrays_of_layers(arrays: Arrays, layers: Collection[str]) -> Arrays:
+    """The arrays of these layers, read on demand."""
+    return GatheredArrays({name: (arrays, name) for name in arrays if name.rpartition(".")[0] in layers})

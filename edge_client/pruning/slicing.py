@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import InvariantError
-from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
+from schemas.submodel import ChannelMap, ParameterLayout, Segment, SubModelSpec
 
 Arrays = Mapping[str, NDArray[Any]]
 Positions = NDArray[np.intp]
@@ -73,42 +73,26 @@ def submodel_map(channel_map: ChannelMap, spec: SubModelSpec) -> ChannelMap:
     if not spec.kept:
         return channel_map
     counts = {name: spec.count(name, group.channels) for name, group in channel_map.groups.items()}
-    groups = {
-        name: ChannelGroup(channels=counts[name], layers=group.layers, multiple=group.multiple)
-        for name, group in channel_map.groups.items()
-    }
-    parameters = {
-        name: ParameterLayout(
-            shape=_cut_shape(layout, spec),
-            axes={
-                axis: tuple(
-                    Segment(
-                        channels=counts[segment.group] if segment.group else segment.channels,
-                        group=segment.group,
-                        repeat=segment.repeat,
-                    )
-                    for segment in segments
-                )
-                for axis, segments in layout.axes.items()
-            },
-        )
-        for name, layout in channel_map.parameters.items()
-    }
-    return ChannelMap(groups=groups, parameters=parameters)
+
+    def cut(segment: Segment) -> Segment:
+        return segment.model_copy(update={"channels": counts[segment.group]}) if segment.group else segment
+
+    parameters = {}
+    for name, layout in channel_map.parameters.items():
+        axes = {axis: tuple(map(cut, segments)) for axis, segments in layout.axes.items()}
+        parameters[name] = ParameterLayout(shape=_cut_shape(layout, spec), axes=axes)
+    groups = channel_map.groups.items()
+    smaller = {name: group.model_copy(update={"channels": counts[name]}) for name, group in groups}
+    return ChannelMap(groups=smaller, parameters=parameters)
 
 
 def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions]:
     """The kept positions on each axis of a parameter that is cut or reordered."""
-    return _other_axes(layout, spec.kept)
+    return moved_axes(layout, spec.kept)
 
 
-def moved_axes(layout: ParameterLayout, order: Mapping[str, Sequence[int]]) -> dict[int, Positions]:
-    """The old position of each new one on each axis that is reordered: see `permute`."""
-    return _other_axes(layout, order)
-
-
-def _other_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]]) -> dict[int, Positions]:
-    """The kept positions on every axis that changes."""
+def moved_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]]) -> dict[int, Positions]:
+    """The old position of each new one on each axis that changes: see `permute`."""
     positions = {axis: _positions(segments, kept) for axis, segments in layout.axes.items()}
     return {
         axis: places
@@ -142,11 +126,8 @@ def _positions(segments: Sequence[Segment], kept: Mapping[str, int | Sequence[in
 def _cut_shape(layout: ParameterLayout, spec: SubModelSpec) -> tuple[int, ...]:
     shape = list(layout.shape)
     for axis, segments in layout.axes.items():
-        shape[axis] = sum(
-            segment.repeat
-            * (spec.count(segment.group, segment.channels) if segment.group else segment.channels)
-            for segment in segments
-        )
+        counts = (spec.count(s.group, s.channels) if s.group else s.channels for s in segments)
+        shape[axis] = sum(s.repeat * count for s, count in zip(segments, counts, strict=True))
     return tuple(shape)
 
 

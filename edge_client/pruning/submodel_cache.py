@@ -39,9 +39,8 @@ class SubModelCache:
         key = f"{model.model_dump_json()} {spec.model_dump_json()}"
         ready = self._ready.get(key)
         if ready is None or ready.is_used_up:
-            self._ready[key] = ready = _Ready.of(
-                cut_down(build_blank(model), spec, channel_map), self._device
-            )
+            cut = cut_down(build_blank(model), spec, channel_map)
+            self._ready[key] = ready = _Ready.of(cut, self._device)
         self._ready.move_to_end(key)
         while len(self._ready) > self._limit:
             self._ready.popitem(last=False)

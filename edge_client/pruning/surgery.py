@@ -22,7 +22,8 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     """Copies of all floating-point parameters and buffers, in float32."""
-    return {name: _to_array(tensor) for name, tensor in sent_tensors(module).items()}
+    tensors = sent_tensors(module).items()
+    return {name: np.array(tensor.detach().to("cpu", torch.float32).numpy()) for name, tensor in tensors}
 
 
 def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
@@ -59,10 +60,8 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
         for name, tensor in distinct(tensors).items():
             for start, stop in blocks(kinds[name]):
                 # Copies read-only rows, which torch does not accept.
-                rows = torch.from_numpy(
-                    np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])
-                )
-                (tensor[start:stop] if tensor.ndim else tensor).copy_(rows)
+                rows = np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])
+                (tensor[start:stop] if tensor.ndim else tensor).copy_(torch.from_numpy(rows))
 
 
 def hollow(module: nn.Module) -> nn.Module:
@@ -127,8 +126,8 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     """
     counts: list[int] = []
 
-    def count(layer: nn.Module, inputs: object, output: Tensor) -> None:
-        counts.append(output.numel() * _weight(layer)[0].numel())
+    def count(layer: Any, inputs: object, output: Tensor) -> None:
+        counts.append(output.numel() * layer.weight[0].numel())
 
     training = [(layer, layer.training) for layer in module.modules()]
     hooks = [layer.register_forward_hook(count) for layer in module.modules() if type(layer) in COUNTED]
@@ -156,11 +155,11 @@ def _of_attention(result: Tensor, query: Tensor, key: Tensor, *_: Any, **__: Any
     return (query.numel() + result.numel()) * key.shape[-2]
 
 
+# Multiply-accumulates of functions, from their result and arguments; parameters have torch's names.
 PRODUCTS: dict[Callable[..., Any], Callable[..., int]] = {
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm), _of_product),
     functional.scaled_dot_product_attention: _of_attention,
 }
-"""Multiply-accumulates of functions, from their result and arguments; parameters have torch's names."""
 
 
 class _Products(TorchFunctionMode):
@@ -178,10 +177,6 @@ class _Products(TorchFunctionMode):
         if func in PRODUCTS:
             self._counts.append(PRODUCTS[func](result, *args, **named))
         return result
-
-
-def _to_array(tensor: Tensor) -> NDArray[np.float32]:
-    return np.array(tensor.detach().to("cpu", torch.float32).numpy())
 
 
 def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> None:
@@ -204,14 +199,7 @@ def _cut(tensor: Tensor, layout: ParameterLayout, spec: SubModelSpec) -> Tensor:
     cut = tensor.detach()
     for axis, positions in axes.items():
         cut = cut.index_select(axis, torch.from_numpy(positions).to(cut.device))
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(cut, requires_grad=tensor.requires_grad)
-    return cut
-
-
-def _weight(layer: Any) -> Tensor:
-    weight: Tensor = layer.weight
-    return weight
+    return nn.Parameter(cut, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else cut
 
 
 def _refit_convolution(layer: Any) -> None:
@@ -248,19 +236,16 @@ def _refit_prelu(layer: Any) -> None:
     layer.num_parameters = len(layer.weight)
 
 
+_CHANNEL_NORMS: tuple[type[nn.Module], ...] = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+)
+# By exact type, as in the tracer; other layers are never cut.
 REFIT: dict[type[nn.Module], Callable[[Any], None]] = {
-    nn.Conv1d: _refit_convolution,
-    nn.Conv2d: _refit_convolution,
-    nn.Conv3d: _refit_convolution,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _refit_convolution),
+    **dict.fromkeys(_CHANNEL_NORMS, _refit_channel_norm),
     nn.Linear: _refit_linear,
-    nn.BatchNorm1d: _refit_channel_norm,
-    nn.BatchNorm2d: _refit_channel_norm,
-    nn.BatchNorm3d: _refit_channel_norm,
-    nn.InstanceNorm1d: _refit_channel_norm,
-    nn.InstanceNorm2d: _refit_channel_norm,
-    nn.InstanceNorm3d: _refit_channel_norm,
     nn.GroupNorm: _refit_group_norm,
     nn.LayerNorm: _refit_layer_norm,
     nn.PReLU: _refit_prelu,
 }
-"""By exact type, as in the tracer; other layers are never cut."""

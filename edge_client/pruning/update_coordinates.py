@@ -4,17 +4,14 @@ An array with the name of a parameter has its axes, in any group; any other arra
 prototypes) stays unchanged.
 """
 
-from collections.abc import Sequence
-from functools import partial
-
 import numpy as np
 
 from edge_client.pruning.channel_selection import group_scores, personal_spec, prefix_spec
 from edge_client.pruning.lazy_slicing import LazySlice
+from edge_client.pruning.own_layers import arrays_of_layers
 from edge_client.pruning.slicing import expand
 from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap, SubModelSpec
-from schemas.tensors.arrays import ComputedArrays, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 
@@ -29,8 +26,8 @@ class Answer:
 
     def groups(self, delta: Arrays) -> Groups:
         """All groups to send, with `delta` as `model`."""
-        returned = _of_layers(delta, self._task.returned)
-        whole = {**self._groups, "model": returned}
+        layers = self._task.returned
+        whole = {**self._groups, "model": delta if layers is None else arrays_of_layers(delta, layers)}
         if self._task.personal is None:
             return whole
         return in_sub_model(whole, self.spec, self._channel_map)
@@ -55,21 +52,11 @@ def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: C
     after: dict[str, Arrays] = {}
     for group, arrays in groups.items():
         known = before.get(group, {})
-        full, coverage = expand(_parameters(arrays, channel_map), spec, channel_map)
+        own = {name: array for name, array in arrays.items() if name in channel_map.parameters}
+        full, coverage = expand(own, spec, channel_map)
         laid = {
             name: np.where(coverage[name], array, known[name]) if name in known else array
             for name, array in full.items()
         }
         after[group] = {**arrays, **laid}
     return after
-
-
-def _parameters(arrays: Arrays, channel_map: ChannelMap) -> Arrays:
-    return {name: array for name, array in arrays.items() if name in channel_map.parameters}
-
-
-def _of_layers(arrays: Arrays, layers: Sequence[str] | None) -> Arrays:
-    if layers is None:
-        return arrays
-    names = [name for name in arrays if name.rpartition(".")[0] in layers]
-    return ComputedArrays({name: kind_of(arrays, name) for name in names}, partial(rows_of, arrays))

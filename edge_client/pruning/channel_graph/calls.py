@@ -45,8 +45,7 @@ class Extent:
     block: int = 1
 
 
-Value = Signal | Size | Extent | None
-"""None: a tensor or number without channels to cut."""
+Value = Signal | Size | Extent | None  # None: a tensor or number without channels to cut
 
 
 @dataclass(frozen=True)

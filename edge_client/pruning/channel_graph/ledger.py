@@ -110,12 +110,9 @@ class ChannelLedger:
         return segment.model_copy(update={"group": root if root in groups else None})
 
     def _group(self, name: str) -> ChannelGroup:
-        layers = sorted(
-            self._layers[name] - self._weighing or self._layers[name], key=self._order.__getitem__
-        )
-        return ChannelGroup(
-            channels=self._channels[name], layers=tuple(layers), multiple=self._multiple[name]
-        )
+        scored = self._layers[name] - self._weighing or self._layers[name]
+        layers = tuple(sorted(scored, key=self._order.__getitem__))
+        return ChannelGroup(channels=self._channels[name], layers=layers, multiple=self._multiple[name])
 
     def _roots(self, segments: Segments) -> set[str]:
         return {self._root(segment.group) for segment in segments if segment.group is not None}

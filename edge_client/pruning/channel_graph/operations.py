@@ -39,9 +39,8 @@ def elementwise(call: Call) -> Value:
     full = [signal for node, signal in tracked if shape_of(node)[offset] == result[offset]]
     thin = [signal for node, signal in tracked if shape_of(node)[offset] != result[offset]]
     others = [shape_of(node) for node in operands if call.values[node] is None]
-    if not full or any(len(shape) >= -offset and shape[offset] > 1 for shape in others):
-        return call.give_up()
-    if len({signal.block for signal in full}) > 1:
+    spread = any(len(shape) >= -offset and shape[offset] > 1 for shape in others)
+    if not full or spread or len({signal.block for signal in full}) > 1:
         return call.give_up()
     for signal in thin:
         call.ledger.pin(signal.segments)
@@ -159,35 +158,21 @@ def _line(call: Call, node: Node, axis: int) -> tuple[Segment, ...]:
 
 
 FUNCTIONS: dict[Callable[..., Any], Rule] = {
-    torch.flatten: flatten,
+    torch.flatten: flatten, torch.unflatten: unflatten,
     torch.reshape: reshape,
-    torch.mean: reduce,
-    torch.sum: reduce,
-    torch.amax: reduce,
-    torch.squeeze: squeeze,
-    torch.unsqueeze: unsqueeze,
-    torch.permute: permute,
-    torch.transpose: transpose,
-    torch.unflatten: unflatten,
+    torch.mean: reduce, torch.sum: reduce, torch.amax: reduce,
+    torch.squeeze: squeeze, torch.unsqueeze: unsqueeze,
+    torch.permute: permute, torch.transpose: transpose,
     torch.cat: concatenate,
-    torch.matmul: product,
-    torch.bmm: product,
-    operator.matmul: product,
+    torch.matmul: product, torch.bmm: product, operator.matmul: product,
     F.scaled_dot_product_attention: scaled_dot_product,
-    torch.softmax: softmax,
-    F.softmax: softmax,
+    torch.softmax: softmax, F.softmax: softmax,
     getattr: attribute,
     operator.getitem: item,
-    F.max_pool1d: spatial(1),
-    F.max_pool2d: spatial(2),
-    F.max_pool3d: spatial(3),
-    F.avg_pool1d: spatial(1),
-    F.avg_pool2d: spatial(2),
-    F.avg_pool3d: spatial(3),
-    F.adaptive_avg_pool1d: spatial(1),
-    F.adaptive_avg_pool2d: spatial(2),
-    F.adaptive_max_pool1d: spatial(1),
-    F.adaptive_max_pool2d: spatial(2),
+    F.max_pool1d: spatial(1), F.max_pool2d: spatial(2), F.max_pool3d: spatial(3),
+    F.avg_pool1d: spatial(1), F.avg_pool2d: spatial(2), F.avg_pool3d: spatial(3),
+    F.adaptive_avg_pool1d: spatial(1), F.adaptive_avg_pool2d: spatial(2),
+    F.adaptive_max_pool1d: spatial(1), F.adaptive_max_pool2d: spatial(2),
     F.interpolate: spatial(1),
     F.pad: pad,
     **dict.fromkeys(
@@ -201,19 +186,12 @@ FUNCTIONS: dict[Callable[..., Any], Rule] = {
 }  # fmt: skip
 
 METHODS: dict[str, Rule] = {
-    "flatten": flatten,
-    "view": reshape,
-    "reshape": reshape,
-    "mean": reduce,
-    "sum": reduce,
-    "amax": reduce,
-    "squeeze": squeeze,
-    "unsqueeze": unsqueeze,
-    "permute": permute,
-    "transpose": transpose,
-    "unflatten": unflatten,
-    "matmul": product,
-    "bmm": product,
+    "flatten": flatten, "unflatten": unflatten,
+    "view": reshape, "reshape": reshape,
+    "mean": reduce, "sum": reduce, "amax": reduce,
+    "squeeze": squeeze, "unsqueeze": unsqueeze,
+    "permute": permute, "transpose": transpose,
+    "matmul": product, "bmm": product,
     "softmax": softmax,
     "size": size,
     **dict.fromkeys(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from torch.fx import Node
 
 from edge_client.pruning.channel_graph.calls import Call, Extent, Signal, Value
-from edge_client.pruning.channel_graph.ledger import Segments
 
 Rule = Callable[[Call], Value]
 
@@ -22,8 +21,7 @@ def merge_axes(call: Call, start: int, end: int) -> Value:
         return call.give_up()
     if signal.axis == start < end:
         return _merged(call, signal, start, math.prod(call.shape[start + 1 : end + 1]))
-    gone = range(start + 1, end + 1)
-    return signal.moved(_left_over(ndim, gone))
+    return signal.moved(_left_over(ndim, range(start + 1, end + 1)))
 
 
 def flatten(call: Call) -> Value:
@@ -71,8 +69,7 @@ def reshape(call: Call) -> Value:
 
 def squeeze(call: Call) -> Value:
     """`x.squeeze(axis)`; without an axis, a single remaining channel would be removed."""
-    signal, ndim = call.signal, len(call.shape)
-    axis = call.option(1, "dim")
+    signal, axis, ndim = call.signal, call.option(1, "dim"), len(call.shape)
     if signal is None or not isinstance(axis, int) or axis % ndim == signal.axis:
         return call.give_up()
     gone = [axis % ndim] if len(call.result_shape) < ndim else []
@@ -81,8 +78,7 @@ def squeeze(call: Call) -> Value:
 
 def unsqueeze(call: Call) -> Value:
     """`x.unsqueeze(axis)`."""
-    signal, ndim = call.signal, len(call.shape)
-    axis = call.option(1, "dim")
+    signal, axis, ndim = call.signal, call.option(1, "dim"), len(call.shape)
     if signal is None or not isinstance(axis, int):
         return call.give_up()
     return signal.moved({old: old + (axis % (ndim + 1) <= old) for old in range(ndim)})
@@ -138,7 +134,9 @@ def _merged(call: Call, signal: Signal, axis: int, factor: int) -> Value:
         return Signal(axis, signal.segments, signal.block // factor)
     if factor % signal.block:
         return call.give_up()
-    return Signal(axis, _repeated(signal, factor // signal.block))
+    further = factor // signal.block
+    segments = (s.model_copy(update={"repeat": s.repeat * further}) for s in signal.segments)
+    return Signal(axis, tuple(segments))
 
 
 def _split(call: Call, signal: Signal, axis: int, parts: Sequence[int]) -> Value:
@@ -149,7 +147,3 @@ def _split(call: Call, signal: Signal, axis: int, parts: Sequence[int]) -> Value
         return Signal(axis, tuple(segments))
     call.ledger.keep_blocks(signal.segments, width)
     return Signal(axis, signal.segments, width, axis + 1 if len(parts) == 1 else None)
-
-
-def _repeated(signal: Signal, factor: int) -> Segments:
-    return tuple(s.model_copy(update={"repeat": s.repeat * factor}) for s in signal.segments)

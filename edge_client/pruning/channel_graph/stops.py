@@ -14,20 +14,13 @@ HEADS = "write attention with a linear layer each for queries, keys and values, 
 SIZES = "give the number of channels or heads as -1, since a tier has fewer"
 SUMS = "a sum with a parameter or with channels that stay whole stays whole too: put the width between sums"
 OTHERS = "put the width into linear layers and convolutions around it"
+# By the name of a layer's type, a function or a method.
 REMEDIES: Mapping[str, str] = {
-    "GRU": SERIES,
-    "LSTM": SERIES,
-    "RNN": SERIES,
-    "MultiheadAttention": HEADS,
-    "TransformerEncoderLayer": HEADS,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), SERIES),
+    **dict.fromkeys(("MultiheadAttention", "TransformerEncoderLayer", "chunk", "split"), HEADS),
+    **dict.fromkeys(("reshape", "unflatten", "view"), SIZES),
     "add": SUMS,
-    "chunk": HEADS,
-    "split": HEADS,
-    "reshape": SIZES,
-    "unflatten": SIZES,
-    "view": SIZES,
 }
-"""By the name of a layer's type, a function or a method."""
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from edge_client.pruning.channel_graph.stops import Stop, line_of, stop_at
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelGroup, ChannelMap, Segment
 
-PROBES = 2
-"""Batch size of the trial run: with 1, the batch axis could be squeezed."""
+PROBES = 2  # batch size of the trial run: with 1, the batch axis could be squeezed
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,8 @@ def _without_tied(
 ) -> dict[str, ChannelGroup]:
     """The groups without layers whose weight is that of another layer, which is scored by its first name."""
     tied = {name.rpartition(".")[0] for name in tensors.keys() - distinct(tensors).keys()}
-    own = {
-        name: tuple(layer for layer in group.layers if layer not in tied) for name, group in groups.items()
-    }
-    return {
-        name: group.model_copy(update={"layers": own[name] or group.layers}) for name, group in groups.items()
-    }
+    own = {name: tuple(layer for layer in g.layers if layer not in tied) for name, g in groups.items()}
+    return {name: g.model_copy(update={"layers": own[name] or g.layers}) for name, g in groups.items()}
 
 
 def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
@@ -97,8 +92,7 @@ def _refused(module: nn.Module, input_shape: tuple[int, ...], error: Exception, 
 class _Shapes(fx.Interpreter):
     """Notes the shape of each node's tensor; torch's `ShapeProp` imports sympy, which takes half a second."""
 
-    operation = ""
-    """The layer, function or method that ran last."""
+    operation = ""  # the layer, function or method that ran last
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op.startswith("call"):
