@@ -73,15 +73,13 @@ def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | 
     `exported_by` is the required exporter: a device's name, or `server`.
     """
     try:
-        signed = decode_manifest(manifest_path(path).read_bytes())
-        manifest = key.check(signed)
+        manifest = key.check(decode_manifest(manifest_path(path).read_bytes()))
         _check_file(manifest, data, exported_by)
     except OSError as error:
         missing = manifest_path(path).name
         remedy = "copy it together with the model from the server's run folder or the device's state folder"
-        raise ConfigError(
-            f"{path}: no signed manifest {missing} in its folder: {error.strerror}; {remedy}"
-        ) from error
+        why = f"no signed manifest {missing} in its folder: {error.strerror}"
+        raise ConfigError(f"{path}: {why}; {remedy}") from error
     except PeerError as error:
         remedy = "copy the model and its manifest again, or trust the key of the server that made them"
         raise ConfigError(f"{path} is not trusted: {error}; {remedy}") from error
@@ -94,13 +92,9 @@ def _check_file(manifest: Manifest, data: bytes, exported_by: str | None) -> Non
     digest = hashlib.sha256(data).hexdigest()
     if digest != manifest.sha256:
         raise untrusted(f"its sha256 is {digest[:16]}..., the manifest's {manifest.sha256[:16]}...")
-    if exported_by is not None and not _is_export_of(manifest, exported_by):
-        by = "the server" if manifest.what == "tier-export" else f"device {manifest.device}"
+    # A device named `server` is not the server.
+    by_server = manifest.what == "tier-export"
+    required = by_server if exported_by == "server" else not by_server and manifest.device == exported_by
+    if exported_by is not None and not required:
+        by = "the server" if by_server else f"device {manifest.device}"
         raise untrusted(f"it was exported by {by}, required is {exported_by}")
-
-
-def _is_export_of(manifest: Manifest, name: str) -> bool:
-    """Whether `name` has exported the file; a device named `server` is not the server."""
-    if name == "server":
-        return manifest.what == "tier-export"
-    return manifest.what == "device-export" and manifest.device == name

@@ -32,21 +32,17 @@ class BoundedListener(socket.socket):
     """
 
     def __init__(
-        self,
-        listening: socket.socket,
-        *,
-        most: int,
-        per_address: int,
-        shared: frozenset[str] = LOOPBACK,
+        self, listening: socket.socket, *, most: int, per_address: int, shared: frozenset[str] = LOOPBACK
     ) -> None:
         super().__init__(fileno=listening.detach())
-        self._most, self._per_address, self._shared = _most_allowed(most), per_address, shared
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 2))
+        self._per_address, self._shared = per_address, shared
         self._open: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._reserve: int | None = os.open(os.devnull, os.O_RDONLY)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection and its address."""
         try:
             accepted, address = super().accept()
         except OSError as error:
@@ -114,7 +110,6 @@ class AcceptedConnection(socket.socket):
             closed()
 
     def recv_into(self, *args: Any) -> int:
-        """Read into a buffer."""
         if self.read_by is not None and time.monotonic() > self.read_by:
             raise TimeoutError("the request has not arrived in time")
         return super().recv_into(*args)
@@ -131,11 +126,6 @@ def counted_address(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, 64), strict=False))
-
-
-def _most_allowed(most: int) -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // 2))
 
 
 def _log_refusal(address: str, why: str) -> None:

@@ -24,8 +24,7 @@ from edge_client.system.logging.formatters import stack_of
 FOLDER, EXCEPTION, FAULT, RUNNING, LAST = "crash", "crash.json", "fault.txt", "running", "last.json"
 LONGEST_TEXT = 32_768
 MAIN = "main"
-_open: list[TextIO] = []
-"""The file of faulthandler, which must stay open."""
+_open: list[TextIO] = []  # the file of faulthandler, which must stay open
 
 
 class Crash(TypedDict):
@@ -130,8 +129,7 @@ def _write(folder: Path, error: BaseException, thread: str) -> None:
 def _read(path: Path) -> Crash | None:
     try:
         value = json.loads(path.read_bytes())
-        return Crash(
-            cause=value["cause"], at=float(value["at"]), thread=str(value["thread"]), text=str(value["text"])
-        )
+        at, thread, text = float(value["at"]), str(value["thread"]), str(value["text"])
+        return Crash(cause=value["cause"], at=at, thread=thread, text=text)
     except (OSError, ValueError, TypeError, KeyError):
         return None

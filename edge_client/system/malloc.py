@@ -26,14 +26,10 @@ from collections.abc import Mapping
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 HEAPS = 1
-MAPPED_BYTES = 32 * 1024 * 1024
-"""Blocks from this size on are mapped separately and returned when freed; glibc's maximum."""
-LARGE_BYTES = 200_000
-"""Blocks from this size on are returned at once on a device without torch."""
-NEVER = -1
-"""Never trim the heap, however much is free at its end."""
-ALSO_SET_BY = ("MALLOC_", "GLIBC_TUNABLES")
-"""Prefixes of the variables by which a user sets the same."""
+MAPPED_BYTES = 32 * 1024 * 1024  # from here on blocks are mapped separately; glibc's maximum
+LARGE_BYTES = 200_000  # blocks from this size on are returned at once on a device without torch
+NEVER = -1  # never trim the heap, however much is free at its end
+ALSO_SET_BY = ("MALLOC_", "GLIBC_TUNABLES")  # prefixes of the variables by which a user sets the same
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:

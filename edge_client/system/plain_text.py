@@ -2,8 +2,8 @@
 
 from typing import TextIO
 
+# Unicode categories that end lines, move the cursor or change the writing direction.
 CONTROL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories that end lines, move the cursor or change the writing direction."""
 
 
 def plain(text: str, keep: str = "") -> str:

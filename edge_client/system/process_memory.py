@@ -8,11 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-KEPT_S = 10.0
-"""Idle seconds before memory is returned; rounds that follow sooner reuse it."""
-
-NEW_OBJECTS = 20_000
-"""New objects after which a busy process looks for garbage among them; Python's default is 700."""
+KEPT_S = 10.0  # idle seconds before memory is returned; rounds that follow sooner reuse it
+NEW_OBJECTS = 20_000  # after which a busy process looks for garbage among them; Python's default is 700
 
 
 def resident_bytes() -> int:
@@ -70,7 +67,6 @@ class GivingBack:
         self._due = math.inf
 
     def turn(self, now: float, *, busy: bool) -> None:
-        """Check the time, in seconds."""
         if busy:
             self._due = now + KEPT_S
         elif now >= self._due:
@@ -78,6 +74,7 @@ class GivingBack:
             give_back()
 
 
+# Texts by which torch, oneDNN, the C++ library and onnxruntime report a lack of memory.
 SIGNS = (
     "can't allocate memory",
     "not enough memory",
@@ -87,16 +84,12 @@ SIGNS = (
     "could not create a memory object",
     "is smaller than requested bytes",
 )
-"""Texts by which torch, oneDNN, the C++ library and onnxruntime report a lack of memory."""
-OWN_CLASSES = "onnxruntime."
-"""The package whose errors derive from `Exception` alone."""
+OWN_CLASSES = "onnxruntime."  # the package whose errors derive from `Exception` alone
 
 
 def is_shortage(error: BaseException) -> bool:
     """Whether the error reports a lack of memory."""
     if isinstance(error, MemoryError):
         return True
-    own = type(error).__module__.startswith(OWN_CLASSES)
-    return (own or isinstance(error, RuntimeError | OSError)) and any(
-        sign in str(error).lower() for sign in SIGNS
-    )
+    own, text = type(error).__module__.startswith(OWN_CLASSES), str(error).lower()
+    return (own or isinstance(error, RuntimeError | OSError)) and any(sign in text for sign in SIGNS)

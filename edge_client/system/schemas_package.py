@@ -16,7 +16,11 @@ def claim_schemas() -> None:
     """Import our `schemas`; `ImportError` if another module of that name is already imported."""
     known = sys.modules.get(NAME)
     if known is None:
-        _import_ours()
+        sys.path.insert(0, HOME)
+        try:
+            __import__(NAME)
+        finally:
+            sys.path.remove(HOME)
         return
     path = getattr(known, "__file__", None)
     if not _is_ours(path):
@@ -36,14 +40,6 @@ def hidden_by_ours(error: BaseException) -> str:
         wanted = isinstance(error, AttributeError) and error.obj is sys.modules.get(NAME)
     path = _foreign() if wanted else None
     return f"; {path} is hidden by the package '{NAME}' of edge-federation: rename it" if path else ""
-
-
-def _import_ours() -> None:
-    sys.path.insert(0, HOME)
-    try:
-        __import__(NAME)
-    finally:
-        sys.path.remove(HOME)
 
 
 def _foreign() -> str | None:

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-OPERATORS = {
-    "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-}
+_SUPPRESSION = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+OPERATORS = {"torchvision::nms": _SUPPRESSION, "torchvision::qnms": _SUPPRESSION}
 
 
 def guard_torchvision() -> None:
@@ -49,14 +47,10 @@ def _run(run: "Callable[[ModuleType], None]", module: "ModuleType") -> None:
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-        _declare_missing()
+        import torch
+        from torch import library
+
+        for operator, signature in OPERATORS.items():
+            if not hasattr(torch.ops.torchvision, operator.partition("::")[2]):
+                library.define(operator, signature)
         run(module)
-
-
-def _declare_missing() -> None:
-    import torch
-    from torch import library
-
-    for operator, signature in OPERATORS.items():
-        if not hasattr(torch.ops.torchvision, operator.partition("::")[2]):
-            library.define(operator, signature)

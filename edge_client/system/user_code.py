@@ -9,8 +9,8 @@ from types import ModuleType
 from edge_client.system.schemas_package import hidden_by_ours
 from schemas.errors import ConfigError, near
 
+# Exceptions that foreign code may raise; a script without a guard for `__main__` may even exit.
 FAILS = (Exception, SystemExit)
-"""Exceptions that foreign code may raise; a script without a guard for `__main__` may even exit."""
 
 
 def import_users(name: str) -> ModuleType:

@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SIGNS_PER_DEADLINE = 3
-"""Signals per interval, so that a late or lost one does no harm."""
-HEARTBEAT_S = 30.0
-"""The interval for a file without systemd; a health check may wait twice as long."""
+SIGNS_PER_DEADLINE = 3  # signals per interval, so that a late or lost one does no harm
+HEARTBEAT_S = 30.0  # the interval for a file without systemd; a health check may wait twice as long
 
 
 @dataclass
@@ -37,7 +35,9 @@ class Watchdog:
         if self.deadline_s is not None and now >= self._due:
             self._due = now + self.deadline_s / SIGNS_PER_DEADLINE
             self._send(b"WATCHDOG=1")
-            self._touch()
+            if self.file:
+                with contextlib.suppress(OSError):
+                    Path(self.file).touch()
 
     def stopping(self) -> None:
         """The service ends: no more signals are expected."""
@@ -52,11 +52,6 @@ class Watchdog:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             channel.setblocking(False)
             channel.sendto(words, where)
-
-    def _touch(self) -> None:
-        if self.file:
-            with contextlib.suppress(OSError):
-                Path(self.file).touch()
 
 
 def watchdog_of(environment: Mapping[str, str], *, pid: int | None = None) -> Watchdog:

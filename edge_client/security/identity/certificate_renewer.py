@@ -81,7 +81,6 @@ class CertificateRenewer:
 
     @property
     def topic(self) -> str:
-        """The topic of requests."""
         return str(EnrolTopic(self._federation, self._device, "request"))
 
     @property
@@ -94,7 +93,6 @@ class CertificateRenewer:
         return self._renewal.due(now, connected=connected, idle=idle)
 
     def request(self, now: float) -> CertificateRequest:
-        """Make the request for the next certificate."""
         self._renewal = self._renewal.asked(now)
         csr = request_pem(self._pair.next_key(), self._device)
         return CertificateRequest(federation=self._federation, device=self._device, csr=csr)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
-from edge_client.security.identity.certificates import fingerprint, request_pem
+from edge_client.security.identity.certificates import fingerprint, is_issued_by, request_pem
 from edge_client.security.identity.enrolment_bundle import (
     CA,
     CERTIFICATE,
@@ -68,11 +67,7 @@ def redeem(
     if code.trust:
         write_private(out / TRUST, code.trust.encode())
     texts = board_files(
-        broker=code.broker,
-        federation=code.federation,
-        device=code.device,
-        trusts=bool(code.trust),
-        data=data,
+        broker=code.broker, federation=code.federation, device=code.device, trusts=bool(code.trust), data=data
     )
     write_board_files(out, texts)
     return pair.replace(issued.certificate, name=code.device, authorities=code.authority.encode())
@@ -110,10 +105,9 @@ def _is_for_another_key(code: EnrolmentCode, request: CertificateRequest, issued
     asked = x509.load_pem_x509_csr(request.csr.encode())
     try:
         certificate = x509.load_pem_x509_certificate(issued.certificate.encode())
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except ValueError:
         return False
-    return certificate.public_key() != asked.public_key()
+    return is_issued_by(certificate, authority) and certificate.public_key() != asked.public_key()
 
 
 def _exchange(
@@ -126,7 +120,11 @@ def _exchange(
     inbox: Inbox = queue.SimpleQueue()
     report(f"connecting to {broker}, for {deadline_s:.0f} s at most")
     with tempfile.TemporaryDirectory(prefix="edge-enrol-") as folder:
-        address = parse_address(broker, _write_tls_files(code, Path(folder)))
+        # The certificate and key of the code itself.
+        files = {"ca": code.authority, "certificate": code.certificate, "key": code.key}
+        for name, text in files.items():
+            write_private(Path(folder) / name, text.encode())
+        address = parse_address(broker, TlsFiles(*(Path(folder) / name for name in files)))
         answers = EnrolTopic(code.federation, code.id, "answer").within
         link = Link(address, inbox, client_id=code.id, filters=(answers,))
         link.open()
@@ -134,15 +132,6 @@ def _exchange(
             return _ask(link, inbox, code, request, deadline_s, report)
         finally:
             link.close()
-
-
-def _write_tls_files(code: EnrolmentCode, folder: Path) -> TlsFiles:
-    """Write the certificate and key of the code itself to `folder`."""
-    files = TlsFiles(folder / "ca", folder / "certificate", folder / "key")
-    write_private(folder / "ca", code.authority.encode())
-    write_private(folder / "certificate", code.certificate.encode())
-    write_private(folder / "key", code.key.encode())
-    return files
 
 
 def _ask(

@@ -65,7 +65,6 @@ class CertificateFiles:
         return validity_of(loaded)
 
     def complete(self) -> None:
-        """Finish an interrupted replacement, if there is one."""
         if self._next_certificate.exists():
             if self._next_key.exists():
                 put_in_place(self._next_key, self.key)

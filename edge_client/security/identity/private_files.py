@@ -31,5 +31,4 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether anyone but its owner may read a file."""
     return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-RENEW_BELOW = 1 / 3
-"""The remaining share of its lifetime at which a certificate is renewed."""
-
+RENEW_BELOW = 1 / 3  # the remaining share of its lifetime at which a certificate is renewed
 LAST_S = 253_402_300_799.0
 
 
@@ -18,7 +16,6 @@ class Validity:
 
     @property
     def lifetime(self) -> float:
-        """Length of the period in seconds."""
         return self.not_after - self.not_before
 
     def left(self, now: float) -> float:

@@ -13,8 +13,8 @@ from edge_client.security.secure_aggregation import keys, shamir
 from schemas.messages import KeyShares, MaskCohort, TrainTask, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
 
+# Per sender, its shares for this device: of its mask key, then of its seed for each segment it holds.
 Entrusted = Mapping[str, tuple[int, ...]]
-"""Per sender, its shares for this device: of its mask key, then of its seed for each segment it holds."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,6 @@ class Membership:
 
     @cached_property
     def members(self) -> dict[str, Member]:
-        """All members of the cohort by name."""
         assert self.cohort is not None
         return {member.name: member for member in self.cohort.members}
 
@@ -53,7 +52,6 @@ class Membership:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The segments of this device's sub-model."""
         return self.terms.held(self.terms.specs.index(self.task.spec))
 
     @property
@@ -100,23 +98,14 @@ def segment_seed(membership: Membership, segment: int) -> bytes:
 
 def split_secrets(membership: Membership, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """The shares of all secrets of this device, per member in `names`."""
-    points = share_points(list(membership.members))
-    secrets = [
-        private_key(membership, "mask"),
-        *(segment_seed(membership, index) for index in membership.held),
-    ]
-    split = [
-        shamir.split(
-            secret, membership.needed, [points[name] for name in names], _coefficients(membership, number)
-        )
-        for number, secret in enumerate(secrets)
-    ]
+    points, needed = share_points(list(membership.members)), membership.needed
+    seeds = [segment_seed(membership, index) for index in membership.held]
+    split = []
+    for number, secret in enumerate([private_key(membership, "mask"), *seeds]):
+        key = keys.derive(membership.entropy, f"sharing of secret {number}", membership.context)
+        coefficients = keys.keystream(key, shamir.random_bytes_needed(needed))
+        split.append(shamir.split(secret, needed, [points[name] for name in names], coefficients))
     return {name: tuple(shares[points[name]] for shares in split) for name in names}
-
-
-def _coefficients(membership: Membership, number: int) -> bytes:
-    key = keys.derive(membership.entropy, f"sharing of secret {number}", membership.context)
-    return keys.keystream(key, shamir.random_bytes_needed(membership.needed))
 
 
 def seal_parcel(membership: Membership, recipient: str, parcel: Sequence[int]) -> str:

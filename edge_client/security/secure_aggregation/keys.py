@@ -9,8 +9,7 @@ from schemas.errors import PeerError
 
 ENTROPY_BYTES = 32
 _LABEL = b"edge-federation secure aggregation 1: "
-_ONE_MESSAGE = bytes(12)
-"""A key that encrypts a single message needs no other nonce."""
+_ONE_MESSAGE = bytes(12)  # a key that encrypts a single message needs no other nonce
 
 
 def derive(secret: bytes, purpose: str, context: bytes = b"") -> bytes:
@@ -40,9 +39,8 @@ def agree(private: bytes, public: bytes) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     try:
-        return X25519PrivateKey.from_private_bytes(private).exchange(
-            X25519PublicKey.from_public_bytes(public)
-        )
+        theirs = X25519PublicKey.from_public_bytes(public)
+        return X25519PrivateKey.from_private_bytes(private).exchange(theirs)
     except ValueError as error:
         raise PeerError(f"invalid public key: {error}") from error
 

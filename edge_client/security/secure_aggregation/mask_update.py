@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edge_client.security.secure_aggregation import masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
@@ -26,8 +25,7 @@ from schemas.values import TrainingMetrics
 
 log = logging.getLogger(__name__)
 
-GROUP = "masked"
-"""The group of a masked update: a vector of integers per segment, named by its index."""
+GROUP = "masked"  # the group of a masked update: a vector of integers per segment, named by its index
 
 
 def mask_update(
@@ -57,19 +55,15 @@ def _answer(
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
     if not only_measures(task):
         return groups["model"], channel_map, metrics
-    figures = as_numbers(metrics, task)
-    _warn_of_clipped(figures[FIGURES], membership.terms.value_range)
-    seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
-    return figures, map_of(shapes_of(figures), channel_map.groups), seen
-
-
-def _warn_of_clipped(figures: NDArray[np.float64], value_range: float) -> None:
-    if (np.abs(figures) > value_range).any():
+    figures, limit = as_numbers(metrics, task), membership.terms.value_range
+    if (largest := float(np.abs(figures[FIGURES]).max())) > limit:
         log.warning(
             "a figure of %.4g is beyond +-%g, the range of masked numbers ([privacy] value-range of the "
             "server), and counts as that",
-            *(float(np.abs(figures).max()), value_range),
+            *(largest, limit),
         )
+    seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
+    return figures, map_of(shapes_of(figures), channel_map.groups), seen
 
 
 def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:

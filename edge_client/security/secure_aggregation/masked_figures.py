@@ -39,8 +39,8 @@ from schemas.values import ModelSpec, TrainingMetrics
 # bin. A value beyond the range counts as one at its end. Least and most values are of single examples: they
 # are left out, and known by the bins alone.
 
-VALUE_RANGE = 1.0
-"""The numbers' range in the masking terms."""
+VALUE_RANGE = 1.0  # the numbers' range in the masking terms
+_MEANS = (SUM, SQUARES, HISTOGRAM)
 Numbers = NDArray[np.float64]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -51,7 +51,7 @@ def mean_shapes(answer: Mapping[str, Shapes]) -> dict[str, tuple[int, ...]]:
         f"{kind}.{name}": shape
         for kind, arrays in answer.items()
         for name, shape in arrays.items()
-        if name in (SUM, SQUARES, HISTOGRAM) or kind == LABELS
+        if name in _MEANS or kind == LABELS
     }
 
 
@@ -96,9 +96,6 @@ def as_sums(
     return groups
 
 
-_MEANS = (SUM, SQUARES, HISTOGRAM)
-
-
 def _sums(means: Mapping[str, Numbers], ranges: Ranges, count: int) -> dict[str, Numbers]:
     width, histogram = _widths(ranges), _counts(means[HISTOGRAM], count)
     least, most = _reached(histogram, ranges)
@@ -134,8 +131,7 @@ def _widths(ranges: Ranges) -> Numbers:
 
 
 def _counts(shares: Numbers, count: int) -> Numbers:
-    counts: Numbers = np.maximum(0, np.rint(shares * count))
-    return counts
+    return np.asarray(np.maximum(0, np.rint(shares * count)))
 
 
 def _array(means: Arrays, name: str) -> Numbers:
@@ -144,8 +140,7 @@ def _array(means: Arrays, name: str) -> Numbers:
 
 FIGURES, KNOWN, CLASSES = "figures", "known", "classes"
 LOSS = Metric("loss", lambda answers: None, higher_is_better=False, share=False)
-LEAST_KNOWN = 1e-6
-"""A smaller share of examples that have a figure is rounding."""
+LEAST_KNOWN = 1e-6  # a smaller share of examples that have a figure is rounding
 
 
 def only_measures(task: TrainTask) -> bool:
@@ -159,7 +154,6 @@ def _metrics(model: ModelSpec) -> tuple[Metric, ...]:
 
 
 def figure_shapes(model: ModelSpec, *, by_class: bool) -> Shapes:
-    """The numbers of a measurement."""
     count = len(_metrics(model))
     shapes: dict[str, tuple[int, ...]] = {FIGURES: (count,), KNOWN: (count,)}
     return {**shapes, CLASSES: (model.num_classes, 2)} if by_class else shapes
@@ -192,7 +186,7 @@ def as_measured(means: Arrays, model: ModelSpec, examples: int) -> TrainingMetri
         if known > LEAST_KNOWN
     }
     loss = found.pop(LOSS.name, None)
-    counts = np.maximum(0, np.rint(np.asarray(means.get(CLASSES, ()), np.float64) * examples))
+    counts = _counts(np.asarray(means.get(CLASSES, ()), np.float64), examples)
     return TrainingMetrics(
         examples=examples,
         epochs=0,

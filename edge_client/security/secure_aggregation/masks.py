@@ -22,7 +22,6 @@ class Masks:
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """The segments that are sent."""
         return tuple(sorted(self.added))
 
 

@@ -84,9 +84,8 @@ def join_cohort(membership: Membership, cohort: MaskCohort) -> Membership:
     _check_cohort(membership, cohort)
     joined = replace(membership, cohort=cohort)
     others = [name for name in joined.members if name != joined.device]
-    shares = {
-        name: seal_parcel(joined, name, parcel) for name, parcel in split_secrets(joined, others).items()
-    }
+    parcels = split_secrets(joined, others).items()
+    shares = {name: seal_parcel(joined, name, parcel) for name, parcel in parcels}
     return replace(joined, shares=KeyShares(**joined.header, shares=shares))
 
 
@@ -138,28 +137,17 @@ def masks(membership: Membership) -> "tuple[Masks, Scale]":
     from edge_client.security.secure_aggregation.masks import Masks, pair_key
     from edge_client.security.secure_aggregation.quantization import Scale
 
-    partners, me = membership.partners, membership.device
-    private = private_key(membership, "mask")
-    secrets = {
-        name: keys.agree(private, bytes.fromhex(partner.mask_key))
-        for name, partner in partners.items()
-        if name != me
-    }
+    partners, me, terms = membership.partners, membership.device, membership.terms
+    private, others = private_key(membership, "mask"), partners.keys() - {me}
+    secrets = {name: keys.agree(private, bytes.fromhex(partners[name].mask_key)) for name in others}
     added: dict[int, tuple[bytes, ...]] = {}
     subtracted: dict[int, tuple[bytes, ...]] = {}
-    for segment in set(membership.held) & set(revealed_segments(membership.terms, partners)):
-        holders = membership.terms.segments[segment].holders
-        pairs = {
-            name: pair_key(secret, segment, membership.context)
-            for name, secret in secrets.items()
-            if partners[name].sub_model in holders
-        }
-        added[segment] = (
-            segment_seed(membership, segment),
-            *(key for name, key in pairs.items() if name > me),
-        )
+    for segment in set(membership.held) & set(revealed_segments(terms, partners)):
+        holders = {name for name in others if partners[name].sub_model in terms.segments[segment].holders}
+        pairs = {name: pair_key(secrets[name], segment, membership.context) for name in holders}
+        own = segment_seed(membership, segment)
+        added[segment] = (own, *(key for name, key in pairs.items() if name > me))
         subtracted[segment] = tuple(key for name, key in pairs.items() if name < me)
-    terms = membership.terms
     return Masks(added, subtracted), Scale(terms.value_range, terms.max_weight, len(membership.members))
 
 

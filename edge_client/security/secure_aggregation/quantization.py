@@ -15,8 +15,7 @@ from schemas.errors import PeerError
 from schemas.values import Reason
 
 Ring = NDArray[np.uint32]
-WEIGHT_LIMIT = 2**32 - 1
-"""The maximum sum of the weights of a cohort."""
+WEIGHT_LIMIT = 2**32 - 1  # the maximum sum of the weights of a cohort
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
+# Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it.
 Labels = Mapping[str, NDArray[np.int16]]
-"""Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it."""
 
 
 def distinct(specs: Sequence[SubModelSpec]) -> tuple[SubModelSpec, ...]:

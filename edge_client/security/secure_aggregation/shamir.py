@@ -6,12 +6,9 @@ its own randomness, and no other package is maintained.
 
 from collections.abc import Mapping, Sequence
 
-PRIME = 2**256 + 297
-"""The smallest prime above 2^256, so that any secret of 32 bytes is a number below it."""
-SHARE_BYTES = 33
-SECRET_BYTES = 32
-COEFFICIENT_BYTES = 48
-"""Random bytes per coefficient; reduced to the field, they deviate from uniform by less than 2^-127."""
+PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any secret of 32 bytes is a number below it
+SHARE_BYTES, SECRET_BYTES = 33, 32
+COEFFICIENT_BYTES = 48  # random; reduced to the field, they deviate from uniform by less than 2^-127
 
 
 def random_bytes_needed(needed: int) -> int:

@@ -45,8 +45,7 @@ def look(state: Path, root: Path = ROOT) -> Board:
     )
 
 
-NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")
-"""Device files of a card, a Jetson, and a Jetson with a newer kernel."""
+NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")  # a card, a Jetson, one with a newer kernel
 
 
 def accelerator(root: Path = ROOT) -> str | None:
@@ -55,7 +54,7 @@ def accelerator(root: Path = ROOT) -> str | None:
 
 
 GET_THROTTLED = "sys/devices/platform/soc/soc:firmware/get_throttled"
-
+# Raspberry Pi documentation, `vcgencmd get_throttled`.
 FLAGS = {
     0: "under-voltage",
     1: "frequency-capped",
@@ -66,7 +65,6 @@ FLAGS = {
     18: "throttled-since-boot",
     19: "soft-temperature-limit-since-boot",
 }
-"""Raspberry Pi documentation, `vcgencmd get_throttled`."""
 
 
 def throttle_flags(root: Path = ROOT) -> tuple[str, ...] | None:

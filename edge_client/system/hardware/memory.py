@@ -31,7 +31,6 @@ class Memory:
 
 
 def memory(root: Path = ROOT) -> Memory:
-    """The memory of this machine and of this process."""
     machine = _table(root / "proc/meminfo")
     groups = bounded_groups(root)
     limits, free = [(group.limit, group.file == HIGH) for group in groups], [group.free for group in groups]
@@ -73,8 +72,7 @@ def _address_space(root: Path) -> int | None:
 # In a container that path may not exist; then the mount point itself is the process's group. Linux,
 # Documentation/admin-guide/cgroup-v2 and cgroup-v1/memory.
 
-NO_LIMIT = 2**60
-"""Version 1 writes the largest number of pages if there is no limit."""
+NO_LIMIT = 2**60  # version 1 writes the largest number of pages if there is no limit
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ class Version:
     mount: str
     limits: tuple[str, ...]
     usage: str
-    files: tuple[str, str]
-    """Pages of files in `memory.stat`: those read once, and those read again or in use."""
+    files: tuple[str, str]  # pages in `memory.stat`: those read once, and those read again or in use
 
 
 HIGH = "memory.high"

@@ -7,8 +7,7 @@ from typing import Literal
 from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
 Kind = Literal["wired", "wifi", "cellular"]
-ETHERNET, POINT_TO_POINT, RAW_IP = 1, 512, 519
-"""Kinds of hardware in `/sys/class/net/*/type` (Linux, include/uapi/linux/if_arp.h)."""
+ETHERNET, POINT_TO_POINT, RAW_IP = 1, 512, 519  # `/sys/class/net/*/type` (include/uapi/linux/if_arp.h)
 CELLULAR_NAMES = ("wwan", "ppp", "rmnet", "ccmni")
 IS_UP = 1
 
@@ -47,8 +46,7 @@ def _default_route_v6(root: Path) -> str | None:
         words = line.split()
         if len(words) < 10 or words[0].strip("0") or words[1] != "00" or words[9] == "lo":
             continue
-        metric = _hexadecimal(words[5])
-        if metric is not None:
+        if (metric := _hexadecimal(words[5])) is not None:
             routes.append((metric, words[9]))
     return min(routes)[1] if routes else None
 
@@ -58,9 +56,8 @@ def _kind(root: Path, interface: str) -> Kind | None:
     if "/" in interface or interface in (".", ".."):
         return None
     lines, hardware = text(folder / "uevent").splitlines(), number(folder / "type")
-    if "DEVTYPE=wwan" in lines or hardware in (POINT_TO_POINT, RAW_IP):
-        return "cellular"
-    if interface.startswith(CELLULAR_NAMES):
+    cellular = "DEVTYPE=wwan" in lines or hardware in (POINT_TO_POINT, RAW_IP)
+    if cellular or interface.startswith(CELLULAR_NAMES):
         return "cellular"
     if "DEVTYPE=wlan" in lines or (folder / "wireless").is_dir() or (folder / "phy80211").exists():
         return "wifi"

@@ -8,8 +8,8 @@ from typing import Literal
 from edge_client.system.hardware.sysfs import ROOT, entries, number, text
 
 Source = Literal["mains", "battery"]
+# Types of supplies other than batteries. Linux, Documentation/ABI/testing/sysfs-class-power.
 OUTSIDE = ("Mains", "USB", "Wireless")
-"""Types of supplies other than batteries. Linux, Documentation/ABI/testing/sysfs-class-power."""
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,10 @@ class Processor:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor(root: Path = ROOT) -> Processor:
-    """The processor of this machine."""
     keys = _keys(root)
     return Processor(
         model=(keys.get("model name") or keys.get("Hardware") or platform.processor())[:MAX_NAME],

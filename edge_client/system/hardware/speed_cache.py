@@ -31,7 +31,6 @@ class KeptSpeeds(Frozen):
 
 
 def keep(path: Path, speeds: Iterable[MeasuredSpeed], processor: Processor) -> None:
-    """Store measurements."""
     write_synced(path, KeptSpeeds(of=_named(processor), speeds=tuple(speeds)).model_dump_json().encode())
 
 
@@ -63,8 +62,6 @@ def kept_at(state: Path) -> Path:
 
 
 def _named(processor: Processor) -> str:
-    libraries = " ".join(release(name) or "none" for name in ("torch", "onnxruntime"))
-    named = (
-        f"{processor.board or ''} {processor.model} {processor.cores} {processor.architecture} {libraries}"
-    )
-    return named[:500]
+    libraries = [release(name) or "none" for name in ("torch", "onnxruntime")]
+    chip = (processor.board or "", processor.model, processor.cores, processor.architecture)
+    return " ".join(map(str, (*chip, *libraries)))[:500]

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-ROOT = Path("/")
-"""The folder of `proc`, `sys` and `dev`; tests use their own."""
-MAX_BYTES = 256 * 1024
-"""Upper limit of a file: twice the `/proc/cpuinfo` of a hundred cores."""
+ROOT = Path("/")  # the folder of `proc`, `sys` and `dev`; tests use their own
+MAX_BYTES = 256 * 1024  # upper limit of a file: twice the `/proc/cpuinfo` of a hundred cores
 MAX_NAME = 200
 
 
@@ -25,7 +23,6 @@ def name(path: Path) -> str | None:
 
 
 def number(path: Path) -> int | None:
-    """The whole number in a file."""
     return whole(text(path))
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from edge_client.system.hardware.sysfs import ROOT, entries, name, number
 
-COLDEST, HOTTEST = -60.0, 200.0
-"""Limits of plausible temperatures; disabled sensors report others."""
+COLDEST, HOTTEST = -60.0, 200.0  # limits of plausible temperatures; disabled sensors report others
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Zone:
 
 
 def zones(root: Path = ROOT) -> tuple[Zone, ...]:
-    """All readable zones."""
     found = []
     for folder in entries(root / "sys/class/thermal", "thermal_zone*"):
         millidegrees = number(folder / "temp")
@@ -29,5 +27,4 @@ def zones(root: Path = ROOT) -> tuple[Zone, ...]:
 
 
 def hottest(measured: Sequence[Zone]) -> float | None:
-    """The highest of the temperatures, in degrees Celsius."""
     return max((zone.celsius for zone in measured), default=None)

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-FACTS = ("federation", "run", "round", "device", "reason")
-"""Facts that a line may have in addition to its message, in this order."""
-
+FACTS = ("federation", "run", "round", "device", "reason")  # of a line, in this order
 _about: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -15,14 +15,10 @@ from dataclasses import dataclass
 from typing import TextIO
 
 WINDOW_S = 60.0
-MOST_DEVICES = 20
-"""Devices per kind with lines of their own; further names share one."""
-MOST_LINES = 2000
-"""Largest number of distinguished pairs of kind and device; the program has few kinds."""
-LONGEST_REASON = 200
-"""Characters by which two exceptions are told apart."""
-OTHERS = "(others)"
-"""The name under which the shared line counts; no device has it."""
+MOST_DEVICES = 20  # devices per kind with lines of their own; further names share one
+MOST_LINES = 2000  # largest number of distinguished pairs of kind and device; the program has few kinds
+LONGEST_REASON = 200  # characters by which two exceptions are told apart
+OTHERS = "(others)"  # the name under which the shared line counts; no device has it
 
 Kind = tuple[str, int, str, str]
 Key = tuple[Kind, str]
@@ -126,7 +122,6 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         self._broken_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the due lines and this record."""
         for line in self._limiter.take(record, time.monotonic()):
             super().emit(line)
 
@@ -137,9 +132,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             return
         self._broken_until = now + WINDOW_S
         with contextlib.suppress(Exception):
-            self.stream.write(
-                f"lines of the log are lost: {type(raised).__name__}: {raised}{self.terminator}"
-            )
+            lost = f"lines of the log are lost: {type(raised).__name__}: {raised}"
+            self.stream.write(f"{lost}{self.terminator}")
             self.flush()
 
     def close(self) -> None:

@@ -17,10 +17,8 @@ from edge_client.system.logging.formatters import JsonFormat
 from edge_client.system.logging.rate_limit import Limiter
 
 FOLDER, CURRENT, EARLIER = "log", "recent.jsonl", "earlier.jsonl"
-MOST_LINES = 500
-"""Lines in memory, for a disk that is full or fails."""
-MOST_BYTES = 512 * 1024
-"""Bytes of each of the two files."""
+MOST_LINES = 500  # lines in memory, for a disk that is full or fails
+MOST_BYTES = 512 * 1024  # bytes of each of the two files
 LONGEST_LINE = 16_384
 
 
@@ -36,7 +34,6 @@ class RecentLog(logging.Handler):
         self._written = _size(self._folder / CURRENT)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the due lines and this record."""
         for due in self._limiter.take(record, time.monotonic()):
             line = self.format(due)[:LONGEST_LINE]
             self._lines.append(line)
@@ -52,8 +49,7 @@ class RecentLog(logging.Handler):
         return kept + [line for line in _decoded(inside) if not known[json.dumps(line)]]
 
     def _write(self, line: str) -> None:
-        data = f"{line}\n".encode()
-        path = self._folder / CURRENT
+        data, path = f"{line}\n".encode(), self._folder / CURRENT
         if self._written and self._written + len(data) > self._most_bytes:
             path.replace(self._folder / EARLIER)
             self._written = 0

@@ -12,8 +12,7 @@ from schemas.errors import ConfigError, nearest
 
 FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
 LEVELS = ("debug", "info", "warning", "error")
-FORMAT_VARIABLE = "EDGE_LOG_FORMAT"
-"""The default format; child processes inherit it."""
+FORMAT_VARIABLE = "EDGE_LOG_FORMAT"  # the default format; child processes inherit it
 
 
 def add_log_options(parser: argparse.ArgumentParser, *, level: str) -> None:
