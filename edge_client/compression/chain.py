@@ -48,17 +48,10 @@ class Delta:
     """Trained minus received: every update is such a difference; the name only states it."""
 
 
+# In the order in which they may be named: selection, number format, compression.
 CODECS: Registry[Callable[..., Any]] = Registry(
-    "codec",
-    {
-        "delta": Delta,
-        "top-k": TopK,
-        "fp16": Fp16,
-        "int8": Int8,
-        "zstd": Zstd,
-    },
+    "codec", {"delta": Delta, "top-k": TopK, "fp16": Fp16, "int8": Int8, "zstd": Zstd}
 )
-"""In the order in which they may be named: selection, number format, compression."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +129,8 @@ def make_codecs(
     named: Iterable[Component], codecs: Mapping[str, Callable[..., Any]], key: str
 ) -> dict[str, Any]:
     """The named codecs of the table `codecs`; raises `ConfigError` as `make_chain`."""
-    named = list(named)
+    named, order = list(named), list(codecs)
     made = {component.name: _make(component, codecs, key) for component in named}
-    order = list(codecs)
     ranks = [order.index(component.name) for component in named]
     if len(made) != len(named):
         raise ConfigError(f"{key}: a codec is named twice: name it once")
@@ -159,9 +151,7 @@ def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> di
         return {MODEL: arrays}
     kinds = {name: kind_of(arrays, name) for name in arrays}
     scales = _scales(number, arrays, kinds)
-    types = {
-        name: (number.dtype if is_coded(shape) else dtype, shape) for name, (dtype, shape) in kinds.items()
-    }
+    types = {n: (number.dtype if is_coded(shape) else dtype, shape) for n, (dtype, shape) in kinds.items()}
     make = partial(_codes, number, arrays, scales, seed)
     return {MODEL: ComputedArrays(types, make), **({SCALES: scales} if scales else {})}
 
@@ -198,11 +188,8 @@ def _packed(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
         return made
 
     described = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
-    return {
-        **groups,
-        MODEL: ComputedArrays({**kinds, **held}, make),
-        **({DIGITS: described} if described else {}),
-    }
+    packed = {**groups, MODEL: ComputedArrays({**kinds, **held}, make)}
+    return {**packed, **({DIGITS: described} if described else {})}
 
 
 def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
@@ -217,13 +204,7 @@ def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> d
 
 
 def _codes(
-    number: NumberCodec,
-    arrays: Arrays,
-    scales: Arrays,
-    seed: int | None,
-    name: str,
-    start: int,
-    stop: int,
+    number: NumberCodec, arrays: Arrays, scales: Arrays, seed: int | None, name: str, start: int, stop: int
 ) -> AnyArray:
     rows = rows_of(arrays, name, start, stop)
     if not is_coded(kind_of(arrays, name)[1]):
@@ -270,10 +251,6 @@ def _parts(number: NumberCodec | None, name: str, sparsified: Array, seed: int |
     if number is not None:
         codes = _encode_rows(number, name, sparsified, _NONE if scales is None else scales, seed, 0)
     sparse: Sparse = to_sparse(codes)
-    parts = {
-        MODEL: sparse.values,
-        SHAPES: np.array(sparsified.shape, SHAPE_TYPE),
-        COUNTED: sparse.counts,
-        COLUMNS: sparse.columns,
-    }
+    shape = np.array(sparsified.shape, SHAPE_TYPE)
+    parts = {MODEL: sparse.values, SHAPES: shape, COUNTED: sparse.counts, COLUMNS: sparse.columns}
     return parts if scales is None else {**parts, SCALES: scales}

@@ -15,7 +15,7 @@ error might make a variance negative.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -43,11 +43,9 @@ def decoded(groups: Groups) -> Groups:
 
     Reading an update that was not validated may raise any exception.
     """
-    encoded = MODEL in groups and (
-        any(part in groups for part in PARTS)
-        or any(kind_of(groups[MODEL], name)[0] == np.float16 for name in groups[MODEL])
-    )
-    if not encoded:
+    model = groups.get(MODEL, {})
+    halves = any(kind_of(model, name)[0] == np.float16 for name in model)
+    if MODEL not in groups or not (halves or any(part in groups for part in PARTS)):
         return groups
     return {MODEL: Decoded(groups), **{name: groups[name] for name in groups if name not in (MODEL, *PARTS)}}
 
@@ -59,12 +57,8 @@ class Decoded(LazyArrays):
         self._codes: Arrays = groups[MODEL]
         self._scales = groups.get(SCALES, {})
         self._counts, self._columns = groups.get(COUNTED, {}), groups.get(COLUMNS, {})
-        self._sparse: Mapping[str, tuple[int, ...]] = {
-            name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()
-        }
-        self._digits: Mapping[str, Digits] = {
-            name: digits_of(array) for name, array in groups.get(DIGITS, {}).items()
-        }
+        self._sparse = {name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()}
+        self._digits = {name: digits_of(array) for name, array in groups.get(DIGITS, {}).items()}
 
     def kind(self, name: str) -> Kind:
         if name in self._digits:
@@ -119,7 +113,6 @@ class Digits(NamedTuple):
 
 
 def digits_of(array: AnyArray) -> Digits:
-    """Parse an array of levels and shape."""
     levels, *axes = shape_of(array)
     return Digits(levels, tuple(axes))
 

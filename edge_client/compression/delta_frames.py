@@ -30,10 +30,8 @@ from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, blocks
 from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
-CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))
-"""The types of codes in a delta."""
-NEAR = 0.25
-"""Share of the sum of squares up to which a delta is worth sending."""
+CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))  # the types of codes in a delta
+NEAR = 0.25  # share of the sum of squares up to which a delta is worth sending
 
 
 def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Groups:
@@ -41,14 +39,12 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
     kinds = {name: kind_of(params, name) for name in params}
     coded = {name: kind for name, kind in kinds.items() if number is not None and is_coded(kind[1])}
     encoded = in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
-    types = {
-        name: kind_of(encoded[MODEL], name) if name in coded else (BITS, shape)
-        for name, (_, shape) in kinds.items()
-    }
+    codes = encoded[MODEL]
+    types = {n: kind_of(codes, n) if n in coded else (BITS, shape) for n, (_, shape) in kinds.items()}
 
     def make(name: str, start: int, stop: int) -> AnyArray:
         if name in coded:
-            return rows_of(encoded[MODEL], name, start, stop)
+            return rows_of(codes, name, start, stop)
         return _bits(params, name, start, stop) - _bits(before, name, start, stop)
 
     return {**encoded, MODEL: ComputedArrays(types, make)}

@@ -26,13 +26,8 @@ class Differences:
             raise ValueError(f"every is a whole number from 2 to {MAX_FRAMES}, not {self.every}")
 
 
-DOWNLINK: Mapping[str, Callable[..., Any]] = {
-    "delta": Differences,
-    "fp16": Fp16,
-    "int8": Int8,
-    "zstd": Zstd,
-}
-"""In the order in which they may be named. No codec leaves numbers out: a model needs all."""
+# In the order in which they may be named. No codec leaves numbers out: a model needs all.
+DOWNLINK: Mapping[str, Callable[..., Any]] = {"delta": Differences, "fp16": Fp16, "int8": Int8, "zstd": Zstd}
 
 
 @dataclass(frozen=True)

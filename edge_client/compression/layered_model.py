@@ -26,8 +26,7 @@ from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
 from schemas.tensors.blobs import FileGroups, Groups
 
 ADDED = "+"
-SPEC = "spec+"
-"""The group of the completed sub-model's channels: the length of a prefix, or a list of indices."""
+SPEC = "spec+"  # the completed sub-model's channels: the length of a prefix, or a list of indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +103,11 @@ def assemble(smaller: Holding, layer: Groups, channel_map: ChannelMap) -> Holdin
     if not all(held.fits(channel_map) for held in (smaller.spec, spec)):
         raise PeerError("a layer is for channels that the network lacks")
     names = {*smaller.groups, *(name.removesuffix(ADDED) for name in layer if name != SPEC)}
-    groups = {
-        name: _Assembled(
-            smaller.groups.get(name, {}),
-            layer.get(name, {}),
-            _blocks(layer.get(name + ADDED, {}), smaller, name, spec, channel_map),
-            layer.get(name + ADDED, {}),
-        )
-        for name in sorted(names)
-    }
+    groups = {}
+    for name in sorted(names):
+        added = layer.get(name + ADDED, {})
+        blocks = _blocks(added, smaller, name, spec, channel_map)
+        groups[name] = _Assembled(smaller.groups.get(name, {}), layer.get(name, {}), blocks, added)
     return Holding(spec, groups)
 
 

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from schemas.tensors.arrays import AnyArray
 from schemas.tensors.blobs import Array
 
-_DRAWN = np.dtype("<u2")
-"""Random numbers of 16 bits, which is fine enough for rounding."""
-_PER_STEP = 8 // _DRAWN.itemsize
-"""Random numbers per step of the generator."""
+_DRAWN = np.dtype("<u2")  # random numbers of 16 bits, which is fine enough for rounding
+_PER_STEP = 8 // _DRAWN.itemsize  # random numbers per step of the generator
 
 
 @dataclass(frozen=True)

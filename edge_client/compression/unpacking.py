@@ -38,9 +38,8 @@ def unpacked(task: Task, store: BlobStore) -> Iterator[GroupStore]:
 
     Raises `PeerError` for a damaged layer, or one that is larger than the task states.
     """
-    sizes = {
-        task.blobs[layer.blob].digest: layer.unpacked for layer in task.layers if layer.unpacked is not None
-    }
+    packed = [layer for layer in task.layers if layer.unpacked is not None]
+    sizes = {task.blobs[layer.blob].digest: layer.unpacked for layer in packed}
     owner = f"{os.getpid()}.{threading.get_ident()}"
     files = {digest: store.directory / f".unpacked-{digest}.{owner}.part" for digest in sizes}
     try:

@@ -9,8 +9,8 @@ from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 
+# The group of the residual, which error feedback adds to the next update; it stays on the device.
 RESIDUAL = "residual"
-"""The group of the residual, which error feedback adds to the next update; it stays on the device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,6 @@ def encode_answer(
     encoded = chain.encode(groups[MODEL], task.training.seed, before)
     waiting = {name: before[name] for name in before if name not in encoded.residual}
     left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.sparsifier is not None else {}
-    return Sending(
-        {**encoded.groups, **{name: arrays for name, arrays in groups.items() if name != MODEL}},
-        chain,
-        in_global(left, unsent, answer.spec, channel_map),
-    )
+    others = {name: arrays for name, arrays in groups.items() if name != MODEL}
+    kept = in_global(left, unsent, answer.spec, channel_map)
+    return Sending({**encoded.groups, **others}, chain, kept)

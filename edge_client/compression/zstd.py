@@ -11,12 +11,9 @@ from schemas.tensors.arrays import AnyArray
 from schemas.tensors.files import tensor_file_blocks
 from schemas.values import Reason
 
-MAGIC = bytes.fromhex("28b52ffd")
-"""The first bytes of a zstd frame; in a safetensors file they would mean a header of 4 GB."""
-WINDOW_BYTES = 8 * 1024 * 1024
-"""The decoder's window limit in bytes; RFC 8878 recommends that decoders support this size."""
-WRITTEN_WINDOW_LOG = 21
-"""A quarter of the limit: distant matches save nothing in weights."""
+MAGIC = bytes.fromhex("28b52ffd")  # in a safetensors file they would mean a header of 4 GB
+WINDOW_BYTES = 8 * 1024 * 1024  # the decoder's limit; RFC 8878 recommends that decoders support this size
+WRITTEN_WINDOW_LOG = 21  # a quarter of the limit: distant matches save nothing in weights
 _PIECE = 1024 * 1024
 
 
@@ -48,10 +45,8 @@ def _zstandard() -> Any:
     try:
         import zstandard
     except ImportError as error:
-        raise ConfigError(
-            "codec 'zstd' needs the package zstandard: pip install 'edge-federation[client]', "
-            "or leave 'zstd' out"
-        ) from error
+        remedy = "pip install 'edge-federation[client]', or leave 'zstd' out"
+        raise ConfigError(f"codec 'zstd' needs the package zstandard: {remedy}") from error
     return zstandard
 
 
@@ -84,19 +79,17 @@ def unpack(
     """
     zstd, written = _zstandard(), 0
     buffer = memoryview(bytearray(_PIECE) if through is None else through)
+    stream_reader = zstd.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader
     try:
         with (
             source.open("rb", buffering=0) as file,
-            zstd.ZstdDecompressor(max_window_size=WINDOW_BYTES).stream_reader(
-                file, read_size=_PIECE, read_across_frames=True
-            ) as reader,
+            stream_reader(file, read_size=_PIECE, read_across_frames=True) as reader,
         ):
             while count := _filled(reader, buffer):
                 written += count
                 if limit is not None and written > limit:
-                    raise PeerError(
-                        f"{source.name} unpacks to more than {limit} bytes", reason=Reason.OVERSIZED
-                    )
+                    detail = f"{source.name} unpacks to more than {limit} bytes"
+                    raise PeerError(detail, reason=Reason.OVERSIZED)
                 target.write(buffer[:count])
             return buffer[:written].toreadonly() if written < len(buffer) else None
     except zstd.ZstdError as error:
