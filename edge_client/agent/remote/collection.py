@@ -23,8 +23,7 @@ from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import MAX_ANSWER_CHARS, Diagnostic
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-LONGEST_TEXT = 8_000
-"""Characters of one text of an answer; of a longer one the end is kept, where a stack names its error."""
+LONGEST_TEXT = 8_000  # characters; of a longer one the end is kept, where a stack names its error
 LIBRARIES = ("edge-federation", "torch", "torchvision", "onnxruntime", "onnx", "numpy", "paho-mqtt",
              "pydantic", "cryptography", "safetensors", "pillow", "zstandard")  # fmt: skip
 
@@ -40,18 +39,18 @@ class Collector:
 
     def collect(self, request: DiagnosticRequest) -> str:
         """The answer as ASCII JSON, at most `MAX_ANSWER_CHARS` long."""
-        now = time.time()
+        now, bundle = time.time(), request.what is Diagnostic.BUNDLE
+        every = (Diagnostic.DOCTOR, Diagnostic.PROFILE, Diagnostic.CRASH, Diagnostic.LOGS)
         document = {
             "device": self._settings.device,
             "federation": self._settings.federation,
             "what": str(request.what),
             "at": now,
-            **{str(what): self._part(what, request, now) for what in _parts_of(request.what)},
+            **{str(what): self._part(what, request, now) for what in (every if bundle else (request.what,))},
         }
-        if request.what is Diagnostic.BUNDLE:
+        if bundle:
             document |= {"versions": self._versions(), "settings": self._stated()}
-        masked = Masker(hidden_by(self._settings)).document(document)
-        return bounded(masked)
+        return bounded(Masker(hidden_by(self._settings)).document(document))
 
     def end(self) -> None:
         """End what is being collected."""
@@ -67,13 +66,8 @@ class Collector:
         return collect[what]()
 
     def _findings(self) -> list[dict[str, Any]]:
-        connected = {
-            "check": "mqtt",
-            "level": "ok",
-            "detail": "connected: this answer came by it",
-            "remedy": "",
-        }
-        return [*self._doctor.findings(), connected]
+        connected = {"check": "mqtt", "level": "ok", "detail": "connected: this answer came by it"}
+        return [*self._doctor.findings(), {**connected, "remedy": ""}]
 
     def _profile(self) -> dict[str, Any]:
         from edge_client.system.hardware.board import look
@@ -90,8 +84,7 @@ class Collector:
 
         from edge_client.system.hardware.versions import releases
 
-        own = {"python": platform.python_version(), "system": platform.platform()}
-        return own | releases(LIBRARIES)
+        return {"python": platform.python_version(), "system": platform.platform(), **releases(LIBRARIES)}
 
     def _stated(self) -> dict[str, Any]:
         """Settings that explain what the device does; none of them is a path or a key."""
@@ -107,11 +100,6 @@ class Collector:
             "telemetry_every_s": settings.telemetry_every_s,
             "labels": dict(settings.labels),
         }
-
-
-def _parts_of(what: Diagnostic) -> tuple[Diagnostic, ...]:
-    every = (Diagnostic.DOCTOR, Diagnostic.PROFILE, Diagnostic.CRASH, Diagnostic.LOGS)
-    return every if what is Diagnostic.BUNDLE else (what,)
 
 
 def selected(lines: list[dict[str, Any]], request: DiagnosticRequest, now: float) -> list[dict[str, Any]]:
@@ -138,7 +126,8 @@ def bounded(document: dict[str, Any], most: int = MAX_ANSWER_CHARS) -> str:
     """The document as text of at most `most` characters: texts are cut, then old log lines left out."""
     fitting = _with_newest_lines(_cut(document), most)
     text = json.dumps(fitting, default=str)
-    return text if len(text) <= most else json.dumps({**_head(fitting), "left_out": "it is too large"})
+    head = {key: fitting[key] for key in ("device", "federation", "what", "at") if key in fitting}
+    return text if len(text) <= most else json.dumps({**head, "left_out": "it is too large"})
 
 
 def _with_newest_lines(document: dict[str, Any], most: int) -> dict[str, Any]:
@@ -155,10 +144,6 @@ def _with_newest_lines(document: dict[str, Any], most: int) -> dict[str, Any]:
     return {**document, "logs": kept[::-1], "left_out": len(lines) - len(kept)}
 
 
-def _head(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: document[key] for key in ("device", "federation", "what", "at") if key in document}
-
-
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_TEXT else "..." + value[-LONGEST_TEXT:]
@@ -169,8 +154,8 @@ def _cut(value: Any) -> Any:
     return value
 
 
+# Names of data files that are looked for one by one, and files whose endings are: an index takes memory.
 MOST_NAMES, MOST_FILES = 10_000, 200_000
-"""Names of data files that are looked for one by one, and files whose endings are: an index takes memory."""
 LONGEST_SUFFIX = 6
 
 
@@ -205,10 +190,7 @@ def _places(state: Path) -> Iterator[tuple[str, str]]:
 
 def _path_of(stated: str, root: Path | None) -> Path:
     """The path in a source such as `csv:room.csv?label=open` or `npz:digits.npz#train`."""
-    text = stated
-    if not _exists(text):
-        text = stated.partition("?")[0].partition("#")[0]
-    path = _expanded(text)
+    path = _expanded(stated if _exists(stated) else stated.partition("?")[0].partition("#")[0])
     return path if root is None else root / path
 
 
@@ -253,8 +235,5 @@ def _names(path: Path) -> Iterator[str]:
 
 def _suffix(name: str) -> str:
     suffix = Path(name).suffix.lower()
-    return (
-        suffix
-        if 2 <= len(suffix) <= LONGEST_SUFFIX and suffix[1:].isalnum() and not suffix[1:].isdigit()
-        else ""
-    )
+    telling = suffix[1:].isalnum() and not suffix[1:].isdigit()
+    return suffix if telling and 2 <= len(suffix) <= LONGEST_SUFFIX else ""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from edge_client.agent.settings import AgentSettings
@@ -37,7 +38,11 @@ class DoctorProcess:
                     stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
-            _yield_to_the_agent(process.pid)
+            # Let the checks have what training leaves, and be the first to go when memory is short.
+            with contextlib.suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
             output, errors = process.communicate(timeout=self._longest_s)
         except subprocess.TimeoutExpired:
             self.end()
@@ -60,25 +65,20 @@ class DoctorProcess:
 def doctor_command(settings: AgentSettings) -> list[str]:
     """The command of the checks that need no connection in this device's name."""
     address = settings.address
-    words = ["--format", "json", "--beside-agent", "--broker", str(address)]
+    words = [
+        "--format",
+        "json",
+        "--beside-agent",
+        "--broker",
+        str(address),
+        "--state-dir",
+        str(settings.state),
+    ]
     words += ["--federation", settings.federation, "--device-id", settings.device]
-    words += ["--state-dir", str(settings.state)]
-    files = address.tls
-    for option, path in (
-        ("--ca", files and files.ca),
-        ("--cert", files and files.certificate),
-        ("--key", files and files.key),
-    ):
-        words += [option, str(path)] if path else []
+    if files := address.tls:
+        for option, path in (("--ca", files.ca), ("--cert", files.certificate), ("--key", files.key)):
+            words += [option, str(path)] if path else []
     return [sys.executable, "-m", "edge_client.cli.main", "doctor", *words]
-
-
-def _yield_to_the_agent(pid: int) -> None:
-    """Let the checks have what training leaves, and be the first to go when memory is short."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:  # noqa: PTH123
-        file.write("1000")
 
 
 def _read(output: bytes, errors: bytes, code: int) -> list[dict[str, Any]]:

@@ -32,11 +32,9 @@ class Bucket:
 
     @staticmethod
     def full(burst: int, every_s: float) -> "Bucket":
-        """A bucket that nobody has used."""
         return Bucket(burst, every_s, float(burst))
 
     def filled(self, now: float) -> "Bucket":
-        """The bucket at this time."""
         gained = max(0.0, now - self.at) / self.every_s
         return replace(self, tokens=min(float(self.burst), self.tokens + gained), at=now)
 
@@ -50,21 +48,20 @@ class Bucket:
         return replace(filled, tokens=max(0.0, filled.tokens - count))
 
 
+_KINDS = {
+    Diagnostic.DOCTOR: Bucket.full(2, 300.0),
+    Diagnostic.BUNDLE: Bucket.full(2, 300.0),
+    Diagnostic.LOGS: Bucket.full(6, 20.0),
+    Diagnostic.PROFILE: Bucket.full(4, 60.0),
+    Diagnostic.CRASH: Bucket.full(4, 60.0),
+}
+
+
 @dataclass(frozen=True)
 class Limits:
     """The buckets of one device: `kinds` and `total` of collections, `parts` and `refusals` of messages."""
 
-    kinds: Mapping[Diagnostic, Bucket] = field(
-        default_factory=lambda: MappingProxyType(
-            {
-                Diagnostic.DOCTOR: Bucket.full(2, 300.0),
-                Diagnostic.BUNDLE: Bucket.full(2, 300.0),
-                Diagnostic.LOGS: Bucket.full(6, 20.0),
-                Diagnostic.PROFILE: Bucket.full(4, 60.0),
-                Diagnostic.CRASH: Bucket.full(4, 60.0),
-            }
-        )
-    )
+    kinds: Mapping[Diagnostic, Bucket] = field(default_factory=lambda: MappingProxyType(_KINDS))
     total: Bucket = Bucket(12, 20.0, 12.0)
     parts: Bucket = Bucket(64, 0.5, 64.0)
     refusals: Bucket = Bucket(20, 1.0, 20.0)
@@ -78,17 +75,8 @@ class Limits:
         kinds = MappingProxyType({**self.kinds, what: self.kinds[what].take(now)})
         return replace(self, kinds=kinds, total=self.total.take(now))
 
-    def refused(self, now: float) -> "Limits":
-        """The limits after one more refusal."""
-        return replace(self, refusals=self.refusals.take(now))
 
-    def sent(self, count: int, now: float) -> "Limits":
-        """The limits after `count` more parts."""
-        return replace(self, parts=self.parts.take(now, count))
-
-
-KEPT_S = 300.0
-"""Seconds for which an answer is kept after the last request for it."""
+KEPT_S = 300.0  # seconds for which an answer is kept after the last request for it
 LONGEST_COLLECTION_S = 300.0
 BUSY_AGAIN_S = 5.0
 
@@ -224,7 +212,8 @@ def _send_parts(state: Diagnostics, answer: Answer, wanted: tuple[int, ...], now
     allowed = min(PARTS_AT_ONCE, int(state.limits.parts.filled(now).tokens))
     sent = numbers[:allowed]
     kept = replace(answer, until=now + KEPT_S)
-    left = replace(state, answer=kept, limits=state.limits.sent(len(sent), now))
+    limits = replace(state.limits, parts=state.limits.parts.take(now, len(sent)))
+    left = replace(state, answer=kept, limits=limits)
     return left, [Send(_part(state, answer, number)) for number in sent]
 
 
@@ -263,7 +252,8 @@ def _refuse(
         again_s=again_s,
         detail=detail[:500],
     )
-    return replace(state, limits=state.limits.refused(now)), [Send(refusal)]
+    limits = replace(state.limits, refusals=state.limits.refusals.take(now))
+    return replace(state, limits=limits), [Send(refusal)]
 
 
 def _tick(state: Diagnostics, now: float) -> Step:

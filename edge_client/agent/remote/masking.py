@@ -11,10 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 SECRET, FILE, DATA, KEY_BLOCK, ENCODED = "<secret>", "<file>", "<data>", "<key>", "<encoded>"
-LONGEST_TEXT = 65_536
-"""Characters of one text that are read; the rest is left out."""
-LEAST_CHARS = 3
-"""Shorter secrets and names of files are not looked for: they are parts of ordinary words."""
+LONGEST_TEXT = 65_536  # characters of one text that are read; the rest is left out
+LEAST_CHARS = 3  # shorter secrets and names of files are not looked for: they are parts of ordinary words
 
 _SENSITIVE = (
     r"(?:(?i:password|passwd|passphrase|passcode|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
@@ -26,17 +24,16 @@ _WORD_OF_VALUE = (
     r"""|\\{1,9}["'][^"'\n]*["']?\S*|"(?:[^"\\\n]|\\.)*"?\S*|'(?:[^'\\\n]|\\.)*'?\S*|\S+)"""
 )
 _FURTHER = rf"(?:(?<=,)[ \t]{{1,9}}(?![\w.-]{{1,60}}\\{{0,9}}[\"']?\s{{0,9}}[:=]){_WORD_OF_VALUE})*"
-_VALUE = _WORD_OF_VALUE + _FURTHER
-"""A value, and further items behind commas, unless these have keys of their own."""
+_VALUE = _WORD_OF_VALUE + _FURTHER  # and further items behind commas, unless these have keys of their own
 _NAMED_SECRET = re.compile(_SENSITIVE)
 _PEM = re.compile(r"-----BEGIN [^-]{0,80}-----.*?(?:-----END [^-]{0,80}-----|\Z)", re.DOTALL)
 _PEM_END = re.compile(r"\A.*-----END [^-]{0,80}-----", re.DOTALL)
 _CODE = re.compile(r"edge1\.\S*")
 _ADDRESS = re.compile(r"\b(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,20})://(?P<rest>[^\s\"'<>]+)")
+# Headers whose values have several items.
 _LINE = re.compile(r"(?P<key>(?i:cookie|authori[sz]ation)\\{0,9}[\"']?\s{0,9}[:=]\s{0,9})[^\n]+")
-"""Headers whose values have several items."""
+# What is between a key and its value: also a comma between two quoted texts, and `value=` of an element.
 _SIGN = r"""(?:\\{0,9}["']?\s{0,9}(?:=>|:=|[:=])|\\{0,9}["']\s{0,9},?\s{0,9}(?:value=)?)"""
-"""What is between a key and its value: also a comma between two quoted texts, and `value=` of an element."""
 _ASSIGNED = re.compile(rf"(?P<key>{_SENSITIVE}[\w.-]{{0,60}}+{_SIGN}\s{{0,9}}){_VALUE}")
 _ELEMENT = re.compile(
     rf"(?P<key>(?!(?<=<)secret>[^<]*+(?!</)){_SENSITIVE}[\w:.-]{{0,60}}+(?:\s[^<>\n]{{0,200}})?>)(?:<!\[CDATA\[)?[^<]+"
@@ -44,17 +41,17 @@ _ELEMENT = re.compile(
 _LOGIN = re.compile(
     rf"(?P<key>(?<!\S)(?:-u\s{{0,9}}|--(?:proxy-)?user[=\s]\s{{0,9}}))(?=\S*:|[\"']){_WORD_OF_VALUE}"
 )
+# A user's name and password before a host, without a scheme.
 _ACCOUNT = re.compile(
     r"""(?P<key>(?<![^\s"'(\[<=,;]))[^\s"'(\[<=,;:@/]{1,64}+:(?!//)(?:[^\s"'@]{1,256}+@)+(?=[\w\[])"""
 )
-"""A user's name and password before a host, without a scheme."""
 _JWT = re.compile(r"\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}")
 _OPTION = re.compile(rf"(?P<key>(?<!\S)--?[\w-]{{0,60}}?{_SENSITIVE}[\w-]{{0,60}}+\s+){_VALUE}")
 _SCHEME = re.compile(r"(?P<key>\b(?i:bearer|basic)\s+)\S+")
 _LONG_RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{40,}={0,2}(?![\w+/=-])")
 _WORD = re.compile(r"\w+")
+# What follows the data's path, up to a quote or the end of the line: names may have spaces.
 _INSIDE = re.compile(re.escape(DATA) + r"[/#?][^\n\"']*")
-"""What follows the data's path, up to a quote or the end of the line: names may have spaces."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ class Masker:
         self._secrets = sorted(known | {quote(secret, safe="") for secret in known}, key=len, reverse=True)
         self._data = [_folder(path) for path in _longest_first(hidden.data)]
         self._places = [(_folder(path), hidden.places[path]) for path in _longest_first(hidden.places)]
-        self._names = _by_first_word(name for name in hidden.names if _is_telling(name))
+        telling = (name for name in hidden.names if len(name) >= LEAST_CHARS and not name.isdigit())
+        self._names = _by_first_word(telling)
         self._files = _with_suffix(hidden.suffixes)
 
     def text(self, text: str) -> str:
@@ -163,10 +161,6 @@ def _with_suffix(suffixes: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<![^\s'\"/=:(\[])[^\s'\"/=:(\[]+(?i:{kinds})(?!\w)") if kinds else None
 
 
-def _is_telling(name: str) -> bool:
-    return len(name) >= LEAST_CHARS and not name.isdigit()
-
-
 def _by_first_word(names: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
     """All spellings of names by their first run of letters, with its position; the longest first."""
     index: dict[str, list[tuple[int, str]]] = {}
@@ -180,12 +174,8 @@ def _by_first_word(names: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
 
 def _spellings(name: str) -> set[str]:
     """A name as it is, and as messages and addresses write it."""
-    return {
-        name,
-        repr(name)[1:-1],
-        quote(name, errors="replace"),
-        name.encode("unicode_escape").decode("ascii"),
-    }
+    escaped = name.encode("unicode_escape").decode("ascii")
+    return {name, repr(name)[1:-1], quote(name, errors="replace"), escaped}
 
 
 def _without(text: str, index: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:

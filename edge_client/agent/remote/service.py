@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from edge_client.agent.messenger import Messenger
@@ -43,7 +44,6 @@ class RemoteDiagnostics:
         self._step(event)
 
     def tick(self) -> None:
-        """Time has passed."""
         self._step(machine.Tick())
 
     def stop(self) -> None:
@@ -67,10 +67,8 @@ class RemoteDiagnostics:
             case Collect(request):
                 log.info("an operator asks for diagnostics (%s): %s", request.request, request.what)
                 self._collector = Collector(self._settings, root=self._root)
-                arguments = (self._collector, request)
-                threading.Thread(
-                    target=self._collect, args=arguments, name="diagnostics", daemon=True
-                ).start()
+                collect = partial(self._collect, self._collector, request)
+                threading.Thread(target=collect, name="diagnostics", daemon=True).start()
             case Abandon():
                 self.stop()
 

@@ -26,9 +26,8 @@ def begin(
     pushed = {ref.digest for ref in task.pushed()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
-    transfers, fetches = http_transfers.fetch(
-        http_transfers.with_new_addresses(ObjectStoreTransfers(), task), task, missing.values()
-    )
+    addressed = http_transfers.with_new_addresses(ObjectStoreTransfers(), task)
+    transfers, fetches = http_transfers.fetch(addressed, task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
         if digest in transfers.fetching:
@@ -59,17 +58,10 @@ def switch_to_object_store(session: Session) -> Step:
     """Fetch from the object store, once there are addresses, what was being requested in chunks."""
     assert session.task is not None
     # Blobs that are being broadcast arrive without requests.
-    requested = [
-        receiving.ref
-        for receiving in session.receiving.values()
-        if not (receiving.complete or receiving.expected)
-    ]
+    downloads = session.receiving.values()
+    requested = [each.ref for each in downloads if not (each.complete or each.expected)]
     transfers, fetches = http_transfers.fetch(session.transfers, session.task, requested)
-    remaining = {
-        digest: receiving
-        for digest, receiving in session.receiving.items()
-        if digest not in transfers.fetching
-    }
+    remaining = {each.ref.digest: each for each in downloads if each.ref.digest not in transfers.fetching}
     return replace(session, transfers=transfers, receiving=remaining), list(fetches)
 
 
@@ -89,10 +81,9 @@ def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving 
 
 
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
-    receiving = session.receiving.get(digest)
-    return (
-        session if receiving is None else _with_receiving(session, chunk_transfer.lost(receiving, index, now))
-    )
+    if (receiving := session.receiving.get(digest)) is None:
+        return session
+    return _with_receiving(session, chunk_transfer.lost(receiving, index, now))
 
 
 def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
@@ -146,9 +137,8 @@ def resume(session: Session, digests: Iterable[str], now: float) -> Step:
 
 
 def _work_when_complete(session: Session) -> Step:
-    if session.task is None or session.phase is not SessionPhase.FETCHING:
-        return session, []
-    if session.receiving or session.transfers.fetching:
+    missing = session.receiving or session.transfers.fetching
+    if session.task is None or session.phase is not SessionPhase.FETCHING or missing:
         return session, []
     starts = count_start(session.starts, session.task)
     return replace(session, phase=SessionPhase.WORKING, starts=starts), [StartWork(session.task)]
@@ -181,8 +171,7 @@ def _with_receiving(session: Session, receiving: Receiving) -> Session:
 #
 # After the last chunk a device requests those that it has missed, as in any other download.
 
-REPORT_BYTES = 2 * 1024 * 1024
-"""Report progress after this many broadcast bytes."""
+REPORT_BYTES = 2 * 1024 * 1024  # report progress after this many broadcast bytes
 
 
 def take_shared_chunk(session: Session, chunk: Chunk, now: float) -> Step:
@@ -191,9 +180,8 @@ def take_shared_chunk(session: Session, chunk: Chunk, now: float) -> Step:
     A blob that is complete before its last chunk is reported as received to the end: the rest is not needed.
     """
     taken, commands = accept_chunk(session, chunk, now)
-    receiving = {
-        digest: chunk_transfer.still_coming(download, now) for digest, download in session.receiving.items()
-    }
+    downloads = session.receiving.items()
+    receiving = {digest: chunk_transfer.still_coming(download, now) for digest, download in downloads}
     if taken is not None:
         receiving[taken.ref.digest] = taken
     unreported = session.unreported_bytes + len(chunk.data)
@@ -227,12 +215,9 @@ def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
 
 # Counts how often the work on a task was begun: one that ends the process is not begun for ever.
 
-MAX_STARTS = 2
-"""Starts of the same work that may end with the process."""
-GIVEN_UP = (
-    f"the client's process has ended {MAX_STARTS} times during this task without a result, as it does "
-    "without memory"
-)
+MAX_STARTS = 2  # starts of the same work that may end with the process
+_ENDED = f"the client's process has ended {MAX_STARTS} times during this task without a result"
+GIVEN_UP = f"{_ENDED}, as it does without memory"
 
 
 def count_start(starts: WorkStarts | None, task: Task) -> WorkStarts:

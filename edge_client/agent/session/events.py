@@ -22,8 +22,7 @@ from schemas.tensors.chunk_sets import ChunkSet
 from schemas.tensors.chunks import BlobRef, Chunk
 from schemas.values import Reason
 
-Result = Update | Delivery | TaskReply
-"""What a task ends in; a reply if the device could not do it."""
+Result = Update | Delivery | TaskReply  # what a task ends in; a reply if the device could not do it
 
 
 @dataclass(frozen=True)
@@ -159,26 +158,10 @@ class UpdateMasked:
 
 
 Event = (
-    Connected
-    | Disconnected
-    | SessionRestored
-    | EpochReached
-    | Stopping
-    | Received
-    | ChunkArrived
-    | ChunkLost
-    | BlobChecked
-    | BlobsDiscarded
-    | ChunkBytesLimited
-    | WorkDone
-    | WorkFailed
-    | Declined
-    | GivenBack
-    | EntropyDrawn
-    | UpdateMasked
-    | ObjectStoreEvent
-    | Tick
-)
+    Connected | Disconnected | SessionRestored | EpochReached | Stopping | Received | ChunkArrived | ChunkLost
+    | BlobChecked | BlobsDiscarded | ChunkBytesLimited | WorkDone | WorkFailed | Declined | GivenBack
+    | EntropyDrawn | UpdateMasked | ObjectStoreEvent | Tick
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -240,15 +223,6 @@ class MaskUpdate:
 
 
 Command = (
-    SendMessage
-    | SendChunks
-    | StartWork
-    | StopWork
-    | Settled
-    | RunEnded
-    | WriteChunk
-    | VerifyBlob
-    | DrawEntropy
-    | MaskUpdate
-    | ObjectStoreCommand
-)
+    SendMessage | SendChunks | StartWork | StopWork | Settled | RunEnded | WriteChunk | VerifyBlob
+    | DrawEntropy | MaskUpdate | ObjectStoreCommand
+)  # fmt: skip

@@ -42,7 +42,6 @@ from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, PutEnded
 from schemas.messages import (
     Acknowledgement,
-    AnyMessage,
     BlobRequest,
     BroadcastEnd,
     DeliverTask,
@@ -78,15 +77,14 @@ def step(session: Session, event: Event, now: float) -> Step:
         case EpochReached(task, epoch):
             return replace(session, starts=downloads.count_epoch(session.starts, task, epoch)), []
         case Stopping():
-            working = session.phase is SessionPhase.WORKING
-            return replace(
-                session, starts=downloads.without_last_start(session.starts) if working else session.starts
-            ), []
+            if session.phase is not SessionPhase.WORKING:
+                return session, []
+            return replace(session, starts=downloads.without_last_start(session.starts)), []
         case ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
         case Received(message):
             epochs.check_epoch(session, message)
-            return _received(epochs.note_epoch(session, message), event, now)
+            return _receive(epochs.note_epoch(session, message), event, now)
         case ChunkArrived(chunk, shared):
             take = downloads.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)
@@ -116,16 +114,10 @@ def step(session: Session, event: Event, now: float) -> Step:
             return _tick(session, now)
 
 
-def _received(session: Session, event: Received, now: float) -> Step:
-    match event.message:
-        case TrainTask() | DeliverTask() as task:
-            return _offered(session, task, event.present, now)
-        case message:
-            return _receive(session, message, now)
-
-
-def _receive(session: Session, message: AnyMessage, now: float) -> Step:
-    match message:
+def _receive(session: Session, event: Received, now: float) -> Step:
+    match message := event.message:
+        case TrainTask() | DeliverTask():
+            return _offered(session, message, event.present, now)
         case BlobRequest():
             return session, [results.answer_request(session, message)]
         case Acknowledgement() | Refusal():
@@ -197,13 +189,11 @@ def _remembered(
         return known, [_given_up(known, task)]
     if result is None or (isinstance(result, Update) and result.blob.digest not in session.held):
         return downloads.begin(known, task, present, now)
-    reporting = replace(
-        known, task=task, phase=SessionPhase.REPORTING, result=result, resend_at=now + RESEND_S
-    )
+    reporting = replace(known, task=task, phase=SessionPhase.REPORTING, result=result)
     # The server is about to offer the task again, with a fresh address for the upload.
-    return reporting, [] if http_transfers.goes_to_object_store(result, task) else results.result_messages(
-        result
-    )
+    uploads = http_transfers.goes_to_object_store(result, task)
+    messages = [] if uploads else results.result_messages(result)
+    return replace(reporting, resend_at=now + RESEND_S), messages
 
 
 def _repeat(session: Session, task: Task, now: float) -> Step:
@@ -213,11 +203,8 @@ def _repeat(session: Session, task: Task, now: float) -> Step:
         return session, [_reply(session, task)]
     if session.result is None:
         switched, fetches = downloads.switch_to_object_store(session)
-        return switched, [
-            _reply(session, task),
-            *fetches,
-            *secure_participation.unanswered_messages(session.masks),
-        ]
+        unanswered = secure_participation.unanswered_messages(session.masks)
+        return switched, [_reply(session, task), *fetches, *unanswered]
     return results.send_result(replace(session, resend_at=now + RESEND_S))
 
 

@@ -10,8 +10,7 @@ from edge_client.transport.object_store.http_transfers import PutEnded
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
 from schemas.values import Reason
 
-MOST_REPEATS = 3
-"""How many times the interval between two sends of a result doubles."""
+MOST_REPEATS = 3  # how many times the interval between two sends of a result doubles
 
 
 def work_done(session: Session, result: Result, now: float) -> Step:
@@ -25,8 +24,7 @@ def work_done(session: Session, result: Result, now: float) -> Step:
 
 
 def work_failed(session: Session, event: WorkFailed, now: float) -> Step:
-    why = {"reason": event.reason, "detail": event.detail[:500]}
-    reply = task_reply(session, event.task, accepted=False, **why)
+    reply = task_reply(session, event.task, accepted=False, reason=event.reason, detail=event.detail[:500])
     return work_done(session, reply, now)
 
 
@@ -36,16 +34,8 @@ def work_ended(session: Session, result: Result, now: float) -> Step:
     if session.phase is not SessionPhase.WORKING or not session.is_at(result.run, result.attempt):
         return replace(session, held=held), []
     result = _with_bytes(session, result)
-    done = replace(
-        session,
-        held=held,
-        phase=SessionPhase.REPORTING,
-        result=result,
-        resend_at=now + RESEND_S,
-        repeats=0,
-        starts=None,
-    )
-    return send_result(done)
+    done = replace(session, held=held, phase=SessionPhase.REPORTING, result=result, starts=None)
+    return send_result(replace(done, resend_at=now + RESEND_S, repeats=0))
 
 
 def _with_bytes(session: Session, result: Result) -> Result:

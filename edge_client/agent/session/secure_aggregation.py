@@ -15,9 +15,8 @@ def entropy_drawn(session: Session, task: TrainTask, entropy: bytes, now: float)
     current = session.task
     if not isinstance(current, TrainTask) or not session.is_at(task.run, task.attempt):
         return session, []
-    return _with_masks(
-        session, secure_participation.join(session.masks, session.device, current, entropy), now
-    )
+    joined = secure_participation.join(session.masks, session.device, current, entropy)
+    return _with_masks(session, joined, now)
 
 
 def receive(session: Session, message: AggregationMessage, now: float) -> Step:
@@ -54,10 +53,8 @@ def _leave_cohort(session: Session, task: Task, error: PeerError, now: float) ->
     """Decline the task: the device cannot agree on masks, and repeats would not help."""
     dropped, stop = drop_task(session)
     reply = task_reply(session, task, accepted=False, reason=Reason(error.reason), detail=str(error)[:500])
-    declined = replace(
-        dropped, task=task, phase=SessionPhase.REPORTING, result=reply, resend_at=now + RESEND_S
-    )
-    return declined, [*stop, SendMessage(reply)]
+    declined = replace(dropped, task=task, phase=SessionPhase.REPORTING, result=reply)
+    return replace(declined, resend_at=now + RESEND_S), [*stop, SendMessage(reply)]
 
 
 def is_left_out(session: Session, answer: Acknowledgement | Refusal) -> bool:

@@ -91,11 +91,9 @@ def is_waiting_for(participation: SecureParticipation, message: AggregationMessa
     known = participation.membership
     if known is None or isinstance(message, UnmaskRequest):
         return False
-    return (
-        known.cohort is None
-        if isinstance(message, MaskCohort)
-        else known.cohort is not None and not known.ready
-    )
+    if isinstance(message, MaskCohort):
+        return known.cohort is None
+    return known.cohort is not None and not known.ready
 
 
 def add_update(participation: SecureParticipation, update: Update) -> Step:

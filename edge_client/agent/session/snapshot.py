@@ -16,8 +16,7 @@ from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, Epoch, RoundNumber
 
-KEPT_RUNS = 16
-"""How many runs are remembered; runs that never announced their end would pile up."""
+KEPT_RUNS = 16  # how many runs are remembered; runs that never announced their end would pile up
 
 
 class WorkStarts(Frozen):

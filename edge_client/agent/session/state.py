@@ -14,8 +14,7 @@ from edge_client.transport.object_store.http_transfers import ObjectStoreTransfe
 from schemas.messages import Task, TaskReply
 from schemas.tensors.chunks import BlobRef
 
-RESEND_S = 5.0
-"""Seconds before an unanswered message is repeated."""
+RESEND_S = 5.0  # seconds before an unanswered message is repeated
 MAX_LISTENS = 256
 
 
@@ -135,8 +134,6 @@ def drop_task(session: Session) -> Step:
     stop: list[Command] = [StopWork()] if session.phase is SessionPhase.WORKING else []
     stop += [StopTransfers()] if session.transfers.busy else []
     unanswered = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
-    idle = replace(
-        session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None, unanswered=unanswered
-    )
-    idle = replace(idle, transfers=ObjectStoreTransfers())
-    return replace(idle, masks=secure_participation.without_task(session.masks)), stop
+    idle = replace(session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None)
+    masks = secure_participation.without_task(session.masks)
+    return replace(idle, unanswered=unanswered, transfers=ObjectStoreTransfers(), masks=masks), stop
