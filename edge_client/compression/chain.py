@@ -64,7 +64,6 @@ class Chain:
 
     @property
     def lossy(self) -> bool:
-        """Whether encoding changes numbers."""
         return self.sparsifier is not None or self.number is not None
 
     @property

@@ -81,7 +81,6 @@ class Decoded(LazyArrays):
         return name not in self._sparse and name in self._scales
 
     def coded(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
-        """The codes of these rows, and their scales."""
         return self._whole(name, start, stop), rows_of(self._scales, name, start, stop)
 
     def _whole(self, name: str, start: int, stop: int) -> AnyArray:

@@ -90,7 +90,6 @@ def _kept(array: AnyArray) -> int | tuple[int, ...]:
 
 
 def first_holding(layer: Groups) -> Holding:
-    """The state in the first increment."""
     return Holding(spec_of(layer), {name: layer[name] for name in layer if name != SPEC})
 
 

@@ -119,7 +119,6 @@ BYTE = np.dtype("u1")
 
 
 def per_byte(levels: int) -> int:
-    """The number of codes in a byte."""
     count = 1
     while (2 * levels + 1) ** (count + 1) <= 256:
         count += 1
@@ -127,7 +126,6 @@ def per_byte(levels: int) -> int:
 
 
 def row_bytes(width: int, levels: int) -> int:
-    """The number of bytes for the codes of a row of `width`."""
     return -(-width // per_byte(levels))
 
 

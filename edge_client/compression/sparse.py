@@ -75,7 +75,6 @@ def to_sparse(array: AnyArray) -> Sparse:
 
 
 def to_dense(sparse: Sparse, shape: tuple[int, ...]) -> AnyArray:
-    """The dense rows, of this shape."""
     dense = np.zeros((shape[0], math.prod(shape[1:])), sparse.values.dtype)
     row = np.repeat(np.arange(shape[0]), sparse.counts)
     dense[row, columns_of(sparse)] = sparse.values

@@ -28,7 +28,6 @@ class Superseded(EdgeError):
 
 
 def served(models: Path) -> Path:
-    """Path of the served model."""
     return models / "model.onnx"
 
 

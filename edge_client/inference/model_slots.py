@@ -135,7 +135,6 @@ class Slots:
         return former
 
     def spare(self) -> Path:
-        """The folder of the slot that is not in use."""
         return self.folder / self._spare()
 
     def waiting(self) -> Served | None:

@@ -89,9 +89,8 @@ def _of_files(
     most: float = MAX_BROKEN,
 ) -> NamedExamples:
     place = os.path.commonpath(paths) or "."
-    read = read_each(
-        paths, lambda path: read_image(path, model.input_shape, model.preprocessing), source=place, most=most
-    )
+    shape, about = model.input_shape, model.preprocessing
+    read = read_each(paths, lambda path: read_image(path, shape, about), source=place, most=most)
     count = len(read.values)
     # One note of each kind for all of a folder's images.
     texts = (

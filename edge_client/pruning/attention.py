@@ -107,15 +107,12 @@ class Attached:
         return {name: mean.to("cpu", torch.float32).numpy() for name, mean in means.items()}
 
     def state(self) -> dict[str, Any]:
-        """The parameters of the attention modules, and the observations."""
         return {"modules": self.modules.state_dict(), "totals": self._totals, "examples": self._examples}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         self.modules.load_state_dict(state["modules"])
-        self._totals = {
-            name: total.to(next(self.by_layer[name].parameters()).device)
-            for name, total in state["totals"].items()
-        }
+        places = {name: next(module.parameters()).device for name, module in self.by_layer.items()}
+        self._totals = {name: total.to(places[name]) for name, total in state["totals"].items()}
         self._examples = dict(state["examples"])
 
     def remove(self) -> None:

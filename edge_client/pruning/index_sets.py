@@ -39,7 +39,6 @@ class IndexSet:
 
     @cached_property
     def index(self) -> tuple[Any, ...]:
-        """The index expression for an array of `shape`."""
         if all(isinstance(index, slice) for index in self.axes):
             return self.axes
         return np.ix_(*(to_array(index) for index in self.axes))
@@ -77,11 +76,10 @@ class IndexSet:
 
     def permuted(self, inverse: Mapping[int, NDArray[np.intp]]) -> "IndexSet":
         """The same values after a permutation that moves index c of an axis to `inverse[axis][c]`."""
-        axes = tuple(
-            as_slice(inverse[axis][to_array(index)]) if axis in inverse else index
-            for axis, index in enumerate(self.axes)
-        )
-        return IndexSet(self.shape, axes)
+        axes = list(self.axes)
+        for axis, places in inverse.items():
+            axes[axis] = as_slice(places[to_array(axes[axis])])
+        return IndexSet(self.shape, tuple(axes))
 
 
 def full_index_set(shape: tuple[int, ...]) -> IndexSet:

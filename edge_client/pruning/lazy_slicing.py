@@ -43,7 +43,6 @@ class LazySlice(ComputedArrays):
 def sliced_rows(
     arrays: Mapping[str, AnyArray], index_sets: Mapping[str, IndexSet], name: str, start: int, stop: int
 ) -> AnyArray:
-    """Rows `start` to `stop - 1` of the sliced array."""
     first, *others = index_sets[name].axes
     rows = read_rows(arrays, name, slice_index(first, start, stop))
     return IndexSet(rows.shape, (slice(0, len(rows)), *others)).take(rows) if rows.ndim else rows

@@ -43,5 +43,4 @@ def _where(held: Arrays, own: Arrays, model: Arrays, name: str, start: int, stop
 
 
 def arrays_of_layers(arrays: Arrays, layers: Collection[str]) -> Arrays:
-    """The arrays of these layers, read on demand."""
     return GatheredArrays({name: (arrays, name) for name in arrays if name.rpartition(".")[0] in layers})

@@ -64,7 +64,6 @@ def permute(
 
 
 def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter of the sub-model."""
     check(spec, channel_map)
     return {name: _cut_shape(layout, spec) for name, layout in channel_map.parameters.items()}
 
@@ -94,11 +93,8 @@ def cut_axes(layout: ParameterLayout, spec: SubModelSpec) -> dict[int, Positions
 def moved_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]]) -> dict[int, Positions]:
     """The old position of each new one on each axis that changes: see `permute`."""
     positions = {axis: _positions(segments, kept) for axis, segments in layout.axes.items()}
-    return {
-        axis: places
-        for axis, places in positions.items()
-        if not np.array_equal(places, np.arange(layout.shape[axis]))
-    }
+    same = {axis: np.arange(layout.shape[axis]) for axis in positions}
+    return {axis: new for axis, new in positions.items() if not np.array_equal(new, same[axis])}
 
 
 def check(spec: SubModelSpec, channel_map: ChannelMap) -> None:

@@ -71,7 +71,6 @@ class _Ready:
 
     @classmethod
     def of(cls, module: nn.Module, device: str) -> Self:
-        """The new module, moved to a torch device."""
         fixed, parts = fixed_tensors(module.to(device)), users_parts(module)
         new = {name: tensor.detach().clone() for name, tensor in fixed.items()}
         return cls(module, fixed, new, parts, attributes_of(module, parts))

@@ -54,9 +54,8 @@ def in_global(groups: Groups, before: Groups, spec: SubModelSpec, channel_map: C
         known = before.get(group, {})
         own = {name: array for name, array in arrays.items() if name in channel_map.parameters}
         full, coverage = expand(own, spec, channel_map)
-        laid = {
-            name: np.where(coverage[name], array, known[name]) if name in known else array
-            for name, array in full.items()
-        }
-        after[group] = {**arrays, **laid}
+        laid = {**arrays, **full}
+        for name in full.keys() & known.keys():
+            laid[name] = np.where(coverage[name], full[name], known[name])
+        after[group] = laid
     return after

@@ -122,7 +122,6 @@ def unlink(path: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -43,7 +43,6 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
 
 
 def describe_wheels(paths: Sequence[Path]) -> tuple[WheelFile, ...]:
-    """The entries of these files in a release's list."""
     files = [(path.name, file_sha256(path), path.stat().st_size) for path in paths]
     return tuple(WheelFile(name=name, sha256=digest, bytes=size) for name, digest, size in files)
 

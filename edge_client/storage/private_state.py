@@ -33,7 +33,6 @@ class PrivateState:
         return FileGroups(kept) if kept else {}
 
     def kept(self, run: str, round_number: int) -> Path | None:
-        """The file that `load` reads."""
         earlier = [number for number in self._rounds(run) if number < round_number]
         return self._file(run, earlier[-1]) if earlier else None
 

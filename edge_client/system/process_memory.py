@@ -88,7 +88,6 @@ OWN_CLASSES = "onnxruntime."  # the package whose errors derive from `Exception`
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether the error reports a lack of memory."""
     if isinstance(error, MemoryError):
         return True
     own, text = type(error).__module__.startswith(OWN_CLASSES), str(error).lower()

@@ -55,7 +55,6 @@ class Config(Settings):
 
     @property
     def num_classes(self) -> int | None:
-        """The number of classes, if the file states it."""
         return self.model.num_classes or (len(self.data.classes) if self.data.classes else None)
 
     def algorithm(self) -> StrategySpec:
@@ -67,10 +66,8 @@ class Config(Settings):
         """The configuration with explicit codecs; masked updates have none, as noise cannot be compressed."""
         up, down = self.strategy.uplink, self.strategy.downlink
         usual_up = () if self.privacy.secure_aggregation else DEFAULT_UPLINK
-        stated = {
-            "uplink": usual_up if up is None else up,
-            "downlink": DEFAULT_DOWNLINK if down is None else down,
-        }
+        up, down = usual_up if up is None else up, DEFAULT_DOWNLINK if down is None else down
+        stated = {"uplink": up, "downlink": down}
         return self.model_copy(update={"strategy": self.strategy.model_copy(update=stated)})
 
     def make_strategy(self) -> Strategy:

@@ -7,7 +7,6 @@ from edge_server.strategy.data_statistics import ROUNDS
 
 
 def for_statistics(config: Config) -> Config:
-    """The same federation, asked about its data."""
     run = {"statistics": True, "rounds": ROUNDS, "when": "at-once", "deliver": "none", "deliver_every": 0}
     sections: dict[str, dict[str, Any]] = {
         "federation": run,

@@ -50,16 +50,12 @@ def _unknown(path: list[str], model: type[BaseModel], source: str) -> str:
 
 def section_keys(model: type[BaseModel]) -> dict[str, set[str]]:
     """The keys of each section of a file, without a recipe's description."""
-    inner = {
-        kebab(name): _model_in(field.annotation)
-        for name, field in model.model_fields.items()
-        if name != "recipe"
-    }
+    fields = {name: field for name, field in model.model_fields.items() if name != "recipe"}
+    inner = {kebab(name): _model_in(field.annotation) for name, field in fields.items()}
     return {name: {key_of(*item) for item in m.model_fields.items()} for name, m in inner.items() if m}
 
 
 def key_of(name: str, field: FieldInfo) -> str:
-    """A field's name as users write it."""
     return field.alias or kebab(name)
 
 

@@ -58,7 +58,6 @@ class ObjectStoreSettings(Settings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

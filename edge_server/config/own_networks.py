@@ -89,11 +89,8 @@ def only_here(reference: str) -> str:
     """Why no worker process can have the network `reference`; empty if they can."""
     module, _, name = reference.partition(":")
     stays = module == __name__ and name in _networks and _pickled(_networks[name]) is None
-    return (
-        f"'{name.partition('-')[0]}' is defined in this program alone"
-        if module == "__main__" or stays
-        else ""
-    )
+    alone = f"'{name.partition('-')[0]}' is defined in this program alone"
+    return alone if module == "__main__" or stays else ""
 
 
 def portable() -> Mapping[str, bytes]:

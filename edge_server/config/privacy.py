@@ -68,7 +68,6 @@ class PrivacySettings(Settings):
 
     @property
     def gaussian(self) -> Gaussian | None:
-        """The mechanism's settings, if there is one."""
         if self.mechanism == "none":
             return None
         return Gaussian(

@@ -24,5 +24,4 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def recipes() -> dict[str, str]:
-    """{name: summary} of the shipped recipes."""
     return {name: read_recipe(name)["recipe"]["summary"] for name in recipe_names()}

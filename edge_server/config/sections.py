@@ -452,7 +452,6 @@ class FirewallSettings(Settings):
 
     @property
     def claims(self) -> Claims:
-        """The bounds on devices' reports."""
         return Claims(self.max_examples, self.max_examples_factor)
 
     @model_validator(mode="after")

@@ -33,11 +33,7 @@ def make_strategy(
     epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     make_chain(spec.uplink or ())
     # An objective that is unknown is refused elsewhere.
-    measuring = tuple(
-        objective
-        for objective in spec.objectives
-        if getattr(OBJECTIVES.get(objective.name), "measures", False)
-    )
+    measuring = tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), "measures", False))
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,

@@ -158,14 +158,12 @@ def _apply_change(
         return state.params, state.server_optimizer
     if ranks:
         return clamp_variances(add_change(state.params, change)), {}
-    params, gathered = apply_optimizer(
-        strategy.server_optimizer, state.server_optimizer, state.params, change, keep=keep
-    )
+    before, optimizer = state.server_optimizer, strategy.server_optimizer
+    params, gathered = apply_optimizer(optimizer, before, state.params, change, keep=keep)
     return clamp_variances(params), gathered
 
 
 def _learned(strategy: Strategy, state: State, result: RoundResult) -> State:
-    """The state with what pruner, selection, ratio and weighting learn from a round."""
     pruning = state.pruning
     if not strategy.own_order:
         pruning = strategy.pruner.observe(pruning, sources_of(result.updates), result.channel_map)

@@ -24,16 +24,13 @@ def make_component(
     if factory is None:
         raise ConfigError(f"unknown {concept} '{component.name}'{nearest(component.name, registry)}")
     parameters = inspect.signature(factory).parameters
-    allowed = set(parameters) - set(provided)
-    options = {
-        name: _checked(f"{concept} '{component.name}'", factory, name, value, allowed)
-        for name, value in component.options.items()
-    }
+    allowed, named = set(parameters) - set(provided), f"{concept} '{component.name}'"
+    options = {key: _checked(named, factory, key, value, allowed) for key, value in component.options.items()}
     wanted = {name: value for name, value in provided.items() if name in parameters}
     try:
         return factory(**wanted, **options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{concept} '{component.name}': {error}") from error
+        raise ConfigError(f"{named}: {error}") from error
 
 
 def _checked(

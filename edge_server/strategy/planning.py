@@ -63,10 +63,8 @@ def cut(
         return Cut(strategy.pruner.tier(by_group, network.channel_map, evidence), train=False, returned=())
     made = strategy.pruner.cut(by_group, network.channel_map, evidence)
     own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
-    measures = evidence.round % strategy.measure_every == 0 and measures_statistics(
-        strategy, network.channel_map
-    )
-    if made.personal is None and measures:
+    is_due = evidence.round % strategy.measure_every == 0
+    if made.personal is None and is_due and measures_statistics(strategy, network.channel_map):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = made.returned
     if own:

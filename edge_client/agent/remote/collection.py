@@ -53,7 +53,6 @@ class Collector:
         return bounded(Masker(hidden_by(self._settings)).document(document))
 
     def end(self) -> None:
-        """End what is being collected."""
         self._doctor.end()
 
     def _part(self, what: Diagnostic, request: DiagnosticRequest, now: float) -> Any:

@@ -65,16 +65,9 @@ class DoctorProcess:
 def doctor_command(settings: AgentSettings) -> list[str]:
     """The command of the checks that need no connection in this device's name."""
     address = settings.address
-    words = [
-        "--format",
-        "json",
-        "--beside-agent",
-        "--broker",
-        str(address),
-        "--state-dir",
-        str(settings.state),
-    ]
+    words = ["--format", "json", "--beside-agent", "--broker", str(address)]
     words += ["--federation", settings.federation, "--device-id", settings.device]
+    words += ["--state-dir", str(settings.state)]
     if files := address.tls:
         for option, path in (("--ca", files.ca), ("--cert", files.certificate), ("--key", files.key)):
             words += [option, str(path)] if path else []

@@ -43,7 +43,6 @@ class Bucket:
         return max(0.0, 1.0 - self.filled(now).tokens) * self.every_s
 
     def take(self, now: float, count: int = 1) -> "Bucket":
-        """The bucket without `count` tokens."""
         filled = self.filled(now)
         return replace(filled, tokens=max(0.0, filled.tokens - count))
 
@@ -71,7 +70,6 @@ class Limits:
         return max(self.kinds[what].missing_s(now), self.total.missing_s(now))
 
     def collected(self, what: Diagnostic, now: float) -> "Limits":
-        """The limits after one more collection."""
         kinds = MappingProxyType({**self.kinds, what: self.kinds[what].take(now)})
         return replace(self, kinds=kinds, total=self.total.take(now))
 
@@ -91,7 +89,6 @@ class Answer:
 
     @property
     def parts(self) -> int:
-        """The number of messages that the text takes."""
         return -(-len(self.text) // MAX_PART_CHARS)
 
 
@@ -159,7 +156,6 @@ Step = tuple[Diagnostics, list[Command]]
 
 
 def step(state: Diagnostics, event: Event, now: float) -> Step:
-    """Apply one event."""
     match event:
         case Requested(request):
             return _requested(state, request, now)

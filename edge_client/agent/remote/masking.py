@@ -82,7 +82,6 @@ class Masker:
         self._files = _with_suffix(hidden.suffixes)
 
     def text(self, text: str) -> str:
-        """The text without what is hidden."""
         text = text[:LONGEST_TEXT]
         for secret in self._secrets:
             text = text.replace(secret, SECRET)
@@ -179,7 +178,6 @@ def _spellings(name: str) -> set[str]:
 
 
 def _without(text: str, index: Mapping[str, list[tuple[int, str]]]) -> Iterator[str]:
-    """The pieces of the text, names of files replaced."""
     end = 0
     for word in _WORD.finditer(text) if index else ():
         for offset, name in index.get(word[0], ()):

@@ -38,7 +38,6 @@ class RemoteDiagnostics:
         self._step(machine.Requested(request))
 
     def collected(self, event: Collected) -> None:
-        """Send what the thread has collected."""
         if not event.failure:
             log.info("diagnostics %s: an answer of %d characters", event.request, len(event.text))
         self._step(event)
@@ -47,7 +46,6 @@ class RemoteDiagnostics:
         self._step(machine.Tick())
 
     def stop(self) -> None:
-        """End what is being collected."""
         if self._collector is not None:
             self._collector.end()
 

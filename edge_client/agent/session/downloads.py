@@ -221,7 +221,6 @@ GIVEN_UP = f"{_ENDED}, as it does without memory"
 
 
 def count_start(starts: WorkStarts | None, task: Task) -> WorkStarts:
-    """The count with another start of the work on this task."""
     if starts is None or not _is_of(starts, task):
         return WorkStarts(run=task.run, attempt=task.attempt)
     return starts.model_copy(update={"count": starts.count + 1})

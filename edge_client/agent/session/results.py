@@ -101,13 +101,10 @@ def answer_request(session: Session, request: BlobRequest) -> Command:
     result = session.result
     if isinstance(result, Update) and result.blob.digest == request.digest:
         return SendChunks(result.blob, request.first, request.count)
-    refusal = Refusal(
-        federation=session.federation,
-        device=session.device,
-        reason=Reason.UNKNOWN_BLOB,
-        digest=request.digest,
+    to, digest = session.federation, request.digest
+    return SendMessage(
+        Refusal(federation=to, device=session.device, reason=Reason.UNKNOWN_BLOB, digest=digest)
     )
-    return SendMessage(refusal)
 
 
 def result_answered(session: Session, answer: Acknowledgement | Refusal) -> Step:

@@ -97,7 +97,6 @@ def is_waiting_for(participation: SecureParticipation, message: AggregationMessa
 
 
 def add_update(participation: SecureParticipation, update: Update) -> Step:
-    """Mask the update as soon as masks are agreed."""
     return _mask_when_agreed(replace(participation, trained=update))
 
 

@@ -59,6 +59,5 @@ class SessionSnapshot(Frozen):
 
 
 def blobs_of(task: Task | None, result: object) -> tuple[BlobRef, ...]:
-    """The blobs of a task, and that of its result."""
     produced = (result.blob,) if isinstance(result, Update) else ()
     return (*(task.blobs.values() if task else ()), *produced)

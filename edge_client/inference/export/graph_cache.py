@@ -25,11 +25,9 @@ TRIED = 8  # number of graphs of one kind that are tried, the newest first: each
 
 
 def known_graphs(module: nn.Module, input_shape: tuple[int, ...]) -> Iterator[bytes]:
-    """Yield the cached graphs that may fit this network."""
     with contextlib.suppress(OSError, RuntimeError):
-        paths = sorted(
-            _folder(module, input_shape).glob("*.onnx"), key=lambda path: path.stat().st_mtime, reverse=True
-        )
+        graphs = _folder(module, input_shape).glob("*.onnx")
+        paths = sorted(graphs, key=lambda path: path.stat().st_mtime, reverse=True)
         yield from [path.read_bytes() for path in paths[:TRIED] if path.stat().st_size <= MAX_GRAPH_BYTES]
 
 

@@ -13,7 +13,6 @@ APART = ("class_names", "columns")
 
 
 def drop_notes(model: Any) -> None:
-    """Drop the metadata and texts of an ONNX message and of all its parts."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]

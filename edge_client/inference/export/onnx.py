@@ -136,9 +136,8 @@ def _made(
         raise ExportRefused(f"the export is not valid ONNX: {first_line(error)}") from error
     difference, allowed = _compare(data, probes, expected, least)
     if not difference <= allowed:
-        raise ExportRefused(
-            f"the export differs from torch by {difference:.3g}, at most {allowed:.3g} is allowed"
-        )
+        limit = f"at most {allowed:.3g} is allowed"
+        raise ExportRefused(f"the export differs from torch by {difference:.3g}, {limit}")
     return _Made(graph, data, difference)
 
 

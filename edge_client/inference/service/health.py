@@ -48,7 +48,6 @@ class Health(Frozen):
 
     @property
     def mean_ms(self) -> float | None:
-        """Mean milliseconds per answered request."""
         answered = self.requests - self.errors
         return self.busy_ms / answered if answered > 0 else None
 
@@ -111,7 +110,6 @@ class HealthWriter:
         self._loading.save()
 
     def loaded(self) -> None:
-        """Count requests for the loaded model from now on."""
         if self._loading is None:
             return
         with self._lock:
@@ -139,7 +137,6 @@ class HealthWriter:
                 self._serving.save()
 
     def close(self) -> None:
-        """Count the regular end of the process."""
         with self._lock:
             self._end()
             self._serving = None

@@ -178,7 +178,6 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """The header `Server`, without the version of Python."""
         return "edge-client"
 
     def log_message(self, format: str, *args: Any) -> None:

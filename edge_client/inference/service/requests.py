@@ -63,7 +63,6 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
 
 
 def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
-    """Read a message in JSON; as `read_request`."""
     fields = fields_of(body)
     blank = blank_of(fields, top)
     unknown = sorted(set(fields) - _FIELDS)

@@ -59,12 +59,10 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Qualified name of the called layer."""
         return str(self.node.target)
 
     @property
     def source(self) -> Node:
-        """The tensor argument of the call."""
         first = self.node.args[0] if self.node.args else None
         return first if isinstance(first, Node) else self.node.all_input_nodes[0]
 
@@ -76,7 +74,6 @@ class Call:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the source."""
         return shape_of(self.source)
 
     @property
@@ -85,7 +82,6 @@ class Call:
         return shape_of(self.node)
 
     def option(self, position: int, name: str, default: object = None) -> object:
-        """An argument by position or by name."""
         if position < len(self.node.args):
             return self.node.args[position]
         return self.node.kwargs.get(name, default)

@@ -72,7 +72,6 @@ def prelu(call: Call) -> Value:
 
 
 def flatten(call: Call) -> Value:
-    """`nn.Flatten`."""
     layer = cast(nn.Flatten, call.layer)
     return merge_axes(call, layer.start_dim, layer.end_dim)
 

@@ -37,7 +37,6 @@ class Stop:
 
     @property
     def remedy(self) -> str:
-        """What to do so that the channels are cut."""
         return REMEDIES.get(self.kind, OTHERS)
 
 

@@ -76,7 +76,6 @@ class CertificateRenewer:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """Topic filters of the answers."""
         return (str(EnrolTopic(self._federation, self._device, "answer")),)
 
     @property
@@ -89,7 +88,6 @@ class CertificateRenewer:
         return self._renewal.validity.not_after
 
     def due(self, now: float, *, connected: bool, idle: bool) -> Due:
-        """The next action at `now`, in seconds since 1970."""
         return self._renewal.due(now, connected=connected, idle=idle)
 
     def request(self, now: float) -> CertificateRequest:

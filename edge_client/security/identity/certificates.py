@@ -61,7 +61,6 @@ def validity_of(certificate: x509.Certificate) -> Validity:
 
 
 def has_key(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
-    """Whether the certificate's public key is that of `key`."""
     return certificate.public_key() == key.public_key()
 
 

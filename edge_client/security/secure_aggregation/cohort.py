@@ -56,7 +56,6 @@ class Membership:
 
     @property
     def needed(self) -> int:
-        """The number of members that unmasking needs."""
         return self.terms.needed(len(self.members))
 
     @property
@@ -68,7 +67,6 @@ class Membership:
 
     @cached_property
     def context(self) -> bytes:
-        """The context that binds keys to this cohort and its terms."""
         assert self.cohort is not None
         return cohort_context(self.cohort, self.terms)
 
@@ -92,7 +90,6 @@ def private_key(membership: Membership, use: str) -> bytes:
 
 
 def segment_seed(membership: Membership, segment: int) -> bytes:
-    """The seed of the device's own mask for a segment."""
     return keys.derive(membership.entropy, f"seed of segment {segment}", membership.context)
 
 

@@ -149,7 +149,6 @@ def only_measures(task: TrainTask) -> bool:
 
 
 def _metrics(model: ModelSpec) -> tuple[Metric, ...]:
-    """The metrics of the task, then the loss."""
     return (*learning_task(model.task).metrics, LOSS)
 
 

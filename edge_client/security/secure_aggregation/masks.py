@@ -37,10 +37,8 @@ def pair_key(secret: bytes, segment: int, context: bytes) -> bytes:
 
 def apply(vectors: Mapping[int, Ring], masks: Masks) -> dict[int, Ring]:
     """Mask the vectors; segments without masks are left out, never sent unmasked."""
-    return {
-        index: shifted(vectors[index], added=masks.added[index], subtracted=masks.subtracted[index])
-        for index in masks.segments
-    }
+    added, subtracted = masks.added, masks.subtracted
+    return {n: shifted(vectors[n], added=added[n], subtracted=subtracted[n]) for n in masks.segments}
 
 
 def shifted(vector: Ring, *, added: tuple[bytes, ...], subtracted: tuple[bytes, ...]) -> Ring:

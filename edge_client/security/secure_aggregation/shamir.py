@@ -12,7 +12,6 @@ COEFFICIENT_BYTES = 48  # random; reduced to the field, they deviate from unifor
 
 
 def random_bytes_needed(needed: int) -> int:
-    """The number of random bytes that `split` needs."""
     return (needed - 1) * COEFFICIENT_BYTES
 
 

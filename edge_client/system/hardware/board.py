@@ -49,7 +49,6 @@ NVIDIA = ("dev/nvidia0", "dev/nvhost-gpu", "dev/nvgpu")  # a card, a Jetson, one
 
 
 def accelerator(root: Path = ROOT) -> str | None:
-    """`cuda` if there is an NVIDIA device."""
     return "cuda" if any((root / path).exists() for path in NVIDIA) else None
 
 

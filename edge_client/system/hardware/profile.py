@@ -22,7 +22,6 @@ def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> Capab
 
 
 def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
-    """The readings of a board as a capability profile."""
     chip = board.processor
     speeds = recall(measured, chip)
     return CapabilityProfile(

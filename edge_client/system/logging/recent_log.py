@@ -60,7 +60,6 @@ class RecentLog(logging.Handler):
 
 
 def keep_recent_log(state: Path) -> None:
-    """From now on keep the log of this process in the device's folder."""
     logging.getLogger().addHandler(RecentLog(state))
 
 

@@ -40,10 +40,8 @@ def statistics_problems(config: Config, strategy: Strategy) -> Iterator[str]:
     if strategy.privacy is not None:
         all_the_same = "to ask all the same, add privacy.mechanism=none"
         remedy = all_the_same if asked else 'state [data.statistics], or set mechanism = "none"'
-        yield (
-            "[privacy] mechanism: statistics of devices' data get no noise, and its budget would not count "
-            f"them: {remedy}"
-        )
+        uncounted = "statistics of devices' data get no noise, and its budget would not count them"
+        yield f"[privacy] mechanism: {uncounted}: {remedy}"
     if not config.privacy.secure_aggregation:
         return
     if rough is None:

@@ -18,7 +18,6 @@ def separate(config: Config) -> list[str]:
 
 
 def summability(config: Config) -> str:
-    """One line for people."""
     if needed := separate(config):
         return f"sums: {' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update: one process adds them"
     return "sums: exact, so that several processes and sites may add the updates in parts"

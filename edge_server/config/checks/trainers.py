@@ -17,10 +17,8 @@ def trainer_problems(config: Config, strategy: Strategy) -> Iterator[str]:
 def trainer_advice(config: Config) -> Iterator[str]:
     """One line if devices without torch would be left out of every round: the fleet is not known."""
     if reasons := [*_reasons(config)]:
-        yield (
-            f"advice: {'; '.join(reasons)}. Devices without torch are left out of this federation "
-            "(guide: trainers)"
-        )
+        left_out = "Devices without torch are left out of this federation (guide: trainers)"
+        yield f"advice: {'; '.join(reasons)}. {left_out}"
 
 
 def _reasons(config: Config) -> Iterator[str]:

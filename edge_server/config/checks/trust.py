@@ -23,7 +23,6 @@ def trusted_components(spec: StrategySpec) -> list[tuple[str, str, str]]:
 
 
 def warnings(config: Config) -> list[str]:
-    """One line per component that trusts devices, if `[firewall] strict` is set."""
     if not config.firewall.strict:
         return []
     return [

@@ -183,5 +183,4 @@ class ExactAccumulator(RowAccumulator):
 
 
 def joined(coarse: Floats, fine: Floats) -> Floats:
-    """The doubles that exact sums stand for."""
     return coarse * COARSE + fine * FINE

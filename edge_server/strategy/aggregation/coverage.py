@@ -39,7 +39,6 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
         return len(self.channel_map.parameters)
 
     def moved(self, order: Order) -> "UpdateCoverage":
-        """The coverage after channels have been put in this order."""
 
         def find(name: str) -> IndexSet:
             axes = moved_axes(self.channel_map.parameters[name], order)
@@ -54,7 +53,6 @@ def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
 
 
 def intersection(index_sets: Sequence[IndexSet]) -> IndexSet:
-    """The coordinates that all index sets share."""
     axes = zip(*(index_set.axes for index_set in index_sets), strict=True)
     return IndexSet(index_sets[0].shape, tuple(_shared(places) for places in axes))
 
@@ -81,9 +79,8 @@ def sum_weights(index_sets: Sequence[IndexSet], weights: Sequence[float]) -> NDA
     if all(index_set.whole for index_set in distinct.values()):
         return np.array(sum(map(float, weights), 0.0))
     unlike = list(distinct.values())
-    axes = [
-        _classes([index_set.axes[axis] for index_set in unlike], n) for axis, n in enumerate(unlike[0].shape)
-    ]
+    shape = unlike[0].shape
+    axes = [_classes([index_set.axes[axis] for index_set in unlike], n) for axis, n in enumerate(shape)]
     grid = np.zeros([int(ids.max(initial=-1)) + 1 for ids, _ in axes])
     cells = {key: np.ix_(*(members[k] for _, members in axes)) for k, key in enumerate(distinct)}
     for index_set, weight in zip(index_sets, weights, strict=True):

@@ -120,5 +120,4 @@ def overlap(updates: Sequence[GlobalUpdate]) -> Mapping[str, NDArray[np.bool_]]:
 
 
 def kinds_of(updates: Sequence[GlobalUpdate]) -> dict[str, Kind]:
-    """Dtype and shape of each parameter of the combined change."""
     return {name: (np.dtype(np.float32), kind_of(updates[0].delta, name)[1]) for name in updates[0].delta}

@@ -68,7 +68,6 @@ def sum_clients(
 def _put(
     stores: Mapping[str, ArrayStore], name: str, shape: tuple[int, ...], start: int, adding: ExactAccumulator
 ) -> None:
-    """Write the rows of a sum, from `start` on, into the stores of its groups."""
     for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
         stores[group].put(name, (WHOLE, shape), start, rows)
 
@@ -85,9 +84,8 @@ class RunningSum:
         places = list(all_blocks(channel_map.parameters))
         sizes = [math.prod((stop - start, *self._shape(name)[1:])) for name, start, stop in places]
         scratch = Scratch(max(sizes, default=0))
-        self._rows = {
-            place: ExactAccumulator(*place, self._shape(place[0]) or (1,), scratch) for place in places
-        }
+        shapes = {name: self._shape(name) or (1,) for name in channel_map.parameters}
+        self._rows = {place: ExactAccumulator(*place, shapes[place[0]], scratch) for place in places}
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self._channel_map.parameters[name].shape
@@ -105,7 +103,6 @@ class RunningSum:
         self.members = members
 
     def written(self, keep: NewArrayStore) -> PartialSum:
-        """The sum so far, in stores that `keep` makes."""
         stores = {COARSE: keep(), FINE: keep()}
         for (name, start, _), adding in self._rows.items():
             _put(stores, name, self._shape(name), start, adding)

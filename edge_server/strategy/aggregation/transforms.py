@@ -140,11 +140,8 @@ def match_attention(
     scores = update.source.groups.get("attention")
     if not scores:
         return update
-    ranked = group_scores(scores, channel_map)
-    order = checked_order(
-        {name: ranking(values, channel_map.groups[name].multiple) for name, values in ranked.items()},
-        channel_map,
-    )
+    groups, ranked = channel_map.groups, group_scores(scores, channel_map).items()
+    order = checked_order({name: ranking(s, groups[name].multiple) for name, s in ranked}, channel_map)
     delta = as_deltas(update.delta, channel_map).moved(order)
     coverage, held = update.coverage.moved(order), update.held.moved(order)
     if not around.ordered:
@@ -226,9 +223,8 @@ def behind_normalisations(channel_map: ChannelMap) -> frozenset[str]:
     axes = {layer: len(channel_map.parameters[name].shape) for layer, name in weights.items()}
     if NORMALISATION not in axes.values():
         return frozenset()
-    return frozenset(
-        name for name in channel_map.parameters if axes.get(name.rpartition(".")[0], LINEAR) != LINEAR
-    )
+    names = channel_map.parameters
+    return frozenset(name for name in names if axes.get(name.rpartition(".")[0], LINEAR) != LINEAR)
 
 
 @TransformTraits(scales=True, is_single=True)

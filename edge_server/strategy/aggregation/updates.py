@@ -56,18 +56,15 @@ class GlobalUpdate:
 
     @property
     def summed(self) -> bool:
-        """Whether a sum contains the update already."""
         return isinstance(self.source.groups["model"], SummedArrays)
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         return delta_rows(self.delta, name, start, stop)
 
     def covered(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Rows of the delta, restricted to the coverage."""
         return self.part(name, start, stop).within(self.coverage.index_set(name).slice_rows(start, stop)[1])
 
     def trained(self, name: str, start: int, stop: int) -> DeltaRows:
-        """Rows of the delta, restricted to the coordinates that the client holds."""
         return self.part(name, start, stop).within(self.held.index_set(name).slice_rows(start, stop)[1])
 
 

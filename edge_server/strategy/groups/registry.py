@@ -59,7 +59,6 @@ class MeanData(GroupRule):
         return {"images": images[chosen], "labels": labels[chosen]}
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
-        """Any number of averages, in the shapes of the network's inputs and classes."""
         return {"images": (None, *network.input_shape), "labels": (None, network.num_classes)}
 
     def check(self, sent: Arrays, examples: int) -> None:
@@ -80,9 +79,8 @@ class MeanData(GroupRule):
 
 def _are_means(images: Array, labels: Array) -> bool:
     """Whether every image has a label, and every label is a distribution over the classes."""
-    return len(images) == len(labels) and bool(
-        (labels >= 0).all() and np.allclose(labels.sum(1), 1, atol=1e-3)
-    )
+    shares = (labels >= 0).all() and np.allclose(labels.sum(1), 1, atol=1e-3)
+    return len(images) == len(labels) and bool(shares)
 
 
 # SCAFFOLD's server side of the controls (Karimireddy et al. 2020, Algorithm 1, line 17).
@@ -111,9 +109,8 @@ class Control(GroupRule):
         """Add the clients' changes, accumulated in double precision."""
         changes = [group_to_global(update, self.name, result.channel_map)[0] for update in result.updates]
         # N: all known clients, and those that sent updates.
-        count = len(
-            {client.name for client in result.clients} | {s.client for s in sources_of(result.updates)}
-        )
+        senders = {source.client for source in sources_of(result.updates)}
+        count = len(senders | {client.name for client in result.clients})
         before = float(held[COUNT][0]) if COUNT in held else count
 
         def rows(name: str, start: int, stop: int) -> Array:

@@ -25,7 +25,6 @@ Tiers = Callable[[], Iterable[SubModelSpec]]  # all tiers' sub-models, computed 
 
 
 def zeros(params: Arrays) -> Arrays:
-    """Zeros in the shapes of the model."""
     kinds = {name: kind_of(params, name) for name in params}
     return lazy_arrays(
         kinds, lambda name, start, stop: np.zeros((stop - start, *kinds[name][1][1:]), kinds[name][0])
@@ -72,7 +71,6 @@ class GroupRule(Protocol):
     measured: ClassVar[bool] = False
 
     def start(self, params: Arrays) -> Arrays:
-        """The server's arrays before round one."""
         return {}
 
     def down(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap, tiers: Tiers = tuple) -> Arrays:
@@ -108,13 +106,10 @@ def cut_groups(
     tiers: Tiers = tuple,
 ) -> Groups:
     """The model and every downlink group that is not empty, cut for a sub-model."""
-    down = {
-        rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map, tiers)
-        for rule in rules
-        if rule.downlink
-    }
-    model = LazySlice(own_params(rules, params, groups, spec, channel_map), spec, channel_map)
-    return {"model": model, **{name: arrays for name, arrays in down.items() if arrays}}
+    cut = {"model": LazySlice(own_params(rules, params, groups, spec, channel_map), spec, channel_map)}
+    sent = (rule for rule in rules if rule.downlink)
+    down = {rule.name: rule.down(groups.get(rule.name, {}), spec, channel_map, tiers) for rule in sent}
+    return {**cut, **{name: arrays for name, arrays in down.items() if arrays}}
 
 
 def own_params(

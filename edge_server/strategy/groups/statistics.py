@@ -36,7 +36,6 @@ class Statistics(GroupRule):
         return arrays_of_tier(held, spec, channel_map)
 
     def shapes(self, model: Mapping[str, Shape], network: ModelSpec) -> Mapping[str, Shape]:
-        """The statistics among the sub-model's arrays."""
         return {name: shape for name, shape in model.items() if is_statistic(name)}
 
     def check(self, sent: Arrays, examples: int) -> None:

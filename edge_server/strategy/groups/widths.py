@@ -60,7 +60,5 @@ def _within(tier: SubModelSpec, spec: SubModelSpec, channel_map: ChannelMap) -> 
 
 
 def _count(found: Mapping[str, Sequence[int]], spec: SubModelSpec, channel_map: ChannelMap) -> int:
-    return sum(
-        len(found[name]) if name in found else spec.count(name, group.channels)
-        for name, group in channel_map.groups.items()
-    )
+    groups = channel_map.groups.items()
+    return sum(len(found[name]) if name in found else spec.count(name, g.channels) for name, g in groups)

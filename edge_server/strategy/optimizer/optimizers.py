@@ -25,9 +25,7 @@ from schemas.tensors.blobs import Array, Arrays, Groups
 class ServerOptimizer(Protocol):
     """`state` holds the optimizer's own parameter groups (empty at first)."""
 
-    def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
-        """Return the next parameters and state."""
-        ...
+    def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]: ...
 
 
 @dataclass(frozen=True)
@@ -146,10 +144,8 @@ def add_change(params: Arrays, change: Arrays) -> dict[str, Array]:
 
 def clamp_variances(params: Arrays) -> dict[str, Array]:
     """The parameters with running variances of at least 0, which noise or late updates may push below."""
-    return {
-        name: np.maximum(array, 0) if name.rpartition(".")[2] == "running_var" else array
-        for name, array in params.items()
-    }
+    variances = {name for name in params if name.rpartition(".")[2] == "running_var"}
+    return {name: np.maximum(array, 0) if name in variances else array for name, array in params.items()}
 
 
 def _rows(state: Groups, name: str, start: int, stop: int) -> Groups:

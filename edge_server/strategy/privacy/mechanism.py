@@ -121,7 +121,6 @@ class Gaussian:
 
 
 def initial_state(mechanism: Gaussian, secret: bytes) -> PrivacyState:
-    """The state before round one."""
     clip = mechanism.initial_clip if mechanism.clip is None else mechanism.clip
     return {"secret": secret.hex(), "clip": clip, "releases": (), "plan": None}
 
@@ -144,10 +143,8 @@ def over_budget(mechanism: Gaussian, privacy: PrivacyState) -> str:
     after = mechanism.spent(add_release(made, mechanism.release(privacy["plan"])))
     if after <= mechanism.budget:
         return ""
-    return (
-        f"privacy budget: another round would spend epsilon {after:.4g} of {mechanism.budget:g} "
-        f"at delta {mechanism.delta:g}"
-    )
+    spends = f"epsilon {after:.4g} of {mechanism.budget:g} at delta {mechanism.delta:g}"
+    return f"privacy budget: another round would spend {spends}"
 
 
 def noisy_change(
@@ -243,12 +240,10 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
 
 
 def observed(mechanism: Gaussian, privacy: PrivacyState, clip: float) -> Observed:
-    """What a round clipped at `clip` adds to the history."""
     return {"epsilon": mechanism.spent(privacy["releases"]), "delta": mechanism.delta, "clip": clip}
 
 
 def provenance(mechanism: Gaussian, privacy: PrivacyState) -> dict[str, str]:
-    """The privacy entries of a model's metadata."""
     rounds = sum(int(release[3]) for release in privacy["releases"])
     return {
         "privacy.mechanism": "gaussian",

@@ -87,9 +87,7 @@ class PrunerTraits(Traits):
 class Pruner(Protocol):
     """Decides the sub-model of one device."""
 
-    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut:
-        """Cut by `ratios` per channel group."""
-        ...
+    def cut(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> Cut: ...
 
     def tier(self, ratios: Ratios, channel_map: ChannelMap, evidence: Evidence) -> SubModelSpec:
         """The sub-model with which a tier is tested and that it gets at the end; by default the prefix."""

@@ -75,11 +75,8 @@ class Normalisation(OwnPart):
         for name, layout in channel_map.parameters.items():
             layer, _, own = name.rpartition(".")
             shapes.setdefault(layer, {})[own] = len(layout.shape)
-        found = tuple(
-            layer
-            for layer, axes in shapes.items()
-            if {"weight", "bias"} <= axes.keys() and max(axes.values()) < 2
-        )
+        scaled = {layer: axes.values() for layer, axes in shapes.items() if {"weight", "bias"} <= axes.keys()}
+        found = tuple(layer for layer, counts in scaled.items() if max(counts) < 2)
         if not found:
             raise ConfigError(
                 "[strategy] own: the network has no normalisation that a device could keep: name another, "
@@ -99,9 +96,8 @@ class Named(OwnPart):
         found = tuple(layer for layer in known if any(fnmatchcase(layer, name) for name in self.names))
         if not found or len(found) == len(known):
             which = "every layer matches" if found else "no layer matches"
-            raise ConfigError(
-                f"[strategy] own: {which} {', '.join(self.names)}: the layers are {', '.join(known)}"
-            )
+            names = f"{', '.join(self.names)}: the layers are {', '.join(known)}"
+            raise ConfigError(f"[strategy] own: {which} {names}")
         return found
 
 

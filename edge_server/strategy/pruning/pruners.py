@@ -113,10 +113,8 @@ class Attention(Pruner):
         """The whole network and the ratios to prune it by, or the tier's part once channels are ranked."""
         if self.is_ranked(evidence) or not ratios:
             return Cut(self.tier(ratios, channel_map, evidence))
-        attentive = Component(
-            name="attentive",
-            options={"layers": target_layers(ratios, channel_map), "lowest": self.keep == "lowest"},
-        )
+        layers = target_layers(ratios, channel_map)
+        attentive = Component(name="attentive", options={"layers": layers, "lowest": self.keep == "lowest"})
         if self.first_round == "prune-first":
             return Cut(SubModelSpec(), PersonalPruning(ratios=dict(ratios), scored_by=attentive))
         return ranking_cut(attentive, ratios, train=self.first_round == "train")

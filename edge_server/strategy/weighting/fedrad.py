@@ -53,7 +53,6 @@ class FedRad(Weighting[Net | None]):
         return apply_net(self._trained(state, sources), share, first)
 
     def observe(self, state: Net | None, result: RoundResult) -> Net | None:
-        """Keep NeuNet as this round trained it."""
         return self._trained(state, sources_of(result.updates)) if self.dynamic else state
 
     def _trained(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
