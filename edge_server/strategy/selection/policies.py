@@ -182,20 +182,9 @@ class ByTier(RatioPolicy):
 
 
 SELECTIONS: TraitRegistry[Callable[..., SelectionPolicy], PolicyTraits] = TraitRegistry(
-    "selection",
-    PolicyTraits,
-    {
-        "attention": Attention,
-        "largest-tier": LargestTier,
-        "uniform": Uniform,
-    },
+    "selection", PolicyTraits, {"attention": Attention, "largest-tier": LargestTier, "uniform": Uniform}
 )
 
 RATIOS: TraitRegistry[Callable[..., RatioPolicy], PolicyTraits] = TraitRegistry(
-    "ratio",
-    PolicyTraits,
-    {
-        "bandit": Bandit,
-        "by-tier": ByTier,
-    },
+    "ratio", PolicyTraits, {"bandit": Bandit, "by-tier": ByTier}
 )

@@ -23,8 +23,7 @@ from tests.integration.conftest import broker as broker
 from tests.slow import slow
 
 SHAPE = (1, 28, 28)
-PARAMETERS = 1_663_370
-"""Parameters of `two-nn` for 28 x 28 pictures."""
+PARAMETERS = 1_663_370  # parameters of `two-nn` for 28 x 28 pictures
 HALVES, FLOATS = 2 * PARAMETERS, 4 * PARAMETERS
 """Bytes of a model with the default down-link codec, and in float32.
 

@@ -106,9 +106,6 @@ def test_a_body_of_more_pieces_than_a_request_may_have_is_refused(model: LoadedM
 def test_a_recording_is_refused_by_a_model_for_pictures(ending: str, tmp_path: Path) -> None:
     pictures = make_model(tmp_path, (1, 8, 8))
     path = write_any(tmp_path / f"a.{ending}", tone(300, 0.2), RATE)
-    for read in (
-        lambda: read_input(path, pictures),
-        lambda: read_request(path.read_bytes(), pictures),
-    ):
+    for read in (lambda: read_input(path, pictures), lambda: read_request(path.read_bytes(), pictures)):
         with pytest.raises(ConfigError, match=r"this is a recording, and .* takes 1x8x8"):
             read()

@@ -21,8 +21,7 @@ from schemas.values import ModelSpec
 from tests.groups import encode_groups
 
 MODEL = ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10)
-LARGEST = 512 * 3136 * 4
-"""Bytes of `linear1.weight`: more than one block."""
+LARGEST = 512 * 3136 * 4  # bytes of `linear1.weight`: more than one block
 
 
 class Watched(ComputedArrays):

@@ -20,8 +20,7 @@ MAP = ChannelMap(
     parameters={
         "a.weight": ParameterLayout(shape=(3, 1), axes={0: (A,)}),
         "out.weight": ParameterLayout(
-            shape=(1, 10),
-            axes={1: (A.model_copy(update={"repeat": 2}), B.model_copy(update={"repeat": 2}))},
+            shape=(1, 10), axes={1: (A.model_copy(update={"repeat": 2}), B.model_copy(update={"repeat": 2}))}
         ),
         "out.bias": ParameterLayout(shape=(1,)),
     },

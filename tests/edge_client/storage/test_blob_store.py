@@ -112,7 +112,8 @@ def test_a_blob_that_does_not_match_its_digest_is_removed(store):
 
 def test_a_blob_that_arrived_in_order_is_not_read_again(store, monkeypatch):
     write(store, order=(0, 1, 2, 3))
-    monkeypatch.setattr("edge_client.storage.blob_store.file_sha256", lambda _: pytest.fail("the blob was read"))
+    read = "edge_client.storage.blob_store.file_sha256"
+    monkeypatch.setattr(read, lambda _: pytest.fail("the blob was read"))
     assert store.verify(REF)
 
 

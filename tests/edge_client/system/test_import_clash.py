@@ -87,9 +87,7 @@ def test_a_users_schemas_does_not_hide_the_package(folder: Path, words: tuple[st
     assert done.returncode == 0, done.stderr
 
 
-def test_worker_processes_find_user_code_in_the_current_folder(
-    folder: Path,
-) -> None:
+def test_worker_processes_find_user_code_in_the_current_folder(folder: Path) -> None:
     done = run(folder, "-c", SIMULATION, path=str(folder.parent / "elsewhere"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "finished after 1, counted of 2\n"

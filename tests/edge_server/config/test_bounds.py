@@ -10,11 +10,7 @@ from edge_server.config.config import Config
 from edge_server.fleet.settings.service import ServiceSettings
 from schemas.messages import MESSAGES
 
-MODELS: dict[str, type[BaseModel]] = {
-    "federation.toml": Config,
-    "service.toml": ServiceSettings,
-    **MESSAGES,
-}
+MODELS: dict[str, type[BaseModel]] = {"federation.toml": Config, "service.toml": ServiceSettings, **MESSAGES}
 
 
 def durations(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -245,10 +245,7 @@ IMPOSSIBLE = {
         "[clients]\ndeadline-s = 0\n",
         "[clients] deadline-s: input should be greater than 0, got 0",
     ),
-    "momentum of 1": (
-        "[training]\nmomentum = 1.0\n",
-        "[training] momentum: input should be less than 1",
-    ),
+    "momentum of 1": ("[training]\nmomentum = 1.0\n", "[training] momentum: input should be less than 1"),
     "no tiers": ("[tiers]\nratios = []\n", "[tiers] ratios: tuple should have at least 1 item"),
     "a tier without channels": (
         "[tiers]\nratios = [0.5, 1.0]\n",
@@ -333,10 +330,7 @@ def test_the_last_override_of_a_key_counts_and_others_stay():
             "federation.roundss=3",
             "fedavg: [federation] roundss: unknown key 'roundss' (did you mean 'rounds'?)",
         ),
-        (
-            "federatio.rounds=3",
-            "fedavg: [federatio] unknown key 'federatio' (did you mean 'federation'?)",
-        ),
+        ("federatio.rounds=3", "fedavg: [federatio] unknown key 'federatio' (did you mean 'federation'?)"),
         (
             "rounds=many",
             "fedavg: [federation] rounds: input should be a valid integer,"

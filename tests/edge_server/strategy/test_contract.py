@@ -38,8 +38,7 @@ CONCEPTS = {
     "combiner": COMBINERS,
     "server_optimizer": SERVER_OPTIMIZERS,
 }
-OPTIONS: dict[str, dict[str, object]] = {}
-"""Options of the components that cannot be created from defaults."""
+OPTIONS: dict[str, dict[str, object]] = {}  # options of the components that cannot be created from defaults
 LOSSY_TRANSFORMS: frozenset[str] = frozenset()
 """Transforms whose purpose is to change an update (noise, clipping)."""
 SCALES_MODELS: frozenset[str] = frozenset({"scale-to-mean-norm"})

@@ -84,11 +84,7 @@ def test_every_round_sends_another_draw_of_at_most_the_pools_size() -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        [[0.25, 0.75]],
-        [[0.5, 0.5], [0.9, 0.9]],
-        [[0.5, 0.5], [-1, 2]],
-    ],
+    [[[0.25, 0.75]], [[0.5, 0.5], [0.9, 0.9]], [[0.5, 0.5], [-1, 2]]],
     ids=["fewer labels than images", "sum above one", "negative"],
 )
 def test_invalid_averages_are_left_out(labels: list[list[float]]) -> None:

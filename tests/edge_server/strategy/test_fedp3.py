@@ -105,10 +105,7 @@ def test_the_returned_layers_of_the_sub_model_are_covered_and_nothing_else():
 
 def test_every_layer_is_the_mean_over_its_senders():
     strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
-    updates = [
-        sent("weak", 1, SMALL, ("out",), 10),
-        sent("strong", 5, SubModelSpec(), ("hidden", "out"), 30),
-    ]
+    updates = [sent("weak", 1, SMALL, ("out",), 10), sent("strong", 5, SubModelSpec(), ("hidden", "out"), 30)]
     after = close(strategy, before, updates, MAP).params
     change = {name: after[name] - before.params[name] for name in after}
     # Only `strong` sent the target layer: 5 everywhere. Both sent the final layer where `weak` has channels:

@@ -48,8 +48,7 @@ def offered(
 ) -> Received:
     """A task with object store addresses, which differ in each generation."""
     addresses = Addresses(
-        get={"state": get or f"{STORE}blobs/state?{generation}"},
-        put=put or f"{STORE}updates/pi?{generation}",
+        get={"state": get or f"{STORE}blobs/state?{generation}"}, put=put or f"{STORE}updates/pi?{generation}"
     )
     return Received(task(number, depot=TERMS, addresses=addresses))
 

@@ -41,11 +41,7 @@ def test_counted_requests_are_written_on_save(slots: Slots) -> None:
     notes.failed()
     assert health(slots).requests == 0
     notes.save()
-    assert (health(slots).requests, health(slots).errors, health(slots).mean_ms) == (
-        3,
-        1,
-        3.0,
-    )
+    assert (health(slots).requests, health(slots).errors, health(slots).mean_ms) == (3, 1, 3.0)
 
 
 def test_only_a_process_that_does_not_end_normally_counts_as_a_crash(slots: Slots) -> None:
@@ -67,11 +63,7 @@ def test_switching_to_another_model_ends_the_previous_one(slots: Slots) -> None:
     notes.loaded()
     old = read_health(before.folder, before.model.digest)
     assert (old.requests, old.starts, old.ends) == (1, 1, 1)
-    assert (health(slots).requests, health(slots).starts, health(slots).ends) == (
-        0,
-        1,
-        0,
-    )
+    assert (health(slots).requests, health(slots).starts, health(slots).ends) == (0, 1, 0)
 
 
 def test_a_refused_model_is_recorded_and_the_previous_one_stays_in_use(slots: Slots) -> None:

@@ -28,8 +28,7 @@ from tests.edge_server.strategy.network import CHANNELS, MAP, RATIOS, arrays, st
 SECRET = bytes(range(32))
 WHOLE, SMALL = SubModelSpec(), SubModelSpec(kept={"hidden": 2})
 SPECS = (WHOLE, SubModelSpec(kept={"hidden": 4}), SMALL, SubModelSpec(kept={"hidden": (1, 3)}))
-QUIET = Gaussian(noise_multiplier=1e-9, clip=3.0)
-"""So little noise that results can be calculated by hand."""
+QUIET = Gaussian(noise_multiplier=1e-9, clip=3.0)  # so little noise that results can be calculated by hand
 
 
 def constant(value: float) -> dict[str, np.ndarray]:

@@ -85,10 +85,7 @@ def test_coupled_layers_rank_by_the_mean_of_their_norms():
         },
     )
     # Channel 0: (5 + 1) / 2 = 3; channel 1: (1 + 6) / 2 = 3.5.
-    params = {
-        "one.weight": np.array([[5], [1]], np.float32),
-        "two.weight": np.array([[-1], [6]], np.float32),
-    }
+    params = {"one.weight": np.array([[5], [1]], np.float32), "two.weight": np.array([[-1], [6]], np.float32)}
     cut = Magnitude().cut({"g": 0.5}, coupled, Evidence(ordered=True, params=params))
     assert cut.spec.kept == {"g": (1,)}
 
