@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT_MODULES = 8
-"""Number of built sub-models that a worker caches: more than the usual number of tiers."""
+KEPT_MODULES = 8  # Number of built sub-models that a worker caches: more than the usual number of tiers
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class WorkSetup:
 
 
 def device_folder(clients: Path, device: str) -> Path:
-    """The folder of a device's own files."""
     return clients / device
 
 
@@ -112,12 +110,7 @@ class ClientWork:
             # The time that is left is virtual, and the work's is not.
             task = task.model_copy(update={"deadline_s": None})
             return encode_message(do_delivery(task, context, should_stop=should_stop)).decode()
-        update = do_training(
-            task,
-            context,
-            on_epoch=lambda _: None,
-            should_stop=should_stop,
-        )
+        update = do_training(task, context, on_epoch=lambda _: None, should_stop=should_stop)
         return encode_message(update).decode()
 
     def _context(self, job: ClientJob) -> TaskContext:

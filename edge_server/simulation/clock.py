@@ -77,10 +77,10 @@ class Transits:
 
     def begin(self, ref: BlobRef, duration_s: float, now: float) -> Transit | None:
         """Begin or continue a transfer; None if it is running already."""
-        known = self._moving.get(ref.digest)
-        if known is not None and known.ends_at is not None:
+        previous = self._moving.get(ref.digest)
+        if previous is not None and previous.ends_at is not None:
             return None
-        left = duration_s if known is None else known.left_s
+        left = duration_s if previous is None else previous.left_s
         self._count += 1
         self._free_at = max(now, self._free_at) + left
         self._moving[ref.digest] = transit = Transit(ref, self._count, left, self._free_at)
@@ -94,7 +94,6 @@ class Transits:
         return self._moving.pop(digest).ref
 
     def cut(self, now: float) -> None:
-        """Interrupt all transfers."""
         for digest, transit in self._moving.items():
             if transit.ends_at is not None:
                 left = min(transit.left_s, transit.ends_at - now)
@@ -102,7 +101,6 @@ class Transits:
         self._free_at = now
 
     def forget(self, digests: Iterable[str]) -> None:
-        """Drop the transfers of these blobs."""
         for digest in digests:
             self._moving.pop(digest, None)
 
@@ -111,7 +109,6 @@ class Transits:
 
 
 def transfer_bytes(ref: BlobRef) -> int:
-    """Bytes of all chunks with their headers."""
     return ref.size + ref.chunks * CHUNK_HEADER_BYTES
 
 

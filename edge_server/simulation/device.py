@@ -89,11 +89,9 @@ class Presence(Protocol):
 
     def online(self, t: float) -> bool:
         """Whether the device is online at `t` seconds."""
-        ...
 
     def next_change(self, t: float) -> float:
         """The time of the next change after `t`; infinity if there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,6 @@ class DeviceEdge:
         return self._job is not None
 
     def state(self) -> DeviceState:
-        """The device's state at the end of a round."""
         lost_at = None if self.online else self._lost_at
         growth = None if self._growing is None else self._growing.growth
         return DeviceState(self._number, lost_at, self._session.held, growth)
@@ -161,7 +158,6 @@ class DeviceEdge:
     # --- the data ---
     @property
     def data(self) -> DataCard:
-        """The device's data as it describes it."""
         return self.card if self._growing is None else self._growing.card
 
     def next_arrival(self) -> float:
@@ -169,7 +165,6 @@ class DeviceEdge:
         return math.inf if self._growing is None else self._growing.next_arrival()
 
     def take_arrivals(self) -> None:
-        """Take the examples that have come, and tell the server."""
         if self._growing is not None:
             self._growing.take(self._around.timeline.now)
             self._describe()
@@ -181,7 +176,6 @@ class DeviceEdge:
     # --- the link ---
     @property
     def latency_s(self) -> float:
-        """Seconds that a message travels."""
         return self._pace.board.latency_s
 
     def next_link_change(self) -> float:
@@ -193,7 +187,6 @@ class DeviceEdge:
         return self._presence is None or self._presence.online(self._around.timeline.now)
 
     def update_link(self) -> None:
-        """Connect or disconnect according to the presence."""
         there = self.is_there()
         if there and not self.online:
             self.connect()
@@ -232,12 +225,10 @@ class DeviceEdge:
             self.step(Received(message))
 
     def download(self, ref: BlobRef) -> None:
-        """Start the transfer of a blob from the server."""
         if self.online:
             self._move(self._downloads, ref, self._pace.download_s(transfer_bytes(ref)), Downloaded)
 
     def sends(self, digest: str) -> bool:
-        """Whether that blob is being sent to the server."""
         return digest in self._uploads
 
     def downloaded(self, digest: str, transit: int) -> None:
@@ -280,7 +271,6 @@ class DeviceEdge:
         return self._job if working else None
 
     def finish_work(self, outcome: Outcome) -> None:
-        """Apply the outcome of the job: an update, a delivery or a failure."""
         task = self._session.task
         assert task is not None
         self._job = None
@@ -327,7 +317,6 @@ class DeviceEdge:
 
     # --- the session ---
     def step(self, event: Event) -> None:
-        """Apply an event to the session and execute its commands."""
         before = self._session
         self._session, commands = machine.step(before, event, self._around.timeline.now)
         if self._session is before and not commands:
@@ -388,7 +377,6 @@ class DeviceEdge:
 
 
 def _claimed(session: Session) -> frozenset[str]:
-    """The digest of the result's blob, if any."""
     return frozenset({session.result.blob.digest} if isinstance(session.result, Update) else ())
 
 

@@ -48,20 +48,15 @@ class Engine(Protocol[Handle]):
 
     def submit(self, job: ClientJob) -> Handle:
         """Start the job as soon as a worker is free."""
-        ...
 
     def result(self, handle: Handle, *, timeout_s: float) -> Outcome | None:
         """The job's outcome; None after `timeout_s` seconds. Raises `EngineError`."""
-        ...
 
     def cancel(self, handle: Handle) -> None:
         """Drop a job whose outcome is no longer needed."""
-        ...
 
     def stop(self) -> None:
         """The run is to end: hold nobody up. May be called from a signal handler."""
-        ...
 
     def close(self) -> None:
         """End all workers and drop unfinished jobs."""
-        ...

@@ -1,6 +1,7 @@
 """The events of a simulation's timeline."""
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -66,15 +67,11 @@ class WorkEnded:
 
 @dataclass(frozen=True)
 class LinkChanged:
-    """A device goes online or offline."""
-
     device: str
 
 
 @dataclass(frozen=True)
 class DataArrived:
-    """A device gets examples."""
-
     device: str
 
 
@@ -105,9 +102,10 @@ class Timeline(Generic[Item]):
         return len(self._queue)
 
     def post(self, at: float, item: Item) -> None:
-        """Add an event at time `at`, or now if that is in the past."""
-        self._count += 1
-        heapq.heappush(self._queue, (max(at, self.now), self._count, item))
+        """Add an event at time `at`, or now if that is in the past; what comes at infinity never comes."""
+        if math.isfinite(at):
+            self._count += 1
+            heapq.heappush(self._queue, (max(at, self.now), self._count, item))
 
     def next(self) -> Item:
         """Advance to the next event and return it; `IndexError` if there is none."""
@@ -117,7 +115,7 @@ class Timeline(Generic[Item]):
     @property
     def next_at(self) -> float:
         """The time of the next event; infinity if there is none."""
-        return self._queue[0][0] if self._queue else float("inf")
+        return self._queue[0][0] if self._queue else math.inf
 
     def clear(self) -> None:
         """Remove all events; the time stays."""

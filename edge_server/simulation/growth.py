@@ -20,8 +20,7 @@ from schemas.messages import Update
 from schemas.values import DataCard
 
 Times = NDArray[np.float64]
-HELD_MARKS = 10**12
-"""Marks of held-out examples begin here, those of training examples at 0."""
+HELD_MARKS = 10**12  # Marks of held-out examples begin here, those of training examples at 0
 
 
 class Counts(NamedTuple):
@@ -78,12 +77,10 @@ class Growth:
 
 
 def arrival_times(labels: Labels, indices: Indices, arrives_s: Mapping[int, float]) -> Times:
-    """When each of the examples comes, in virtual seconds."""
     return np.array([arrives_s.get(int(label), 0.0) for label in labels[indices]])
 
 
 def in_order(indices: Indices, times: Times) -> tuple[Indices, Times]:
-    """The examples in the order in which they come."""
     order = np.argsort(times, kind="stable")
     return indices[order], times[order]
 
@@ -106,11 +103,7 @@ class GrowingData:
     """
 
     def __init__(
-        self,
-        arrivals: Sequence[Times],
-        card: DataCard,
-        read: Callable[[Counts], LocalData],
-        test: DriftTest,
+        self, arrivals: Sequence[Times], card: DataCard, read: Callable[[Counts], LocalData], test: DriftTest
     ) -> None:
         self._arrivals, self._card, self._read, self._test = arrivals, card, read, test
         self.growth = Growth(there=counts_at(arrivals, 0.0))
@@ -118,7 +111,6 @@ class GrowingData:
 
     @property
     def card(self) -> DataCard:
-        """What the device says of its data."""
         alarm = self.growth.alarm
         said = {
             "examples": self.growth.there.train,
@@ -128,7 +120,6 @@ class GrowingData:
         return self._card.model_copy(update=said)
 
     def next_arrival(self) -> float:
-        """When the next examples come; infinity if none will."""
         return next_arrival(self._arrivals, self.growth.there)
 
     def take(self, now: float) -> None:

@@ -33,8 +33,7 @@ PRELOADED = [
     "edge_client.training.torch_trainer",
     "edge_server.simulation.client_work",
     "torch._inductor",
-]
-"""Modules that the fork server imports for all workers; recording a training step imports the last one."""
+]  # Modules that the fork server imports for all workers; recording a training step imports the last one
 
 
 class LocalEngine(Engine[JobFuture]):
@@ -50,7 +49,6 @@ class LocalEngine(Engine[JobFuture]):
         self._processes: dict[int, BaseProcess] = {}
 
     def submit(self, job: ClientJob) -> JobFuture:
-        """Put a job in the pool's queue."""
         try:
             handle = self._pool.submit(_work, job)
             self._processes.update(self._pool._processes)
@@ -59,7 +57,6 @@ class LocalEngine(Engine[JobFuture]):
             raise self._broken() from error
 
     def result(self, handle: JobFuture, *, timeout_s: float) -> Outcome | None:
-        """Wait for a job; `EngineError` if a process died."""
         try:
             return handle.result(timeout=timeout_s)
         except NotYet:

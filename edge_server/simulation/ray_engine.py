@@ -32,8 +32,7 @@ from edge_server.simulation.shared_data import SharedData
 from schemas.errors import ConfigError
 from schemas.messages import decode_task
 
-Reference = Any
-"""An object in Ray's store."""
+Reference = Any  # An object in Ray's store
 
 
 @dataclass(frozen=True)
@@ -104,13 +103,14 @@ class RayEngine(Engine[RayJob]):
         self._blobs = RoundBlobs(BlobStore(setup.blobs, durable=False))
         try:
             self._work = ray.remote(**_needs(setup, cluster.workers))(work)
-            self._carried = ray.put(_carried(setup))
+            # With the arrays themselves, for workers without access to the files.
+            data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
+            self._carried = ray.put(replace(setup, data=data))
         except BaseException:
             cluster.leave()
             raise
 
     def submit(self, job: ClientJob) -> RayJob:
-        """Start a job if a worker is free, or queue it."""
         handle = RayJob(job)
         self._waiting.append(handle)
         self._launch()
@@ -175,7 +175,9 @@ class RayEngine(Engine[RayJob]):
         try:
             done: RemoteOutcome = ray.get(task)
         except RayError as error:
-            raise EngineError(f"Ray could not do the work of {job.device}: {_last_line(error)}") from error
+            # Ray's message contains a whole traceback.
+            reason = str(error).strip().rpartition("\n")[2]
+            raise EngineError(f"Ray could not do the work of {job.device}: {reason}") from error
         self._write(done.files)
         return done.outcome
 
@@ -195,31 +197,17 @@ class RoundBlobs:
         self._before: dict[str, Reference] = {}
 
     def get(self, digest: str, round_number: int) -> Reference:
-        """The blob for a task of that round."""
         if round_number != self._round:
             self._round, self._before, self._now = round_number, self._now, {}
         if digest not in self._now:
-            known = self._before.get(digest)
-            self._now[digest] = known or ray.put(read_bytes(self._source.path(digest)))
+            self._now[digest] = self._before.get(digest) or ray.put(read_bytes(self._source.path(digest)))
         return self._now[digest]
 
 
-def _carried(setup: WorkSetup) -> WorkSetup:
-    """The set-up with the arrays themselves, for workers without access to the files."""
-    data = setup.data
-    return replace(setup, data=data.open() if isinstance(data, SharedData) else data)
-
-
 def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
-    """The resources of a task: a core, and its part of a GPU if it trains on one."""
     if setup.accelerator == "cpu":
         return {"num_cpus": 1}
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if gpus == 0:
         raise ConfigError("[simulation] device: no machine of the Ray cluster has a GPU: use 'cpu'")
     return {"num_cpus": 1, "num_gpus": 1 / math.ceil(workers / gpus)}
-
-
-def _last_line(error: RayError) -> str:
-    """The last line of Ray's message, which contains a whole traceback."""
-    return str(error).strip().rpartition("\n")[2]

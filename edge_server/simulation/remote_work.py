@@ -60,7 +60,6 @@ class TravellingWork:
 
 
 def read_bytes(path: Path) -> Bytes:
-    """A file's content."""
     return np.fromfile(path, dtype=np.uint8)
 
 
@@ -70,7 +69,6 @@ _bench: TravellingWork | None = None
 def work(
     setup: WorkSetup, parent: str | None, job: ClientJob, names: tuple[str, ...], *contents: Bytes
 ) -> RemoteOutcome:
-    """Do a job in this process, which its first job sets up."""
     global _bench
     if _bench is None:
         _bench = TravellingWork(setup, parent)

@@ -86,7 +86,6 @@ def write_boundary(folder: Path, boundary: Boundary, tally: RunCounters) -> None
 
 
 def read_boundary(folder: Path, tally: RunCounters) -> Boundary | None:
-    """The checkpoint of a run folder, or None; restores its counts into `tally`."""
     path = folder / FILE
     try:
         written = _Written.model_validate_json(path.read_bytes())
@@ -128,8 +127,7 @@ MAY_DIFFER = (
     "simulation.workers",
     "simulation.engine",
     "simulation.ray-address",
-)
-"""Settings that may differ in a resumed run: its length, and settings without influence on results."""
+)  # Settings that may differ in a resumed run: its length, and settings without influence on results
 
 
 def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
@@ -169,7 +167,6 @@ class ResumedRun:
 
     @property
     def resumption(self) -> Resumption:
-        """What the coordinator resumes from."""
         closed = self.boundary.round
         pending = next((undone for undone in self.undone_rounds if undone.round == closed), None)
         return Resumption(
@@ -183,12 +180,10 @@ class ResumedRun:
 
     @cached_property
     def reputations(self) -> Reputations:
-        """Every device's strikes."""
         return replay_strikes(self.strikes, ReputationRules(after=0))
 
     @property
     def undone(self) -> tuple[Undone, ...]:
-        """The undone rounds as the round machine knows them."""
         return tuple(Undone(row.round, row.attempt, row.left_out) for row in self.undone_rounds)
 
 

@@ -7,7 +7,6 @@ are not sent.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -80,14 +79,11 @@ from schemas.messages import (
 log = logging.getLogger(__name__)
 
 SHOW_S = 0.25
-SHOW_SHARE = 0.03
-"""Largest share of the time that displaying may take."""
+SHOW_SHARE = 0.03  # Largest share of the time that displaying may take
 WAIT_S = 0.1
 
 
 class Simulation:
-    """Runs one federation of virtual devices to its end."""
-
     def __init__(
         self,
         devices: Mapping[str, DeviceEdge],
@@ -134,7 +130,6 @@ class Simulation:
         )
 
     def run(self, boundary: Boundary | None = None) -> Summary:
-        """Run from a boundary, or from the start, to the end."""
         self._guarded(lambda: self._begin(boundary))
         while self._end is None:
             self._guarded(self._advance)
@@ -164,7 +159,7 @@ class Simulation:
         self._step(Started())
         for name, device in self._devices.items():
             self._timeline.post(0.0, LinkChanged(name))
-            self._schedule_arrival(device)
+            self._timeline.post(device.next_arrival(), DataArrived(name))
 
     def _recorded(self, end: EndRun) -> EndRun:
         """Wait for the test of the last model and record its round; the end of the run after that."""
@@ -210,24 +205,20 @@ class Simulation:
             case Downloaded(device, digest, transit):
                 self._devices[device].downloaded(digest, transit)
             case Uploaded(device, digest, transit):
-                self._uploaded(device, digest, transit)
+                if self._devices[device].uploaded(digest, transit) is not None:
+                    link(self._around.store, self._coordinator.storage.store, digest)
+                    self._step(UpdateStored(device))
             case WorkEnded(device, attempt):
                 self._work_ended(self._devices[device], attempt)
             case LinkChanged(device):
                 self._devices[device].update_link()
-                self._schedule_link_change(self._devices[device])
+                self._timeline.post(self._devices[device].next_link_change(), event)
             case DataArrived(device):
                 self._devices[device].take_arrivals()
-                self._schedule_arrival(self._devices[device])
+                self._timeline.post(self._devices[device].next_arrival(), event)
 
     # --- the devices ---
-    def _uploaded(self, device: str, digest: str, transit: int) -> None:
-        if self._devices[device].uploaded(digest, transit) is not None:
-            link(self._around.store, self._coordinator.storage.store, digest)
-            self._step(UpdateStored(device))
-
     def _work_ended(self, device: DeviceEdge, attempt: int) -> None:
-        """Wait for the worker's result, and apply it."""
         job = device.awaited(attempt)
         outcome = None
         while job is not None and outcome is None and not self._stopping:
@@ -236,16 +227,6 @@ class Simulation:
             self._reporter.show_if_due()
         if outcome is not None:
             device.finish_work(outcome)
-
-    def _schedule_link_change(self, device: DeviceEdge) -> None:
-        change = device.next_link_change()
-        if math.isfinite(change):
-            self._timeline.post(change, LinkChanged(device.device.name))
-
-    def _schedule_arrival(self, device: DeviceEdge) -> None:
-        arrival = device.next_arrival()
-        if math.isfinite(arrival):
-            self._timeline.post(arrival, DataArrived(device.device.name))
 
     # --- the state machine ---
     def _step(self, event: Event) -> None:
@@ -259,9 +240,8 @@ class Simulation:
         if isinstance(event, RoundPlanned):
             self._tick_at(now + self._federation.rules.deadline_s)
         self._tick_at(self._federation.not_before)
-        masking = self._federation.masking
-        if masking is not None and math.isfinite(masking.until):
-            self._tick_at(masking.until)
+        if self._federation.masking is not None:
+            self._tick_at(self._federation.masking.until)
 
     def _tick_at(self, at: float) -> None:
         """Schedule a tick: the state machine gets the time only when something may be due."""
@@ -364,7 +344,6 @@ class Simulation:
             self._report_records()
 
     def _report_records(self) -> None:
-        """Report and show the rounds whose records have become complete."""
         for record in self._coordinator.recorder.take():
             self._reporter.closed(record)
             self._reporter.show()
@@ -383,8 +362,7 @@ class Simulation:
     # --- between rounds ---
     def _boundary(self, closed: int) -> Boundary:
         devices = {name: device.state() for name, device in self._devices.items()}
-        run, attempt = self._federation.run, self._federation.attempt
-        return Boundary(run, closed, attempt, self._timeline.now, devices)
+        return Boundary(self._federation.run, closed, self._federation.attempt, self._timeline.now, devices)
 
     def _continue(self, boundary: Boundary, *, diverged: bool = False) -> None:
         """Continue after the closed round, from the boundary alone."""
@@ -394,8 +372,8 @@ class Simulation:
         for name, state in boundary.devices.items():
             edge = self._devices[name]
             edge.restore(state)
-            self._schedule_link_change(edge)
-            self._schedule_arrival(edge)
+            self._timeline.post(edge.next_link_change(), LinkChanged(name))
+            self._timeline.post(edge.next_arrival(), DataArrived(name))
             if state.number:
                 fleet[name] = Device(
                     name,

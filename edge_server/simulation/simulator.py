@@ -95,11 +95,7 @@ def _simulate(
     with _scratch(out) as scratch:
         shared = share_data(data, population, scratch)
         setup = WorkSetup(
-            shared,
-            scratch / "blobs",
-            out / "clients",
-            config.model.name,
-            config.simulation.device,
+            shared, scratch / "blobs", out / "clients", config.model.name, config.simulation.device
         )
         # The workers have the data; only its shape is needed from here on.
         data = data.subset(())
@@ -161,5 +157,4 @@ def assemble_simulated(
 
 
 def registries_near(out: Path) -> list[Path]:
-    """Where the model that a run in `out` starts from is looked for."""
     return [default_registry(out), RUNS / "registry"]

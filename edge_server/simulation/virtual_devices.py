@@ -41,7 +41,6 @@ def make_surroundings(
     timeline: Timeline[TimelineEvent],
     tally: RunCounters,
 ) -> Surroundings:
-    """What all devices of the simulation share; their blobs are in one store."""
     store = BlobStore(setup.blobs, durable=False)
     work = WidthWork(coordinator.model)
     macs = partial(_macs, work=work, channel_map=coordinator.model.context.channel_map)
@@ -167,9 +166,7 @@ class Latecomer:
         self._at_s = at_s
 
     def online(self, t: float) -> bool:
-        """Whether the device has joined."""
         return t >= self._at_s
 
     def next_change(self, t: float) -> float:
-        """When the device joins; infinity afterwards."""
         return math.inf if self.online(t) else self._at_s

@@ -16,7 +16,7 @@ from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
-    from edge_server.simulation.checks.rehearsal import Rehearsed
+    from edge_server.simulation.rehearsal import Rehearsed
 
 CONFIG = "edge_server.config"
 EXAMPLES = """\
@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.checks.summability import summability
     from edge_server.config.checks.trust import warnings
     from edge_server.config.load import load_config
-    from edge_server.simulation.checks.model import check_run
+    from edge_server.simulation.rehearsal import check_run
 
     config = load_config(args.config, args.overrides)
     with _noted() as notes:

@@ -86,14 +86,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class CellRun:
-    """One cell with one seed."""
-
     cell: Cell
     seed: int
 
     @property
+    def config(self) -> Config:
+        return self.cell.config(self.seed)
+
+    @property
     def folder(self) -> str:
-        """The name of its run folder."""
         return f"{slug(self.cell.row)}-{slug(self.cell.column)}-seed{self.seed}"
 
 
@@ -148,13 +149,7 @@ def _recipe_table(recipe: str) -> dict[str, Any]:
     return {**table, "training": stated.get("training", {})}
 
 
-def _cell(
-    experiment: Experiment,
-    scale: Scale,
-    row: Row,
-    column: Column,
-    base: Mapping[str, Any],
-) -> Cell:
+def _cell(experiment: Experiment, scale: Scale, row: Row, column: Column, base: Mapping[str, Any]) -> Cell:
     """Later settings replace earlier ones; targets and notes of the scale replace the others.
 
     Variants and the command line come after.
@@ -178,7 +173,6 @@ def _cell(
 
 
 def _labelled(known: Sequence[Labelled], chosen: Sequence[str], option: str, kind: str) -> list[Labelled]:
-    """The rows or columns with the chosen labels, by default all; `ConfigError` for an unknown label."""
     labels = [part.label for part in known]
     for label in chosen:
         if label not in labels:

@@ -49,15 +49,15 @@ def client_accuracies(config: Config, folder: Path) -> dict[str, float]:
         tier: class_accuracies(logits(tier_model(config, test, versions[-1], tier), test.inputs()), test)
         for tier in {device.tier for device in devices}
     }
-    found = {
+    result = {
         device.name: of_mix(
             by_tier[device.tier], np.bincount(labels[device.train], minlength=test.num_classes)
         )
         for device in devices
         if len(device.train)
     }
-    write_synced(kept, json.dumps(found).encode())
-    return found
+    write_synced(kept, json.dumps(result).encode())
+    return result
 
 
 def _has_own_normalisation(config: Config, version: Path) -> bool:
@@ -88,18 +88,13 @@ def _data_key(config: Config) -> str:
 
 @lru_cache(maxsize=4)
 def _labels(key: str) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """The labels and origins of the training data."""
-    data = training_data(_config(key))
+    data = training_data(Config.model_validate_json(key))
     return data.labels, data.origins
 
 
 @lru_cache(maxsize=4)
 def _test_data(key: str) -> LabelledData:
-    config = _config(key)
+    config = Config.model_validate_json(key)
     data = load_test_data(config)
     assert data is not None
     return fit(data, model_spec(config, data).input_shape)
-
-
-def _config(key: str) -> Config:
-    return Config.model_validate_json(key)

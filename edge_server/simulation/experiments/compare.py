@@ -82,9 +82,8 @@ def _with_data(cell: Cell) -> Cell:
     config = cell.config()
     if config.data.source is not None:
         return cell
-    return replace(
-        cell, table=merge_tables(cell.table, {"data": {"source": as_simulated(config).data.source}})
-    )
+    source = as_simulated(config).data.source
+    return replace(cell, table=merge_tables(cell.table, {"data": {"source": source}}))
 
 
 def _missing_data(cell: Cell, data: DataSettings) -> str:

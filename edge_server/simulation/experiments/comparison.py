@@ -27,18 +27,13 @@ class Result:
     failures: tuple[str, ...] = ()
 
     def over_seeds(self, value: Callable[[RunMeasures], float | None]) -> Spread | None:
-        """Mean and deviation of one figure."""
         return spread([value(run) for run in self.runs.values()])
 
 
 def results(plan: Plan, done: Sequence[EndedRun], sizes: Mapping[str, float]) -> list[Result]:
     """One result per cell with a run, in the plan's order; `sizes` are parameters by run folder name."""
-    found = []
-    for cell in plan.cells:
-        own = [finished for finished in done if finished.run.cell is cell]
-        if own:
-            found.append(_result(plan, cell, own, sizes))
-    return found
+    by_cell = [(cell, [ended for ended in done if ended.run.cell is cell]) for cell in plan.cells]
+    return [_result(plan, cell, own, sizes) for cell, own in by_cell if own]
 
 
 def _result(plan: Plan, cell: Cell, own: Sequence[EndedRun], sizes: Mapping[str, float]) -> Result:
@@ -87,14 +82,12 @@ def _table(column: str, found: Sequence[Result]) -> Table:
 
 
 def _targets(found: Sequence[Result]) -> list[float]:
-    """The target accuracies of the experiment and of the paper."""
     papers = [result.cell.paper for result in found if result.cell.paper]
     stated = {float(key) for paper in papers for key in (*paper.rounds, *paper.cost)}
     return sorted(stated | {target for result in found for target in result.cell.targets})
 
 
 def unit(metric: Metric) -> str:
-    """What a table's figures are: `%` of accuracy, the metric's name otherwise."""
     if metric is ACCURACY:
         return "%"
     return f"{metric.name}, %" if metric.share else metric.name
@@ -229,7 +222,6 @@ def _flat(name: str, value: Spread | None) -> dict[str, float | None]:
 
 
 def details(found: Sequence[Result]) -> dict[str, Any]:
-    """All figures of all runs, for results.json."""
     return {
         "cells": [
             {

@@ -107,7 +107,6 @@ ENDING = ".xz"
 
 
 def pack_text(text: str) -> bytes:
-    """The content of an `.xz` file with this text."""
     return lzma.compress(text.encode())
 
 

@@ -155,7 +155,6 @@ def _known(kind: str, labels: Sequence[str], named: Sequence[str]) -> None:
 
 
 def experiment_names() -> list[str]:
-    """The shipped experiments."""
     files = (item.name for item in resources.files(EXPERIMENTS).iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 

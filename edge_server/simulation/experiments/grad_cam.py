@@ -74,13 +74,12 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
 
 
 def _trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
-    config, folder = done.run.cell.config(done.run.seed), run_path(done.run, out)
-    spec = model_spec(config, data)
-    versions = sorted((folder / "models").glob("round-*/state.safetensors"))
+    folder = run_path(done.run, out)
+    versions = list((folder / "models").glob("round-*/state.safetensors"))
     if not versions:
         raise ConfigError(f"{folder} contains no model")
     latest = max(versions, key=lambda path: int(path.parent.name.split("-")[1]))
-    module = build_model(spec)
+    module = build_model(model_spec(done.run.config, data))
     fill_fixed(module, read_fixed(latest.parent))
     load_arrays(module, FileGroups(latest)["model"])
     return module

@@ -37,24 +37,18 @@ from edge_server.simulation.experiments.sizes import tier_sizes
 def find_league(
     plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
 ) -> Findings:
-    """Run the missing runs, and compare every row with the reference."""
     outcome = run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel)
     found = findings_of(plan, outcome, out)
     scores = league_scores(
         outcome.done,
         average_rounds=plan.experiment.average_rounds,
         average_share=plan.experiment.average_share,
-        clients=lambda ended: client_accuracies(
-            ended.run.cell.config(ended.run.seed), run_path(ended.run, out)
-        ),
+        clients=lambda ended: client_accuracies(ended.run.config, run_path(ended.run, out)),
     )
     reference = plan.experiment.reference
-    failures = {
-        (row, column): [
-            ended.failure for ended in outcome.done if ended.failure and _place(ended) == (row, column)
-        ]
-        for row, column in map(_place, outcome.done)
-    }
+    failures: dict[tuple[str, str], list[str]] = {}
+    for ended in outcome.done:
+        failures.setdefault(_place(ended), []).extend([ended.failure] if ended.failure else [])
     sizes = {(cell.row, cell.column): tier_sizes(cell.config()) for cell in plan.cells}
     macs = {place: statistics.fmean(size.macs for size in found) for place, found in sizes.items()}
     columns = list(dict.fromkeys(cell.column for cell in plan.cells))
@@ -74,17 +68,14 @@ def _place(ended: EndedRun) -> tuple[str, str]:
     return ended.run.cell.row, ended.run.cell.column
 
 
-def _with_paper_numbers(plan: Plan, found: Findings) -> tuple[Table, ...]:
+def _with_paper_numbers(plan: Plan, found: Findings) -> list[Table]:
     """The usual tables, of the global model, where a paper has numbers for a cell."""
     if all(cell.paper is None for cell in plan.cells):
-        return ()
-    return tuple(
-        replace(table, caption=f"{table.caption}: with the paper's numbers") for table in found.tables
-    )
+        return []
+    return [replace(table, caption=f"{table.caption}: with the paper's numbers") for table in found.tables]
 
 
 def _details(scores: Scores) -> list[dict[str, Any]]:
-    """Every run's accuracies, for results.json."""
     return [
         {"row": row, "column": column, "seed": seed, "whole": score.whole, "tiers": score.tiers}
         for (row, column), by_seed in scores.items()
@@ -125,15 +116,7 @@ def column_table(
     )
     lines = [
         (
-            *_row(
-                scores,
-                row,
-                column,
-                reference,
-                tiers=tiers,
-                targets=targets,
-                macs=macs.get((row, column), 0.0),
-            ),
+            *_row(scores, row, column, reference, tiers, targets, macs=macs.get((row, column), 0.0)),
             _remarks(scores.get((row, column), {}), failures.get((row, column), ())),
         )
         for row in rows
@@ -208,10 +191,8 @@ def matrix(scores: Scores, columns: Sequence[str], name: str) -> Table:
 def _tally(scores: Scores, columns: Sequence[str], row: str, other: str, measure: Measure) -> str:
     if row == other:
         return NOTHING
-    counts = _counts(scores, columns, row, other, measure)
-    return (
-        " / ".join(str(counts[word]) for word in (ABOVE, LEVEL, BELOW)) if any(counts.values()) else NOTHING
-    )
+    counts = _counts(scores, columns, row, other, measure).values()
+    return " / ".join(map(str, counts)) if any(counts) else NOTHING
 
 
 def _counts(scores: Scores, columns: Sequence[str], row: str, other: str, measure: Measure) -> dict[str, int]:

@@ -18,8 +18,7 @@ from edge_server.observability.report.measures import averaging_window, first_re
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
 
-EXACT = 6
-"""With this number of seeds or fewer, every resample is computed; with more, `DRAWN` are drawn."""
+EXACT = 6  # With this number of seeds or fewer, every resample is computed; with more, `DRAWN` are drawn
 DRAWN = 10_000
 ABOVE, LEVEL, BELOW = "above", "level with", "below"
 
@@ -57,15 +56,13 @@ class Score:
 
     @property
     def worst_client(self) -> float | None:
-        """The accuracy of the client with the lowest one."""
         return self._worst(self.clients)
 
     def _worst(self, values: Sequence[float]) -> float | None:
         return (min if self.metric.higher_is_better else max)(values, default=None)
 
 
-Scores = Mapping[tuple[str, str], Mapping[int, Score]]
-"""By row and column, then by seed."""
+Scores = Mapping[tuple[str, str], Mapping[int, Score]]  # By row and column, then by seed
 Measure = Callable[[Score], float | None]
 Clients = Callable[[EndedRun], Mapping[str, float]]
 MEASURES: Mapping[str, Measure] = {
@@ -152,7 +149,6 @@ def _score(
 
 
 def _reached(history: Sequence[RoundRecord], target: float, metric: Metric) -> int | None:
-    """The round in which the target is reached, as in the other kinds of experiment."""
     reached = first_reached(history, 0, target, metric)
     return None if reached is None else reached.round
 

@@ -28,7 +28,6 @@ class Curve:
 
 
 def curves(done: Sequence[EndedRun]) -> list[Curve]:
-    """A curve per cell over the tested rounds."""
     cells: dict[tuple[str, str], list[RoundRecord]] = {}
     for finished in done:
         records = cells.setdefault((finished.run.cell.row, finished.run.cell.column), [])
@@ -83,11 +82,7 @@ def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
         axis.set_visible(False)
     handles = {text: line for axis in axes.flat for line, text in zip(*_legend(axis), strict=True)}
     figure.legend(
-        [handles[row] for row in rows],
-        rows,
-        loc="outside lower center",
-        ncols=legend,
-        frameon=False,
+        [handles[row] for row in rows], rows, loc="outside lower center", ncols=legend, frameon=False
     )
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=DPI)

@@ -11,7 +11,7 @@ from edge_server.observability.figures import newest_figure_text
 from edge_server.observability.snapshot import Watcher
 from edge_server.simulation.experiments.cells import CellRun
 from edge_server.storage.records import RoundRecord, Summary
-from edge_server.storage.run_files import RunFiles, read_run_files
+from edge_server.storage.run_files import read_run_files
 from schemas.errors import ConfigError, EdgeError
 
 FINISHED, INTERRUPTED = "finished", "interrupted"
@@ -22,7 +22,6 @@ class Simulate(Protocol):
 
     def __call__(self, config: Config, *, out: Path, watcher: Watcher, resume: bool = False) -> Summary:
         """Simulate to the end, and write the run folder at `out`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class EndedRun:
 
 
 def run_path(run: CellRun, out: Path) -> Path:
-    """The path of a run's folder."""
     return out / "runs" / run.folder
 
 
@@ -45,7 +43,7 @@ def do_run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher, *, alo
 
     Unless it runs `alone`, other runs use the cores, and models are tested between rounds.
     """
-    path, config = run_path(run, out), run.cell.config(run.seed)
+    path, config = run_path(run, out), run.config
     write_synced(settings_path(run, out), config.to_toml().encode())
     if not alone and config.federation.testers is None:
         config = config.model_copy(update={"federation": config.federation.model_copy(update={"testers": 0})})
@@ -58,8 +56,7 @@ def do_run(run: CellRun, out: Path, simulate: Simulate, watcher: Watcher, *, alo
 
 
 def read_run(run: CellRun, path: Path) -> EndedRun:
-    """The records of an ended run."""
-    files: RunFiles = read_run_files(path)
+    files = read_run_files(path)
     summary = files.summary
     failure = "" if summary.outcome in (FINISHED, INTERRUPTED) else f"{summary.outcome}: {summary.detail}"
     return EndedRun(run, files.history, summary, failure)
@@ -87,8 +84,7 @@ def check_settings(run: CellRun, out: Path) -> None:
 
 
 def has_settings(config: Config, run: CellRun) -> bool:
-    """Whether the run has this configuration, apart from the engine."""
-    return _without_engine(config.to_toml()) == _without_engine(run.cell.config(run.seed).to_toml())
+    return _without_engine(config.to_toml()) == _without_engine(run.config.to_toml())
 
 
 def settings_path(run: CellRun, out: Path) -> Path:
@@ -102,7 +98,6 @@ def _without_engine(text: str) -> str:
 
 
 def result_text(done: EndedRun, kept: bool) -> str:
-    """The result in words; `kept` if an earlier call has finished it."""
     if done.failure or done.summary is None:
         return f"failed: {done.failure}"
     shown = newest_figure_text(done.history) or "not tested"

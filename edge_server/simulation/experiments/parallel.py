@@ -84,12 +84,10 @@ class _Pool:
 
     @property
     def stopping(self) -> bool:
-        """Whether the runs have been asked to stop."""
         return bool(self._stop.value)
 
     @property
     def busy(self) -> list[_Worker]:
-        """The workers that are at a run."""
         return [worker for worker in self._workers if worker.run is not None]
 
     def stop(self) -> None:
@@ -97,7 +95,6 @@ class _Pool:
         self._stop.value = True
 
     def begin(self, run: CellRun) -> None:
-        """Give a run to an idle worker, or to a new one."""
         idle = (worker for worker in self._workers if worker.run is None and worker.process.is_alive())
         worker = next(idle, None) or self._new_worker()
         worker.run, worker.share.value = run, 0.0
@@ -112,7 +109,6 @@ class _Pool:
         return [run for run in ended if run is not None]
 
     def kill(self) -> None:
-        """End all processes at once."""
         for worker in self._workers:
             worker.process.kill()
 

@@ -6,7 +6,7 @@ A terminal shows these at all times, a file once a minute.
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TextIO
 
 from edge_server.config.units import duration_text
@@ -18,52 +18,37 @@ from edge_server.simulation.experiments.experiment import Column
 FILE_EVERY_S = 60
 
 
-@dataclass
 class StatusLine:
     """What runs now: the last line of a terminal, a line a minute in a file."""
 
-    stream: TextIO
-    clock: Callable[[], float] = time.monotonic
-    written_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin the first minute."""
-        self.written_at = self.clock()
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock, self._written_at = stream, clock, clock()
 
     def write(self, text: str) -> None:
         """Overwrite the line, or write one if a minute has passed; an empty text clears it."""
-        if self.stream.isatty():
+        if self._stream.isatty():
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\x1b[K{text[:width]}", end="", file=self.stream, flush=True)
-        elif text and self.clock() - self.written_at >= FILE_EVERY_S:
-            self.written_at = self.clock()
-            print(text, file=self.stream, flush=True)
+            print(f"\r\x1b[K{text[:width]}", end="", file=self._stream, flush=True)
+        elif text and self._clock() - self._written_at >= FILE_EVERY_S:
+            self._written_at = self._clock()
+            print(text, file=self._stream, flush=True)
 
 
-@dataclass(frozen=True)
 class Lines:
-    """Writes the progress to `stream`."""
-
-    stream: TextIO
-    status: StatusLine = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Make the status line."""
-        object.__setattr__(self, "status", StatusLine(self.stream))
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._status = stream, StatusLine(stream)
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
-        """The watcher of a run."""
-        return RoundLine(f"[{number}/{count}] {_name(run)}", self.status)
+        return RoundLine(f"[{number}/{count}] {_name(run)}", self._status)
 
     def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
         """Show the number of runs at work; with none, clear the line."""
         runs = "1 run" if busy == 1 else f"{busy} runs"
-        self.status.write(f"{runs} at work, {ended} of {count} ended{_left(left_s)}" if busy else "")
+        self._status.write(f"{runs} at work, {ended} of {count} ended{_left(left_s)}" if busy else "")
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
-        """Write the final line of a run."""
-        start = "\r\x1b[K" if self.stream.isatty() else ""
-        print(f"{start}[{number}] {_name(run)}: {text}{_left(left_s)}", file=self.stream, flush=True)
+        start = "\r\x1b[K" if self._stream.isatty() else ""
+        print(f"{start}[{number}] {_name(run)}: {text}{_left(left_s)}", file=self._stream, flush=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,6 @@ class RoundLine:
     status: StatusLine
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show the current round, its figure, and the time that the run has left."""
         figure, left = newest_figure_text(snapshot.history), _left(snapshot.left_s, "left in this run")
         self.status.write(f"{self.head}: {snapshot.progress}{left}" + (figure and f", {figure}"))
 

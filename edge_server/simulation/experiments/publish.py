@@ -31,7 +31,6 @@ from edge_server.storage.provenance import Provenance
 
 
 def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None:
-    """Write the files into `out`, each atomically."""
     report = document(plan, findings, out, made)
     files = {
         "results.json": results_json(plan, findings, made),
@@ -47,7 +46,6 @@ def publish(plan: Plan, findings: Findings, out: Path, made: Provenance) -> None
 
 
 def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
-    """All measurements and their provenance."""
     document = {
         "experiment": plan.experiment.title,
         "reproduces": plan.experiment.reproduces,
@@ -64,7 +62,6 @@ def results_json(plan: Plan, findings: Findings, made: Provenance) -> str:
 
 
 def markdown(plan: Plan, findings: Findings, made: Provenance) -> str:
-    """The tables with their notes and provenance."""
     parts = [f"# {plan.experiment.title}", _heading(plan), *(f"- {note}" for note in _remarks(findings))]
     for shown in findings.tables:
         parts += ["", f"## {shown.caption}", "", markdown_table(shown)]
@@ -117,7 +114,6 @@ def _begun(plan: Plan, out: Path, made: Provenance) -> str:
 
 
 def _codecs(plan: Plan) -> str:
-    """The codecs up and down, with the rows where they differ."""
     rows: dict[str, list[str]] = {}
     for cell in plan.cells:
         strategy = cell.config().strategy

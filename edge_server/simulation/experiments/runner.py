@@ -26,18 +26,15 @@ class Progress(Protocol):
 
     def begin(self, number: int, count: int, run: CellRun) -> Watcher:
         """Display that a run begins; returns the run's watcher."""
-        ...
 
     def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
         """Display that `busy` runs of `count` are simulated at once, and that `ended` have ended.
 
         `left_s` are the estimated seconds left for all.
         """
-        ...
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         """Display the end of a run with its result; `left_s` are the estimated seconds left."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,14 +86,8 @@ def run_all(
 
 
 def _run_parallel(
-    plan: Plan,
-    out: Path,
-    simulate: Simulate,
-    progress: Progress,
-    count: int,
-    clock: Callable[[], float],
+    plan: Plan, out: Path, simulate: Simulate, progress: Progress, count: int, clock: Callable[[], float]
 ) -> EndedRuns:
-    """The missing runs, `count` at once; ended ones are reported as they end."""
     numbers = {run.folder: number for number, run in enumerate(plan.runs, start=1)}
     done: dict[str, EndedRun] = {}
     for run in plan.runs:

@@ -15,7 +15,6 @@ from edge_server.simulation.experiments.learning_curves import Curve, curve_reco
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate
 from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
-from edge_server.storage.records import RoundRecord
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 
 CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
@@ -24,7 +23,6 @@ CURVES_CSV, CURVES_PNG = "curves.csv", "curves.png"
 def find_runs(
     plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
 ) -> Findings:
-    """Run the missing runs and compare all."""
     return findings_of(plan, run_all(plan, out, simulate=simulate, progress=progress, parallel=parallel), out)
 
 
@@ -107,8 +105,7 @@ def _sweep(name: str, own: Sequence[Result]) -> ParallelAxes:
 
 # What a comparison cannot show: runs whose weights, or selection scores, hardly differ from uniform ones.
 
-UNIFORM_MARGIN = 0.05
-"""Weights within this share of their mean count as uniform."""
+UNIFORM_MARGIN = 0.05  # Weights within this share of their mean count as uniform
 
 
 def comparison_limits(done: Iterable[EndedRun]) -> list[str]:
@@ -120,12 +117,11 @@ def comparison_limits(done: Iterable[EndedRun]) -> list[str]:
             continue
         cell = ended.run.cell
         place = (cell.row, cell.column)
-        if not WEIGHTINGS.traits(cell.config().strategy.weighting.name).is_plain:
-            found = [record.weights for record in ended.history if len(record.weights) > 1]
-            if found:
-                weights[place] = weights.get(place, True) and all(map(is_uniform, found))
-        if known := _scores(ended.history):
-            scores[place] = scores.get(place, True) and all(map(is_uniform, known))
+        weighed = [record.weights for record in ended.history if len(record.weights) > 1]
+        if weighed and not WEIGHTINGS.traits(cell.config().strategy.weighting.name).is_plain:
+            weights[place] = weights.get(place, True) and all(map(is_uniform, weighed))
+        if scored := [record.attention for record in ended.history if len(record.attention) > 1]:
+            scores[place] = scores.get(place, True) and all(map(is_uniform, scored))
     return [
         f"{row}, {column}: all {name} lie within {UNIFORM_MARGIN:.0%} of uniform: "
         f"what {effect} does cannot be seen at this length."
@@ -138,11 +134,7 @@ def comparison_limits(done: Iterable[EndedRun]) -> list[str]:
     ]
 
 
-def _scores(history: Sequence[RoundRecord]) -> list[Mapping[str, float]]:
-    return [record.attention for record in history if len(record.attention) > 1]
-
-
 def is_uniform(values: Mapping[str, float]) -> bool:
-    """Whether all values lie within `MARGIN` of their mean."""
+    """Whether all values lie within `UNIFORM_MARGIN` of their mean."""
     mean = sum(values.values()) / len(values)
     return all(abs(value - mean) <= UNIFORM_MARGIN * abs(mean) for value in values.values())

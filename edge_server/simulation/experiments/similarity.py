@@ -90,7 +90,6 @@ _UNMAPPED = full_coverage(ChannelMap(groups={}, parameters={}))
 
 
 def attend(config: Config) -> Population:
-    """Run all rounds of one population."""
     data = read_source(config, part_of(str(config.data.source), "train"))
     shares = _shares(config, data)
     shape, classes = data.input_shape, data.num_classes
@@ -142,7 +141,7 @@ def _update(index: int, after: Arrays, before: Arrays, examples: int) -> GlobalU
 
 def _load_or_compute(run: CellRun, out: Path) -> Population:
     """The population from the file of an earlier call, or computed now."""
-    path, config = out / "runs" / f"{run.folder}.npz", run.cell.config(run.seed)
+    path, config = out / "runs" / f"{run.folder}.npz", run.config
     text = config.to_toml()
     if path.exists():
         with np.load(path, allow_pickle=False) as kept:

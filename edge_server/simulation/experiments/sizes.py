@@ -43,7 +43,6 @@ def tier_sizes(config: Config) -> list[Size]:
 
 
 def mean_parameters(config: Config) -> float:
-    """The mean number of parameters over the tiers."""
     return fmean(size.parameters for size in tier_sizes(config))
 
 
@@ -65,7 +64,6 @@ def _network(name: str, shape: tuple[int, ...], classes: int) -> tuple[nn.Module
 
 
 def find_sizes(plan: Plan) -> Findings:
-    """The sizes of every cell, and the mean of each column."""
     sizes = {(cell.row, cell.column): _mean(tier_sizes(cell.config())) for cell in plan.cells}
     columns = list(dict.fromkeys(cell.column for cell in plan.cells))
     tables = [

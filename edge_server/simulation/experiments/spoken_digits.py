@@ -18,11 +18,9 @@ from schemas.errors import ConfigError
 
 Floats = NDArray[np.floating[Any]]
 
-FOLDER = Path("fsdd") / "recordings"
-"""Where the recordings lie below the data root."""
+FOLDER = Path("fsdd") / "recordings"  # Where the recordings lie below the data root
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-TESTED = 5
-"""Recordings of a speaker and digit with a lower index are for testing."""
+TESTED = 5  # Recordings of a speaker and digit with a lower index are for testing
 
 RATE, WINDOW, HOP, POINTS = 8000, 200, 80, 256
 """Hz; samples of a window (25 ms) and between windows (10 ms); points of the Fourier transform."""
@@ -53,7 +51,6 @@ def spoken_digits(split: str = "train", data_root: Path | None = None) -> Labell
 
 
 def _named(path: Path) -> tuple[str, int, int, Path]:
-    """Speaker, index, digit and path of a recording."""
     digit, speaker, index = path.stem.split("_")
     return speaker, int(index), int(digit), path
 

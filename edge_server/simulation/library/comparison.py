@@ -95,7 +95,6 @@ def sweep(
 def _runs(
     runs: Sequence[Source | Sequence[Source]], overrides: Sequence[str]
 ) -> Iterator[tuple[str, Source, tuple[str, ...]]]:
-    """The label, the source and the words of every run."""
     for entry in runs:
         parts = entry.split() if isinstance(entry, str) else entry
         source, *own = [parts] if isinstance(parts, (Path, Config)) else parts
@@ -111,9 +110,5 @@ def _texts(key: str, values: Sequence[Value]) -> list[str]:
         raise ConfigError(
             f"{key}: {values!r} is no list of values: write {{{key!r}: [0.01, 0.1]}}, for example"
         )
-    return list(map(_in_list, values))
-
-
-def _in_list(value: Value) -> str:
-    """A value among others in a word of `expand_grid`: a text with commas is quoted."""
-    return json.dumps(value) if isinstance(value, str) and "," in value else word(value)
+    # `expand_grid` takes a comma in quotes for a part of the value.
+    return [json.dumps(value) if isinstance(value, str) and "," in value else word(value) for value in values]

@@ -29,7 +29,6 @@ class EachRound:
         self._on_round, self._after = on_round, after
 
     def show(self, snapshot: Snapshot) -> None:
-        """Call with the records that are new."""
         for record in snapshot.history:
             if record.round > self._after:
                 self._after = record.round
@@ -68,7 +67,6 @@ class NotebookBar:
         self._show_html, self._handle, self._last = show_html, None, ""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Replace the bar if it has changed."""
         done, most = len(snapshot.history), snapshot.rounds
         left = snapshot.left_s if snapshot.summary is None else None
         parts = [
@@ -92,7 +90,6 @@ class TerminalLine:
         self._line = RoundLine("simulation", self._status)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Replace the line."""
         if snapshot.summary is None:
             self._line.show(snapshot)
         else:

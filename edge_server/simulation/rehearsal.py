@@ -18,33 +18,34 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
 from edge_client.data.dataset import LabelledData, labelled
 from edge_client.data.local import LocalData
+from edge_client.data.sources import part_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.refusal import ExportRefused
-from edge_client.models.registry import is_ours
+from edge_client.models.registry import entry, is_ours
 from edge_client.storage.private_state import PrivateState
-from edge_client.system.user_code import FAILS
+from edge_client.system.user_code import FAILS, users_function
 from edge_client.training.choice import make_trainer
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
-from edge_server.config.test_data import model_spec
+from edge_server.config.test_data import load_test_data, model_spec, read_source
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing, distinct
-from edge_server.coordinator.initial_model import InitialModel
+from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.coordinator.network_check import no_export
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
+from edge_server.simulation.population import make_population
 from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_names import RUNS
 from schemas.capabilities import ALL
 from schemas.errors import ConfigError
 from schemas.messages import TrainTask, Update
 from schemas.values import CapabilityProfile, DataCard, ModelSpec, Reason
 
 ROUNDS = 2
-EXAMPLES = 16
-"""Largest number of examples in a step."""
-LEARNING_RATE = 1e-4
-"""Largest learning rate, so that a step on a few examples does not diverge."""
+EXAMPLES = 16  # Largest number of examples in a step
+LEARNING_RATE = 1e-4  # Largest learning rate, so that a step on a few examples does not diverge
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,38 @@ class Rehearsed:
     spec: ModelSpec
     parameters: Mapping[int, int]
     notices: tuple[str, ...] = ()
+
+
+def check_run(
+    config: Config, source: str, *, registry: Path | None = None, on_draw: Callable[[], None] = lambda: None
+) -> Rehearsed | None:
+    """Check data, partition and network, and rehearse two rounds; None if the data's shape is unknown.
+
+    Raises `ConfigError` for the first problem. The default `registry` for an initial model is that of this
+    folder's runs; `on_draw` as in `rehearse`.
+    """
+    try:
+        data = load_test_data(config)
+        if data is not None:
+            _check_partition(config)
+        if data is None and (config.model.input_shape is None or config.num_classes is None):
+            users_function(entry(config.model.name).factory, what="[model] name")
+            return None
+        first = find_initial_model(config, [registry or RUNS / "registry"])
+        return rehearse(config, data, first, on_draw=on_draw)
+    except ConfigError as error:
+        # An error that names no configuration key is about the network.
+        where = "" if str(error).startswith(("[", "round ")) else "[model] name: "
+        raise ConfigError(f"{source}: {where}{error}") from error
+
+
+def _check_partition(config: Config) -> None:
+    data = read_source(config, part_of(str(config.data.source), "train"))
+    try:
+        make_population(config, data.strata, data.origins)
+    except ConfigError as error:
+        where = "" if str(error).startswith("[") else "[data] partition: "
+        raise ConfigError(f"{where}{error}") from error
 
 
 def rehearse(

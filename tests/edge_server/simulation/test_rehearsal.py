@@ -12,9 +12,8 @@ from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.simulation.checks import rehearsal
-from edge_server.simulation.checks.model import check_run
-from edge_server.simulation.checks.rehearsal import Rehearsed
+from edge_server.simulation import rehearsal
+from edge_server.simulation.rehearsal import Rehearsed, check_run
 from edge_server.simulation.simulator import simulate
 from edge_server.strategy.pruning.pruners import Attention, Cut
 from schemas.errors import ConfigError
