@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from edge_server.rounds import newcomers as fresh
-from edge_server.rounds.events import Command, Note, Send
-from edge_server.rounds.fleet import Fleet
+from edge_server.rounds.doubts import question_device
+from edge_server.rounds.events import Command, Note, send_refusal
 from edge_server.rounds.newcomers import Newcomers
 from edge_server.rounds.participant import AT_WORK
 from edge_server.rounds.state import Federation, Step
-from schemas.messages import Birth, BlobRequest, Refusal
+from schemas.messages import Birth, Refusal
 from schemas.values import Reason
 
 
@@ -17,19 +17,20 @@ def question_newcomer(federation: Federation, birth: Birth, now: float) -> Step:
     newcomers = _newcomers(federation)
     taken, asks = fresh.add_newcomer(newcomers, birth, now)
     if asks:
-        return _with(federation, taken), [_question(federation, taken, birth.device)]
+        return _with(federation, taken), [question_device(federation, birth.device)]
     if birth.device in taken.waiting:
         return _with(federation, taken), []
-    return federation, [_later(birth, newcomers.most)]
+    later = f"{newcomers.most} new devices are being admitted: repeat the birth later"
+    return federation, [send_refusal(birth.federation, birth.device, Reason.TOO_MANY_REQUESTS, later)]
 
 
 def answered_birth(federation: Federation, refusal: Refusal) -> Birth | None:
     """The birth of a newcomer, if this refusal answers its question."""
     newcomers = federation.fleet.newcomers
-    known = newcomers.waiting.get(refusal.device) if newcomers is not None else None
-    if newcomers is None or known is None or refusal.digest != newcomers.question(refusal.device):
+    asked = newcomers.waiting.get(refusal.device) if newcomers is not None else None
+    if newcomers is None or asked is None or refusal.digest != newcomers.question(refusal.device):
         return None
-    return known.birth
+    return asked.birth
 
 
 def admit(federation: Federation, birth: Birth) -> Federation:
@@ -46,7 +47,7 @@ def tick(federation: Federation, now: float) -> Step:
         return federation, []
     left, again = fresh.due_newcomers(federation.fleet.newcomers, now)
     noted, silent = fresh.count_silent(left, now)
-    commands: list[Command] = [_question(federation, noted, device) for device in again]
+    commands: list[Command] = [question_device(federation, device) for device in again]
     if silent:
         detail = f"{silent} sent a birth and did not answer, the last is {noted.last}"
         commands.append(Note("devices passed over:", detail=detail))
@@ -66,12 +67,8 @@ def misses_birth(federation: Federation, device: str) -> bool:
 
 
 def ask_for_birth(federation: Federation, device: str) -> Command:
-    """Tell a device to repeat its birth."""
     detail = "not known here, or lost: repeat the birth"
-    return Send(
-        device,
-        Refusal(federation=federation.name, device=device, reason=Reason.TOO_MANY_REQUESTS, detail=detail),
-    )
+    return send_refusal(federation.name, device, Reason.TOO_MANY_REQUESTS, detail)
 
 
 def _newcomers(federation: Federation) -> Newcomers:
@@ -80,22 +77,4 @@ def _newcomers(federation: Federation) -> Newcomers:
 
 
 def _with(federation: Federation, newcomers: Newcomers) -> Federation:
-    fleet: Fleet = replace(federation.fleet, newcomers=newcomers)
-    return replace(federation, fleet=fleet)
-
-
-def _question(federation: Federation, newcomers: Newcomers, device: str) -> Command:
-    asked = newcomers.question(device)
-    return Send(
-        device, BlobRequest(federation=federation.name, device=device, digest=asked, first=0, count=1)
-    )
-
-
-def _later(birth: Birth, most: int) -> Command:
-    refusal = Refusal(
-        federation=birth.federation,
-        device=birth.device,
-        reason=Reason.TOO_MANY_REQUESTS,
-        detail=f"{most} new devices are being admitted: repeat the birth later",
-    )
-    return Send(birth.device, refusal)
+    return replace(federation, fleet=replace(federation.fleet, newcomers=newcomers))

@@ -26,8 +26,7 @@ from edge_client.data.shapes import alike
 from schemas.errors import ConfigError
 from schemas.values import DataCard, Feature
 
-ALL_NAMES = 1000
-"""Characters of a list that is shown in full."""
+ALL_NAMES = 1000  # Characters of a list that is shown in full
 
 Cards = Mapping[str, DataCard]
 

@@ -10,13 +10,12 @@ from edge_server.rounds.agreed_lists import (
     common_columns,
     remarks,
 )
-from edge_server.rounds.events import Command, Note, RecordStrike, Send
+from edge_server.rounds.events import Command, Note, RecordStrike, send_refusal
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.errors import ConfigError
-from schemas.messages import Refusal
 from schemas.values import Reason
 
 MOST_KEPT = 1000
@@ -77,15 +76,16 @@ def check_data(federation: Federation, name: str, *, before: Device | None = Non
     device = federation.fleet.devices[name]
     if device.outside:
         return federation, []
-    why = column_objection(device.data, federation.columns)
-    why = why or class_objection(device.data, federation.classes)
+    why = column_objection(device.data, federation.columns) or class_objection(
+        device.data, federation.classes
+    )
     if not why:
         return federation, []
     commands: list[Command] = []
     if before is None or why != before.misfit:
         commands = _notes(federation, name, why)
     if commands or (before is not None and before.session != device.session):
-        commands += [_refusal(federation, name, why)]
+        commands += [send_refusal(federation.name, name, Reason.INCOMPATIBLE, why, run=federation.run)]
     return mark_misfit(federation, name, why), commands
 
 
@@ -112,14 +112,3 @@ def _notes(federation: Federation, name: str, why: str) -> list[Command]:
     if len(federation.fleet.devices) > MOST_KEPT:
         return [note]
     return [note, RecordStrike(name, federation.round, Reason.INCOMPATIBLE)]
-
-
-def _refusal(federation: Federation, name: str, why: str) -> Command:
-    refusal = Refusal(
-        federation=federation.name,
-        device=name,
-        run=federation.run,
-        reason=Reason.INCOMPATIBLE,
-        detail=why[:500],
-    )
-    return Send(name, refusal)

@@ -14,8 +14,7 @@ from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.counted import counted
 from schemas.values import Reason
 
-RETRY_S = 2.0
-"""Seconds before an abandoned round is planned again; doubles with each abandonment."""
+RETRY_S = 2.0  # Seconds before an abandoned round is planned again; doubles with each abandonment
 
 _DROPPED = frozenset({Status.MISSED, Status.DECLINED})
 

@@ -22,6 +22,7 @@ from edge_server.rounds.events import (
     Send,
     SendChunks,
     UpdateChecked,
+    send_refusal,
 )
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
@@ -97,7 +98,8 @@ def receive(
 
 def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = False) -> Step:
     if not federation.fleet.has_room_for(birth.device):
-        return federation, [_no_room(birth, federation.fleet.most)]
+        detail = f"{federation.fleet.most} devices are known, and no more are taken"
+        return federation, [send_refusal(birth.federation, birth.device, Reason.NOT_SELECTED, detail)]
     known = federation.fleet.devices.get(birth.device)
     federation, twins = name_conflicts.check_name(federation, birth, known)
     fleet = federation.fleet.born(birth)
@@ -142,10 +144,9 @@ def _renewed(known: Device | None, birth: Birth) -> list[Command]:
 
 def _died(federation: Federation, death: Death, now: float) -> Step:
     fleet = federation.fleet.died(death, now)
-    if fleet is federation.fleet or death.device not in fleet.devices:
-        return replace(federation, fleet=fleet), []
-    lost = Note("lost", death.device, kind=EventKind.LOSS, routine=True)
-    return replace(federation, fleet=fleet), [lost]
+    lost = fleet is not federation.fleet and death.device in fleet.devices
+    notes = [Note("lost", death.device, kind=EventKind.LOSS, routine=True)] if lost else []
+    return replace(federation, fleet=fleet), [*notes]
 
 
 def _eligibility_note(known: Device | None, device: Device) -> list[Command]:
@@ -162,14 +163,6 @@ def _broken_files(known: Device | None, birth: Birth) -> list[Command]:
     if skipped is None or (known and (birth.session < known.session or known.data.skipped == skipped)):
         return []
     return [Note("has broken files:", birth.device, detail=skipped.in_words())]
-
-
-def _no_room(birth: Birth, most: int) -> Command:
-    detail = f"{most} devices are known, and no more are taken"
-    refusal = Refusal(
-        federation=birth.federation, device=birth.device, reason=Reason.NOT_SELECTED, detail=detail
-    )
-    return Send(birth.device, refusal)
 
 
 def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:
@@ -200,10 +193,9 @@ def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
     card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
     if reply.reason is not Reason.INCOMPATIBLE or card is None:
         return federation
-    is_silent = (card.named and not card.class_names) or (card.columns and not card.states_columns)
-    if not is_silent:
-        return federation
-    return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
+    if (card.named and not card.class_names) or (card.columns and not card.states_columns):
+        return mark_misfit(federation, reply.device, reply.detail or str(reply.reason))
+    return federation
 
 
 def _claimed(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
@@ -234,7 +226,6 @@ def _may_be_accepted(federation: Federation, update: Update) -> bool:
 
 
 def _turn_away(federation: Federation, update: Update) -> list[Command]:
-    """Refuse an update that was not requested, or is no longer wanted."""
     stated = (update.run, update.attempt, update.round)
     current = stated == (federation.run, federation.attempt, federation.round)
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
@@ -260,13 +251,10 @@ def receive_chunk(federation: Federation, device: str, chunk: Chunk, now: float)
 
 
 def skip_upload(federation: Federation, device: str) -> Step:
-    """A claimed update is in the server's store already."""
     participant = federation.participants.get(device)
-    return (
-        (federation, [])
-        if participant is None
-        else with_participant(federation, part.skip_upload(participant))
-    )
+    if participant is None:
+        return federation, []
+    return with_participant(federation, part.skip_upload(participant))
 
 
 def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step:
@@ -278,7 +266,6 @@ def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step
 
 
 def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
-    """Take the firewall's verdict: count and acknowledge the update, or refuse it."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.status is not Status.CHECKING:
         return federation, []
@@ -313,8 +300,8 @@ def _in_place(delivery: Delivery) -> Command:
     if verdict is not None and not verdict.served:
         detail = f"{verdict.earlier}: {verdict.why}"
         return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
-    found = leading(metrics.metrics)
-    accuracy = "" if found is None else f", {found[0].name} {found[0].text(found[1])}"
+    result = leading(metrics.metrics)
+    accuracy = "" if result is None else f", {result[0].name} {result[0].text(result[1])}"
     because = "" if verdict is None else f"; {verdict.why}"
     detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"
     return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)
@@ -354,7 +341,7 @@ def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federati
             counted.pop(part_of.device, None)
             changed.append(replace(part_of, status=Status.OFFERED, update=None, offer_at=0.0))
         elif not part_of.final and any(ref.digest in digests for ref in blobs):
-            changed.append(replace(part_of, status=Status.MISSED, receiving=None))
+            changed.append(part.mark_missed(part_of))
     return replace(federation, participants=federation.participants.with_all(changed), counted=counted)
 
 
@@ -366,15 +353,7 @@ def _answer_request(federation: Federation, request: BlobRequest) -> Command:
                 return SendChunks(request.device, ref, request.first, request.count)
     if admission.misses_birth(federation, request.device):
         return admission.ask_for_birth(federation, request.device)
-    return Send(
-        request.device,
-        Refusal(
-            federation=federation.name,
-            device=request.device,
-            reason=Reason.UNKNOWN_BLOB,
-            digest=request.digest,
-        ),
-    )
+    return send_refusal(federation.name, request.device, Reason.UNKNOWN_BLOB, digest=request.digest)
 
 
 def _acknowledge(result: Update | Delivery | TaskReply, to_sign: Manifest | None = None) -> Command:
@@ -389,13 +368,5 @@ def _acknowledge(result: Update | Delivery | TaskReply, to_sign: Manifest | None
 
 
 def _refusal(update: Update, reason: Reason, detail: str) -> Command:
-    refusal = Refusal(
-        federation=update.federation,
-        device=update.device,
-        run=update.run,
-        attempt=update.attempt,
-        digest=update.blob.digest,
-        reason=reason,
-        detail=detail[:500],
-    )
-    return Send(update.device, refusal)
+    named = {"run": update.run, "attempt": update.attempt, "digest": update.blob.digest}
+    return send_refusal(update.federation, update.device, reason, detail, **named)

@@ -14,19 +14,15 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.state import Federation, Step
 from schemas.messages import BlobRequest, Death
 
-ASK_AT_S = (0.0, 4.0, 12.0, 30.0, 60.0)
-"""Seconds of doubt at which a device is asked."""
+ASK_AT_S = (0.0, 4.0, 12.0, 30.0, 60.0)  # Seconds of doubt at which a device is asked
 LOST_AFTER_S = 75.0
 """Seconds of doubt after which a device is lost; its attempts to connect have shorter pauses."""
-ASKED_AT_ONCE = 500
-"""Devices asked per tick."""
+ASKED_AT_ONCE = 500  # Devices asked per tick
 NO_BLOB = "0" * 64
-MAX_UNANSWERED = 2
-"""Deadlines in a row, without any message between them, after which a device is lost."""
+MAX_UNANSWERED = 2  # Deadlines in a row, without any message between them, after which a device is lost
 
 
 def doubt_all(federation: Federation, now: float) -> Federation:
-    """Doubt all connected devices."""
     fleet = federation.fleet
     for device in list(fleet.present()):
         fleet = fleet.doubt(device, now)
@@ -57,7 +53,7 @@ def tick(federation: Federation, now: float) -> Step:
     )
     for device in islice(due, ASKED_AT_ONCE):
         federation = replace(federation, fleet=federation.fleet.asked(device))
-        commands.append(_question(federation, device.name))
+        commands.append(question_device(federation, device.name))
     for device, doubt in doubted:
         if now >= doubt.since + LOST_AFTER_S:
             federation, notes = _lose(federation, device, "no answer since the server's reconnect", now)
@@ -71,7 +67,8 @@ def _lose(federation: Federation, device: Device, why: str, now: float) -> Step:
     return replace(federation, fleet=federation.fleet.died(death, now)), [lost]
 
 
-def _question(federation: Federation, device: str) -> Command:
+def question_device(federation: Federation, device: str) -> Command:
+    """Request a blob that does not exist; a device that is there refuses at once and names the digest."""
     newcomers = federation.fleet.newcomers
     digest = NO_BLOB if newcomers is None else newcomers.question(device)
     return Send(

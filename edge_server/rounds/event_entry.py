@@ -5,10 +5,8 @@ from enum import StrEnum
 
 MINUTE_S = 60
 MOST_TEXT = 300
-OTHERS = "(others)"
-"""The device name of rows for many devices; no device has this name."""
-AND_MORE = "(and more)"
-"""The subject of the row for all further events of a device in that minute."""
+OTHERS = "(others)"  # The device name of rows for many devices; no device has this name
+AND_MORE = "(and more)"  # The subject of the row for all further events of a device in that minute
 
 
 class EventKind(StrEnum):
@@ -52,10 +50,8 @@ class RunEvent:
 
     @property
     def key(self) -> RowKey:
-        """The row that the event belongs to."""
         return RowKey(int(self.at // MINUTE_S), self.kind, self.device, self.subject)
 
     def and_then(self, later: "RunEvent") -> "RunEvent":
-        """Both events in one row."""
         count, last_at = self.count + later.count, max(self.last_at, later.last_at)
         return replace(self, text=later.text, reason=later.reason, count=count, last_at=last_at)

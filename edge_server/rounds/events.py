@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.membership import OwnLabels
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
-from schemas.messages import Delivery, FromDevice, FromSite, Message, SiteSum, Task, Update
+from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
@@ -273,6 +273,12 @@ class Send:
     device: str
     message: Message
     to_sign: Manifest | None = None
+
+
+def send_refusal(federation: str, device: str, reason: Reason, detail: str = "", **named: Any) -> Send:
+    """Refuse what the device has sent; `named` are the further fields of `Refusal`."""
+    refusal = Refusal(federation=federation, device=device, reason=reason, detail=detail[:500], **named)
+    return Send(device, refusal)
 
 
 @dataclass(frozen=True)

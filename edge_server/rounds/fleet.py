@@ -12,12 +12,8 @@ from schemas.capabilities import Capability
 from schemas.messages import Birth, Death, Update
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
-MAX_DEVICES = 50_000
-"""Limit of known devices: without access control anyone can invent names."""
-
-
-PLAN_AFTER_S = 10.0
-"""Seconds for which a planning waits for doubted devices, which may be about to reconnect."""
+MAX_DEVICES = 50_000  # Limit of known devices: without access control anyone can invent names
+PLAN_AFTER_S = 10.0  # Seconds for which a planning waits for doubted devices, which may be about to reconnect
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +175,6 @@ class Fleet:
         return fleet
 
     def with_membership(self, membership: Membership) -> "Fleet":
-        """The fleet of a run that is for the devices of `membership`."""
         fleet = replace(self, membership=membership)
         for device in self.devices.values():
             labels = membership.labels(device.name, device.stated_labels)
@@ -199,20 +194,17 @@ class Fleet:
         return replace(doubted, doubted_at=since)
 
     def asked(self, device: Device) -> "Fleet":
-        """This doubted device has been asked once more."""
         assert device.doubted is not None
         doubt = replace(device.doubted, asked=device.doubted.asked + 1)
         return self._with(replace(device, doubted=doubt))
 
     def heard(self, device: str) -> "Fleet":
-        """The device has sent something."""
         known = self.devices.get(device)
         if known is None or (known.doubted is None and not known.unanswered):
             return self
         return self._with(replace(known, doubted=None, unanswered=0))
 
     def unheard(self, device: str) -> "Fleet":
-        """A known device has answered no offer until another deadline."""
         known = self.devices[device]
         return self._with(replace(known, unanswered=known.unanswered + 1))
 
@@ -226,8 +218,7 @@ class Fleet:
 
 Value = TypeVar("Value")
 
-FEW = 64
-"""Changes that are always kept apart."""
+FEW = 64  # Changes that are always kept apart
 
 
 class PersistentMap(Mapping[str, Value], Generic[Value]):
@@ -249,9 +240,7 @@ class PersistentMap(Mapping[str, Value], Generic[Value]):
         return PersistentMap({**self._settled, **recent})
 
     def __getitem__(self, name: str) -> Value:
-        if name in self._recent:
-            return self._recent[name]
-        return self._settled[name]
+        return self._recent[name] if name in self._recent else self._settled[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._settled

@@ -56,13 +56,11 @@ class IndirectTraffic:
             self.shared[device] += min(fetched, most_fetched)
 
     def restore(self, traffic: Mapping[str, Any]) -> None:
-        """Continue from the counts of an interrupted run."""
         self.shared.update(traffic.get("shared", {}))
         self.stored.update(traffic.get("stored", {}))
 
 
 def link_bytes(traffic: Mapping[str, Any], device: str) -> LinkBytes:
-    """A device's bytes in a run's counts, as the journal keeps them."""
     received, sent = (
         sum(int(traffic.get(part, {}).get(device, 0)) for part in parts)
         for parts in (("downlink", "shared"), ("uplink", "stored"))

@@ -12,10 +12,8 @@ silent one until the deadline: neither can stop it. In buffered mode devices kee
 phases (see `modes`).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
 from edge_server.rounds import admission, doubts, secure_aggregation
 from edge_server.rounds import participant as part
@@ -55,8 +53,8 @@ from edge_server.rounds.events import (
     UpdateStored,
     UpdatesWeighed,
 )
-from edge_server.rounds.modes import mark_missed, mode_of
-from edge_server.rounds.participant import SENDING, Participant, Status
+from edge_server.rounds.modes import mode_of
+from edge_server.rounds.participant import SENDING, Participant, Status, mark_missed
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import offer_tasks, wait_for_devices
 from edge_server.rounds.quarantine import strike
@@ -77,8 +75,7 @@ from edge_server.rounds.state import (
 
 UPLOADING_BYTES = 48 * 1024 * 1024
 """Bytes of uploads in flight, below the 64 MB that Mosquitto queues for one client as configured here."""
-CHECKS_PER_UPLOAD = 4
-"""Whole updates that may wait for their check, for each upload that may run."""
+CHECKS_PER_UPLOAD = 4  # Whole updates that may wait for their check, for each upload that may run
 
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
@@ -88,9 +85,10 @@ def step(federation: Federation, event: Event, now: float) -> Step:
     if federation.phase is Phase.ENDED:
         return federation, []
     after, commands = _apply(federation, event, now)
-    for post_step in POST_STEPS:
-        after, commands = post_step(after, commands, now)
-    return after, commands
+    for settle in (_settle, handlers.settle):
+        after, more = settle(after, now)
+        commands = commands + more
+    return after, secure_aggregation.with_segments(after, commands)
 
 
 def _apply(federation: Federation, event: Event, now: float) -> Step:
@@ -185,7 +183,6 @@ def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
 
 
 def _go_on(federation: Federation, now: float) -> Step:
-    """Begin what follows the closed round."""
     if federation.announced_end is not None:
         return end(federation, federation.announced_end.outcome, federation.announced_end.detail)
     if federation.round == 0:
@@ -245,11 +242,10 @@ def _tick(federation: Federation, now: float) -> Step:
             changed.append(ticked)
         commands += more
     after = replace(federation, participants=federation.participants.with_all(changed))
-    steps: list[Step] = []
-    for ticked_part in (admission.tick, doubts.tick, _give_up, site_rounds.tick):
-        steps.append(ticked_part(after, now))
-        after = steps[-1][0]
-    return after, [*commands, *(command for _, more in steps for command in more)]
+    for tick in (admission.tick, doubts.tick, _give_up, site_rounds.tick):
+        after, more = tick(after, now)
+        commands += more
+    return after, commands
 
 
 def _give_up(federation: Federation, now: float) -> Step:
@@ -269,7 +265,6 @@ def _give_up(federation: Federation, now: float) -> Step:
 
 
 def _settle(federation: Federation, now: float) -> Step:
-    """Do what the state requires, whatever event led to it."""
     granted, commands = _grant(federation, now)
     if granted.phase is Phase.STARTING and granted.attempt and is_gathered(granted, now):
         settled, more = _go_on(granted, now)
@@ -294,9 +289,7 @@ def _grant(federation: Federation, now: float) -> Step:
         return federation, []
     at_once, count = federation.rules.uploads_at_once, federation.participants.count
     free = min(at_once - count({Status.UPLOADING}), CHECKS_PER_UPLOAD * at_once - count(SENDING))
-    if free <= 0:
-        return federation, []
-    if not federation.participants.count({Status.WAITING}):
+    if free <= 0 or not count({Status.WAITING}):
         return federation, []
     participants = federation.participants
     waiting = (participants[name] for name in participants.queues[Status.WAITING])
@@ -315,35 +308,3 @@ def _grant(federation: Federation, now: float) -> Step:
         federation, more = with_participant(federation, part.grant_upload(participant, now))
         commands += more
     return federation, commands
-
-
-PostStep = Callable[[Federation, list[Command], float], Step]
-"""From the state, the commands so far and the time in seconds to the next state and all commands."""
-
-
-def _appended(settle: Callable[[Federation, float], Step]) -> PostStep:
-    """A post-step that appends its commands."""
-
-    def post_step(federation: Federation, commands: list[Command], now: float) -> Step:
-        settled, more = settle(federation, now)
-        return settled, commands + more
-
-    return post_step
-
-
-class PostSteps(NamedTuple):
-    """What follows every event, in this order."""
-
-    settle: PostStep
-    publish: PostStep
-    add_segments: PostStep
-
-
-POST_STEPS = PostSteps(
-    settle=_appended(_settle),
-    publish=_appended(handlers.settle),
-    add_segments=lambda federation, commands, _: (
-        federation,
-        secure_aggregation.with_segments(federation, commands),
-    ),
-)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from schemas.labels import EVERY, Where, selectable
 from schemas.names import site_of
 
-OwnLabels = Mapping[str, Mapping[str, str]]
-"""The labels that the operator has set, by device."""
+OwnLabels = Mapping[str, Mapping[str, str]]  # The labels that the operator has set, by device
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class Membership:
     own_labels: OwnLabels = field(default_factory=dict)
 
     def labels(self, device: str, stated: Mapping[str, str]) -> dict[str, str]:
-        """The labels of a device that states these."""
         return {**stated, **self.own_labels.get(device, {})}
 
     def selectable(self, device: str, labels: Mapping[str, str]) -> dict[str, str]:
@@ -29,7 +27,6 @@ class Membership:
         return selectable(labels, device=device, federation=self.federation, site=site)
 
     def admits(self, device: str, stated: Mapping[str, str]) -> bool:
-        """Whether the device takes part."""
         if not self.where.requirements:
             return True
         return self.where.matches(self.selectable(device, self.labels(device, stated)))

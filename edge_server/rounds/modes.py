@@ -19,7 +19,7 @@ from edge_server.rounds.class_agreement import agree_on_data
 from edge_server.rounds.closing import RETRY_S, abandon, close, failures_text, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
-from edge_server.rounds.participant import Participant, Status
+from edge_server.rounds.participant import Status, mark_missed
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.planning import is_ready, offer_tasks, request_plan, wait_for_devices
 from edge_server.rounds.quarantine import shortage_reason, trusted_devices
@@ -39,16 +39,10 @@ class RoundMode:
 
 
 def mode_of(federation: Federation) -> RoundMode:
-    """The mode that the rules set."""
     return SYNCHRONOUS if federation.rules.buffering is None else BUFFERED
 
 
-def mark_missed(participant: Participant) -> Participant:
-    return replace(participant, status=Status.MISSED, receiving=None)
-
-
 def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation], Step]) -> Step:
-    """Request a plan of the round, once columns and classes are known."""
     agreed, notes = agree_on_data(federation)
     if agreed.phase is Phase.ENDED:
         return agreed, notes
@@ -61,7 +55,6 @@ def _plan(federation: Federation, now: float, ask_for_one: Callable[[Federation]
 
 
 def _nobody(event: RoundPlanned) -> str:
-    """That no device was chosen, and why."""
     return f"no device chosen{f': {event.left_out}' if event.left_out else ''}"
 
 
@@ -153,7 +146,6 @@ def _settle_buffer(federation: Federation, now: float) -> Step:
 
 
 def _ask_free(federation: Federation) -> Step:
-    """Request a plan with the free devices, if there are any."""
     free = _free(federation)
     if not free:
         return federation, []
@@ -216,10 +208,8 @@ BUFFERED = RoundMode(_begin_more, _advance_version, _settle_buffer)
 
 GIVEN_BACK = frozenset(
     {Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE, Reason.BAD_GRAPH}
-)
-"""Reasons for which honest devices decline tasks that others may be able to do."""
-TIME_LEFT = 0.5
-"""Share of the deadline that must be left for a replacement."""
+)  # Reasons for which honest devices decline tasks that others may be able to do
+TIME_LEFT = 0.5  # Share of the deadline that must be left for a replacement
 
 
 def vacant_places(federation: Federation, now: float) -> tuple[str, ...]:
@@ -239,7 +229,6 @@ def vacant_places(federation: Federation, now: float) -> tuple[str, ...]:
 
 
 def request_replacements(federation: Federation, places: tuple[str, ...]) -> Step:
-    """Request a plan with as many of the devices that have no part in the round."""
     asking = replace(federation, replaced=federation.replaced | set(places))
     return request_plan(asking, _free(federation), wanted=len(places), places=places)
 

@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 from edge_server.rounds import name_sightings
-from edge_server.rounds.events import Command, Note, Send
+from edge_server.rounds.events import Command, Note, send_refusal
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.name_sightings import CERTAIN, Claimants
 from edge_server.rounds.state import Federation, Step
-from schemas.messages import Birth, Refusal
+from schemas.messages import Birth
 from schemas.values import Reason
 
 
 def check_name(federation: Federation, birth: Birth, known: Device | None) -> Step:
-    """Compare the process of this birth with that of the last one."""
     if known is None:
         return federation, []
     sightings = name_sightings.record_birth(federation.sightings, birth, (known.instance, known.origin))
@@ -27,21 +26,12 @@ def check_name(federation: Federation, birth: Birth, known: Device | None) -> St
         detail = f"{_named(claimants.current, claimants)} and {_named(claimants.before, claimants)}"
         commands.append(Note("shares its name with another device:", birth.device, detail=detail))
     if claimants.later_is_there:
-        commands.append(_refusal(birth, _named(claimants.before, claimants)))
+        first = f"{_named(claimants.before, claimants)} came first under this name"
+        named = {"instance": birth.instance}
+        commands.append(send_refusal(birth.federation, birth.device, Reason.SAME_NAME, first, **named))
     # Each device counts its own connections, so session numbers do not say which of the two is connected.
     return replace(federation, fleet=federation.fleet.renumbered(birth.device, birth.session)), commands
 
 
 def _named(token: str, claimants: Claimants) -> str:
     return f"{claimants.origins.get(token) or 'a machine unknown'} ({token})"
-
-
-def _refusal(birth: Birth, other: str) -> Command:
-    refusal = Refusal(
-        federation=birth.federation,
-        device=birth.device,
-        reason=Reason.SAME_NAME,
-        detail=f"{other} came first under this name"[:500],
-        instance=birth.instance,
-    )
-    return Send(birth.device, refusal)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from schemas.messages import Birth
 
-CERTAIN = 2
-"""Returns needed to be certain: a single one may be a birth that arrived very late."""
+CERTAIN = 2  # Returns needed to be certain: a single one may be a birth that arrived very late
 MOST_TOKENS, MOST_DEVICES = 4, 1000
 
 

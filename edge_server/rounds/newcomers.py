@@ -15,11 +15,9 @@ from schemas.messages import Birth, Death
 
 MAX_NEWCOMERS = 5000
 """Newcomers waiting at a time; with `SOON_S` this bounds the new names accepted per second."""
-ASK_AT_S = (0.0, 4.0, 12.0)
-"""Seconds after its birth at which a newcomer is asked."""
+ASK_AT_S = (0.0, 4.0, 12.0)  # Seconds after its birth at which a newcomer is asked
 FORGET_S = 24.0
-SOON_S = 5.0
-"""Seconds after which an unanswered newcomer may make room for another, if there is none."""
+SOON_S = 5.0  # Seconds after which an unanswered newcomer may make room for another, if there is none
 NOTE_EVERY_S = 60.0
 
 
@@ -47,7 +45,6 @@ class Newcomers:
     most: int = field(default_factory=lambda: MAX_NEWCOMERS)
 
     def question(self, device: str) -> str:
-        """The digest that this device is asked for."""
         return hashlib.sha256(f"{self.secret} {device}".encode()).hexdigest()
 
 
@@ -64,10 +61,7 @@ def add_newcomer(newcomers: Newcomers, birth: Birth, now: float) -> tuple[Newcom
 
 
 def remove_newcomer(newcomers: Newcomers, device: str) -> Newcomers:
-    if device not in newcomers.waiting:
-        return newcomers
-    left = dict(newcomers.waiting)
-    del left[device]
+    left = {name: newcomer for name, newcomer in newcomers.waiting.items() if name != device}
     return replace(newcomers, waiting=left)
 
 

@@ -23,7 +23,6 @@ class Demand:
 
     @property
     def met(self) -> bool:
-        """Whether rounds open."""
         return self.found >= self.needed
 
     def __str__(self) -> str:
@@ -46,7 +45,6 @@ class OpeningRules:
     first_rounds: int = 0
 
     def begins(self, round_number: int) -> bool:
-        """Whether a later opening begins with this round."""
         later = round_number > max(1, self.first_rounds)
         return self.when != "at-once" and later and (round_number - 1) % self.rounds == 0
 
@@ -78,5 +76,4 @@ DEMANDS: Mapping[When, Callable[[Fleet, OpeningRules], Demand]] = {
     "every-s": _nothing,
     "new-data": _new_data,
     "drift": _drift,
-}
-"""What rounds wait for, by what opens them; the clock alone decides for "every-s"."""
+}  # What rounds wait for, by what opens them; the clock alone decides for "every-s"

@@ -20,10 +20,8 @@ from schemas.tensors.blobs import Chunk
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.values import Reason
 
-OFFER_PATIENCE_S = 5.0
-"""Seconds before an unanswered offer is repeated."""
-CHECK_UP_S = 30.0
-"""Seconds between offers to a device that has accepted, in case it has lost its task."""
+OFFER_PATIENCE_S = 5.0  # Seconds before an unanswered offer is repeated
+CHECK_UP_S = 30.0  # Seconds between offers to a device that has accepted, in case it has lost its task
 MAX_CLAIMS = 8
 """Different updates accepted for one task: a restarted device may train again, but each fills the disk."""
 
@@ -77,7 +75,6 @@ class Participant:
         return self.status in FINAL
 
     def is_meant(self, answer: TaskReply | Update | Delivery) -> bool:
-        """Whether this answers the participant's current task."""
         task = self.assignment.task
         if isinstance(answer, Update if isinstance(task, DeliverTask) else Delivery):
             return False
@@ -85,6 +82,10 @@ class Participant:
 
 
 Step = tuple[Participant, list[Command]]
+
+
+def mark_missed(participant: Participant) -> Participant:
+    return replace(participant, status=Status.MISSED, receiving=None)
 
 
 def offer(participant: Participant, now: float) -> Step:
@@ -100,7 +101,6 @@ def offer(participant: Participant, now: float) -> Step:
 def record_reply(
     participant: Participant, now: float, *, accepted: bool, reason: Reason | None, detail: str
 ) -> Step:
-    """Take the device's answer to the offer, or its report that the task failed."""
     if participant.final:
         return participant, []
     if accepted:
@@ -153,8 +153,8 @@ def grant_upload(participant: Participant, now: float) -> Step:
     """Begin to fetch the claimed update, or continue after the device stopped sending."""
     assert participant.update is not None
     if participant.receiving is not None and participant.receiving.complete:
-        whole = replace(participant, status=Status.CHECKING)
-        return whole, [CheckUpdate(participant.device, participant.update)]
+        check = CheckUpdate(participant.device, participant.update)
+        return replace(participant, status=Status.CHECKING), [check]
     sent = participant.update.sent
     if sent is None or (participant.update.deposited and not participant.by_chunks):
         return skip_upload(participant)
@@ -219,7 +219,6 @@ def tick(participant: Participant, now: float, *, alive: bool) -> Step:
 
 
 def rejoin(participant: Participant, now: float) -> Step:
-    """The device is back with a new session: offer its unfinished task again."""
     if participant.final or participant.status is Status.CHECKING:
         return participant, []
     offered, commands = offer(participant, now)

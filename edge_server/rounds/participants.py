@@ -11,7 +11,6 @@ Queues = Mapping[Status, dict[str, None]]
 
 
 def _queues(participants: Iterable[Participant] = ()) -> Queues:
-    """The names of the waiting and of the uploading participants."""
     queues: dict[Status, dict[str, None]] = {status: {} for status in QUEUES}
     for part in participants:
         if part.status in queues:
@@ -32,7 +31,6 @@ class Participants(Mapping[str, Participant]):
 
     @classmethod
     def of(cls, participants: Iterable[Participant]) -> "Participants":
-        """These participants, in this order."""
         by_name = {part.device: part for part in participants}
         counts = Counter(part.status for part in by_name.values())
         return cls(by_name, counts, _queues(by_name.values()))
@@ -60,13 +58,11 @@ class Participants(Mapping[str, Participant]):
         return queues
 
     def with_all(self, participants: Sequence[Participant]) -> "Participants":
-        """With the next state of each of these participants."""
         if not participants:
             return self
         return Participants.of({**self.by_name, **{part.device: part for part in participants}}.values())
 
     def count(self, statuses: Iterable[Status]) -> int:
-        """The number of participants with one of these statuses."""
         return sum(self.counts[status] for status in statuses)
 
     def having(self, statuses: Iterable[Status]) -> tuple[Participant, ...]:

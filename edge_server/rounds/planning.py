@@ -16,7 +16,6 @@ from schemas.values import Eligibility
 
 
 def wait_for_devices(federation: Federation, not_before: float) -> Step:
-    """Wait until `not_before`, and for enough devices."""
     waits = replace(federation, phase=Phase.WAITING, not_before=not_before)
     return waits, [announce(waits, "waiting")]
 
@@ -28,9 +27,8 @@ def is_ready(federation: Federation, now: float) -> bool:
     enough = rules.min_clients if begun else max(rules.start_clients, rules.min_clients)
     if now < federation.not_before or len(federation.fleet.devices) < enough or federation.fleet.settles(now):
         return False
-    if len(federation.fleet.able()) < enough:
-        return False
-    return rules.opening.demand(federation.round, federation.fleet).met
+    enough_able = len(federation.fleet.able()) >= enough
+    return enough_able and rules.opening.demand(federation.round, federation.fleet).met
 
 
 def request_plan(
@@ -45,12 +43,8 @@ def request_plan(
     `places` are the devices that they replace.
     """
     first = wanted is None or federation.plannings == 0
-    planning = replace(
-        federation,
-        phase=Phase.PLANNING,
-        attempt=federation.attempt + 1,
-        plannings=federation.plannings + 1,
-    )
+    attempt, plannings = federation.attempt + 1, federation.plannings + 1
+    planning = replace(federation, phase=Phase.PLANNING, attempt=attempt, plannings=plannings)
     plan = PlanRound(
         federation.round,
         planning.attempt,
@@ -126,7 +120,6 @@ def _because(device: Device, federation: Federation) -> str:
 
 
 def _its_part(participant: Participant) -> str:
-    """The device's part since the last aggregation; it rests until the next."""
     number = participant.assignment.task.round
     reason = f": {participant.reason}" if participant.reason else ""
     if participant.status in AT_WORK:

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-from edge_server.rounds.events import Command, Note, Send
-from edge_server.rounds.events import RecordStrike as StrikeCommand
+from edge_server.rounds.events import Command, Note, RecordStrike, send_refusal
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined, struck
 from edge_server.rounds.state import Federation, Step
-from schemas.messages import Refusal
 from schemas.values import Reason
 
 
@@ -19,7 +17,7 @@ def strike(federation: Federation, device: str, reason: Reason) -> Step:
     reputations = struck(federation.reputations, device, federation.round, reason, rules)
     if reputations is federation.reputations:
         return federation, []
-    commands: list[Command] = [StrikeCommand(device, federation.round, reason)]
+    commands: list[Command] = [RecordStrike(device, federation.round, reason)]
     after = replace(federation, reputations=reputations)
     if quarantine_end(after, device) != quarantine_end(federation, device):
         commands += announce_quarantine(after, device)
@@ -38,7 +36,7 @@ def strike_site(federation: Federation, site: str, reason: Reason) -> Step:
     if reputations is federation.reputations:
         return federation, []
     after = replace(federation, reputations=reputations)
-    commands: list[Command] = [StrikeCommand(key, federation.round, reason)]
+    commands: list[Command] = [RecordStrike(key, federation.round, reason)]
     if quarantine_end(after, key) != quarantine_end(federation, key):
         commands.append(Note("quarantined", site, Reason.QUARANTINED, _why(after, key)))
     return after, commands
@@ -54,7 +52,6 @@ def quarantine_of(federation: Federation, device: str) -> Reputation | None:
 
 
 def announce_quarantine(federation: Federation, device: str) -> list[Command]:
-    """Report a new quarantine to people and to the device."""
     note = Note("quarantined", device, Reason.QUARANTINED, _why(federation, device))
     return [note, quarantine_refusal(federation, device)]
 
@@ -92,17 +89,8 @@ def shortage_reason(federation: Federation) -> str:
 
 
 def quarantine_refusal(federation: Federation, device: str) -> Command:
-    """Tell a device that it is in quarantine, and until which round."""
-    return Send(
-        device,
-        Refusal(
-            federation=federation.name,
-            device=device,
-            run=federation.run,
-            reason=Reason.QUARANTINED,
-            detail=_why(federation, device),
-        ),
-    )
+    detail = _why(federation, device)
+    return send_refusal(federation.name, device, Reason.QUARANTINED, detail, run=federation.run)
 
 
 def _why(federation: Federation, device: str) -> str:

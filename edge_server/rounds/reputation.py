@@ -57,7 +57,6 @@ class Reputation:
 
     @property
     def cause(self) -> str:
-        """The reasons in words."""
         if ROLLED_BACK in self.reasons.values():
             return f"its update was part of round {min(self.reasons) - 1}, whose model could not be trained"
         names = ", ".join(sorted(set(self.reasons.values())))
@@ -76,9 +75,8 @@ def struck(
     if rules.after == 0 or weight <= before.strikes.get(round_number, 0.0):
         return reputations
     recent = {number: w for number, w in before.strikes.items() if number > round_number - rules.window}
-    now = Reputation(
-        {**recent, round_number: weight}, before.until, _reasons(before, recent, round_number, reason)
-    )
+    reasons = _reasons(before, recent, round_number, reason)
+    now = Reputation({**recent, round_number: weight}, before.until, reasons)
     if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
         # After the quarantine the device starts without strikes.
         now = replace(now, strikes={}, until=round_number + rules.rounds)

@@ -18,10 +18,8 @@ from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined, re
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
 
-TRIES = 2
-"""Attempts of a round in which training fails before the round before it is undone."""
-IN_A_ROW = 2
-"""Consecutive rounds that may be undone; the second time other devices are excluded."""
+TRIES = 2  # Attempts of a round in which training fails before the round before it is undone
+IN_A_ROW = 2  # Consecutive rounds that may be undone; the second time other devices are excluded
 FAILED = frozenset({Reason.TASK_FAILED, Reason.NOT_FINITE, Reason.OUT_OF_BOUNDS, Reason.HARMFUL})
 """Reasons for which an honest device's training fails on a broken model."""
 _ANSWERED = frozenset({Status.REFUSED, Status.DECLINED})
@@ -78,12 +76,15 @@ def _forgiven(federation: Federation, number: int) -> tuple[tuple[str, int], ...
 
 def finish_rollback(federation: Federation, event: RolledBack) -> Step:
     """The earlier model is in place: exclude the devices that took part in the round for some rounds."""
-    command, out = event.command, frozenset(event.left_out)
+    command = event.command
     rows = strike_rows(command, event.left_out)
-    kept = (part for part in federation.participants.values() if _stays(part) and part.device not in out)
+    # In a buffered round.
+    stay = (
+        part for part in federation.participants.values() if not part.final or part.status is Status.COUNTED
+    )
     after = replace(
         federation,
-        participants=Participants.of(kept),
+        participants=Participants.of(part for part in stay if part.device not in event.left_out),
         reputations=replay_strikes(rows, federation.rules.reputation, federation.reputations),
         undone=(*federation.undone, Undone(command.undone, command.attempt, event.left_out)),
         untrained=0,
@@ -102,7 +103,6 @@ def finish_rollback(federation: Federation, event: RolledBack) -> Step:
 
 
 def strike_rows(command: RollBack, left_out: Iterable[str]) -> list[tuple[str, int, str]]:
-    """The journal's rows for a rollback, as (device, round, reason)."""
     forgiven = [(device, number, FORGIVEN) for device, number in command.forgiven]
     return [*forgiven, *((device, command.undone + 1, ROLLED_BACK) for device in left_out)]
 
@@ -115,18 +115,11 @@ def vain_rollback_text(federation: Federation) -> str:
     return f"; going back to the model before round {before.round} did not help"
 
 
-def _stays(participant: Participant) -> bool:
-    """Whether a participant of a buffered round keeps its part."""
-    return not participant.final or participant.status is Status.COUNTED
-
-
 # Which devices are excluded when a round is undone: those whose updates made its model, if others remain.
 
-OUTSTANDING = 10.0
-"""An update stands out if a measure lies this many spreads above the median."""
+OUTSTANDING = 10.0  # An update stands out if a measure lies this many spreads above the median
 SIGMA = 1.4826
-LEAST_SPREAD = 0.1
-"""Smallest spread, as a share of the median: equal measures would have a spread of 0."""
+LEAST_SPREAD = 0.1  # Smallest spread, as a share of the median: equal measures would have a spread of 0
 
 Measures = Mapping[str, float]
 """An update's measures by name; each grows with the update's effect on the model."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from edge_server.rounds.closing import abandon, close
-from edge_server.rounds.events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send
-from edge_server.rounds.participant import AT_WORK, Status
+from edge_server.rounds.events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send, send_refusal
+from edge_server.rounds.participant import AT_WORK, mark_missed
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.rollback import training_failed
 from edge_server.rounds.state import Federation, Step, announce
@@ -26,14 +26,12 @@ from schemas.messages import (
     KeyShares,
     MaskCohort,
     Message,
-    Refusal,
     UnmaskAnswer,
     UnmaskRequest,
 )
 from schemas.values import Reason
 
-ASK_AGAIN_S = 5.0
-"""Seconds before an unanswered request for help is repeated."""
+ASK_AGAIN_S = 5.0  # Seconds before an unanswered request for help is repeated
 
 
 def begin_agreement(federation: Federation, event: RoundPlanned, now: float) -> MaskAgreement | None:
@@ -63,8 +61,7 @@ def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
     participant = federation.participants.get(message.device)
     if participant is None or participant.final or participant.assignment.task.attempt != message.attempt:
         return federation
-    gone = replace(participant, status=Status.MISSED, receiving=None)
-    return replace(federation, participants=federation.participants.put(gone))
+    return replace(federation, participants=federation.participants.put(mark_missed(participant)))
 
 
 def with_segments(federation: Federation, commands: Sequence[Command]) -> list[Command]:
@@ -80,7 +77,6 @@ def with_segments(federation: Federation, commands: Sequence[Command]) -> list[C
 
 
 def settle(federation: Federation, masking: MaskAgreement, now: float) -> Step:
-    """Advance to the next step once the current one is over."""
     match masking.stage:
         case Stage.KEYING:
             return _keying(federation, masking, now)
@@ -162,15 +158,11 @@ def _go_on(
 ) -> Step:
     """The next step, with these members; other participants at work have missed the round."""
     parts = [
-        replace(part, status=Status.MISSED, receiving=None)
-        if part.status in AT_WORK and part.device not in members
-        else part
+        mark_missed(part) if part.status in AT_WORK and part.device not in members else part
         for part in federation.participants.values()
     ]
-    rules = federation.rules
-    patience = {Stage.MASKING: math.inf, Stage.UNMASKING: rules.deadline_s}.get(
-        masking.stage, rules.masking_step_s
-    )
+    patiences = {Stage.MASKING: math.inf, Stage.UNMASKING: federation.rules.deadline_s}
+    patience = patiences.get(masking.stage, federation.rules.masking_step_s)
     timed = replace(masking, until=now + patience, ask_at=now + ASK_AGAIN_S)
     return replace(federation, participants=Participants.of(parts), masking=timed), _sends(messages)
 
@@ -194,12 +186,5 @@ def _addressee(message: Message) -> str:
 
 
 def _refusal(message: KeyAdvertisement | KeyShares | UnmaskAnswer, reason: Reason, detail: str) -> Command:
-    refusal = Refusal(
-        federation=message.federation,
-        device=message.device,
-        run=message.run,
-        attempt=message.attempt,
-        reason=reason,
-        detail=detail[:500],
-    )
-    return Send(message.device, refusal)
+    named = {"run": message.run, "attempt": message.attempt}
+    return send_refusal(message.federation, message.device, reason, detail, **named)

@@ -22,8 +22,6 @@ from schemas.values import LAST_ROUND
 
 
 class Phase(StrEnum):
-    """The phase of a run."""
-
     STARTING = "starting"
     WAITING = "waiting"
     PLANNING = "planning"
@@ -80,7 +78,6 @@ class RoundRules:
 
     @property
     def endless(self) -> bool:
-        """Whether the run goes on until it is stopped."""
         return self.rounds == LAST_ROUND
 
 
@@ -142,23 +139,19 @@ class Federation:
 
     @property
     def at_work(self) -> tuple[Participant, ...]:
-        """The participants without a final status."""
         return self.participants.having(AT_WORK)
 
     @property
     def working(self) -> int:
-        """The number of participants at work."""
         return self.participants.count(AT_WORK)
 
     @property
     def updates(self) -> dict[str, Update]:
-        """The counted updates that wait to be aggregated."""
         counted = self.participants.having({Status.COUNTED})
         return {part.device: part.update for part in counted if part.update is not None}
 
     @property
     def done(self) -> int:
-        """The number of updates that wait to be aggregated."""
         return self.participants.count({Status.COUNTED})
 
     @property
@@ -176,7 +169,6 @@ def is_gathered(federation: Federation, now: float) -> bool:
 
 
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
-    """The federation with a participant's next state, and the participant's commands."""
     participant, commands = stepped
     return replace(federation, participants=federation.participants.put(participant)), commands
 
@@ -196,7 +188,6 @@ def oldest_round(federation: Federation) -> int:
 def announce(
     federation: Federation, phase: Literal["waiting", "training", "aggregating", "delivering"]
 ) -> Command:
-    """Announce the phase and round to all devices."""
     return Announce(
         RoundAnnouncement(
             federation=federation.name,
@@ -220,7 +211,5 @@ def end(federation: Federation, outcome: RunOutcome, detail: str = "") -> Step:
         rounds=federation.rules.rounds,
         goes_on=federation.rules.goes_on and outcome == "finished",
     )
-    return replace(federation, phase=Phase.ENDED), [
-        EndRun(outcome, detail or federation.ended),
-        Announce(message),
-    ]
+    ended = replace(federation, phase=Phase.ENDED)
+    return ended, [EndRun(outcome, detail or federation.ended), Announce(message)]

@@ -23,20 +23,17 @@ def handle_reply(federation: Federation, reply: TaskReply, participant: Particip
         # A device that reconnects requests what it lacks.
         return replace(federation, broadcast=current and pacing.drop_followers(current, [reply.device])), []
     listens = {name: n for name, n in task.channels.items() if n in reply.listens}
+    digests = [task.blobs[name].digest for name in listens]
     if current is None or (current.run, current.attempt) != (task.run, task.attempt):
-        return federation, _end(federation, participant, [task.blobs[name].digest for name in listens])
-    if current.begun:
-        coming = {part.ref.digest for part in current.ranges[current.next :]}
-        past = [task.blobs[name].digest for name in listens if task.blobs[name].digest not in coming]
-    else:
-        past = []
+        return federation, _end(federation, participant, digests)
+    coming = {part.ref.digest for part in current.ranges[current.next :]}
+    past = [digest for digest in digests if digest not in coming] if current.begun else []
     if reply.device not in current.followers:
         current = pacing.add_follower(current, reply.device, listens.values(), now)
     return replace(federation, broadcast=current), _end(federation, participant, past)
 
 
 def handle_progress(federation: Federation, message: BroadcastProgress, now: float) -> Step:
-    """A device reports how much of the broadcast it has received."""
     current = federation.broadcast
     if current is None or (current.run, current.attempt) != (message.run, message.attempt):
         return federation, []
@@ -45,7 +42,6 @@ def handle_progress(federation: Federation, message: BroadcastProgress, now: flo
 
 
 def settle(federation: Federation, now: float) -> Step:
-    """Publish what may be published by now."""
     current = federation.broadcast
     if current is None or current.over:
         return federation, []
@@ -92,7 +88,6 @@ def _give_up(
 
 
 def _listeners(federation: Federation, current: pacing.Broadcast, channel: int) -> Iterator[str]:
-    """The connected devices that listen on a channel."""
     for name, follower in current.followers.items():
         known = federation.fleet.devices.get(name)
         if channel in follower.channels and known is not None and known.alive:

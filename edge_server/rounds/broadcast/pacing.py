@@ -12,8 +12,7 @@ from itertools import accumulate
 from schemas.messages import Task
 from schemas.tensors.blobs import BlobRef
 
-AHEAD_BYTES = 8 * 1024 * 1024
-"""Bytes published beyond the slowest follower's reported progress: four reports."""
+AHEAD_BYTES = 8 * 1024 * 1024  # Bytes published beyond the slowest follower's reported progress: four reports
 RANGE_BYTES = 2 * 1024 * 1024
 STALL_S = 4.0
 QUIET_S, LATEST_S = 2.0, 5.0
@@ -73,7 +72,6 @@ class Broadcast:
 
     @property
     def over(self) -> bool:
-        """Whether everything is published."""
         return self.begun and self.next == len(self.ranges)
 
     def may_begin(self, now: float, *, answered: bool) -> bool:
@@ -129,14 +127,12 @@ def record_progress(broadcast: Broadcast, device: str, digest: str, index: int, 
 
 
 def drop_followers(broadcast: Broadcast, devices: Iterable[str]) -> Broadcast:
-    """Wait for these devices no longer."""
     gone = frozenset(devices)
     followers = {name: follower for name, follower in broadcast.followers.items() if name not in gone}
     return replace(broadcast, followers=followers)
 
 
 def begin(broadcast: Broadcast, now: float) -> Broadcast:
-    """Begin with the channels that have followers."""
     wanted = {channel for follower in broadcast.followers.values() for channel in follower.channels}
     ranges = tuple(part for part in broadcast.ranges if part.channel in wanted)
     begun = replace(broadcast, begun=True, ranges=ranges, sums={}, followers={}, sent_at=now)
@@ -179,5 +175,4 @@ def stalled_followers(broadcast: Broadcast, names: Iterable[str], now: float) ->
 
 
 def publish_next(broadcast: Broadcast, now: float) -> tuple[Broadcast, ChunkRange]:
-    """The broadcast after the next range, and that range."""
     return replace(broadcast, next=broadcast.next + 1, sent_at=now), broadcast.ranges[broadcast.next]

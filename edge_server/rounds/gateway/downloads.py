@@ -43,9 +43,8 @@ def requested(gateway: Gateway, request: BlobRequest, now: float) -> Step | None
     if ref is None:
         return None
     gateway, commands = _need(gateway, ref, now)
-    handed, more = _hand_on(
-        gateway, request.device, ref, range(request.first, min(request.first + request.count, ref.chunks))
-    )
+    wanted = range(request.first, min(request.first + request.count, ref.chunks))
+    handed, more = _hand_on(gateway, request.device, ref, wanted)
     return handed, commands + more
 
 
@@ -125,12 +124,10 @@ def refused(gateway: Gateway, refusal: Refusal) -> Gateway | None:
 
 
 def resume(gateway: Gateway, now: float) -> Step:
-    """Request everything that is missing, on a new connection."""
     return _each(gateway, chunk_transfer.resume, now)
 
 
 def tick(gateway: Gateway, now: float) -> Step:
-    """Repeat requests that were not answered in time."""
     return _each(gateway, chunk_transfer.tick, now) if gateway.linked else (gateway, [])
 
 
@@ -159,11 +156,10 @@ def _asker(gateway: Gateway, digest: str) -> str:
 
 def _report(gateway: Gateway, digest: str) -> list[Command]:
     """Say above that a blob's bytes are not those of its digest: the file there may be damaged."""
-    device = _asker(gateway, digest)
-    refusal = Refusal(
-        federation=gateway.federation, device=device, reason=Reason.DIGEST_MISMATCH, digest=digest
-    )
-    return [SendAbove(refusal, device)]
+    device, why = _asker(gateway, digest), Reason.DIGEST_MISMATCH
+    return [
+        SendAbove(Refusal(federation=gateway.federation, device=device, reason=why, digest=digest), device)
+    ]
 
 
 def _commands(gateway: Gateway, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:

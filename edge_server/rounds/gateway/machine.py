@@ -65,11 +65,9 @@ from schemas.messages.message import ServedMessage
 from schemas.names import is_of_site
 from schemas.values import Reason
 
-MISSED_S = 20.0
-"""Seconds after its start in which a gateway waits for the devices that were there before."""
+MISSED_S = 20.0  # Seconds after its start in which a gateway waits for the devices that were there before
 MOST_INSTANCES = 4
-BORN_AGAIN_S = 20.0
-"""Seconds before a gateway repeats a birth that was not answered by terms."""
+BORN_AGAIN_S = 20.0  # Seconds before a gateway repeats a birth that was not answered by terms
 
 
 def step(gateway: Gateway, event: Event, now: float) -> Step:
@@ -139,13 +137,11 @@ def _in_epoch(gateway: Gateway, message: Message, now: float) -> Gateway:
     run = getattr(message, "run", None)
     if run is None or not isinstance(message, ServedMessage):
         return gateway
-    epoch, known = message.epoch or 0, gateway.epochs.get(run, 0)
-    if epoch < known:
-        detail = (
-            f"'{message.kind}' of run {run} by a server that was replaced: its epoch is {epoch}, not {known}"
-        )
-        raise PeerError(detail, reason=Reason.SUPERSEDED)
-    if epoch == known:
+    epoch, newest = message.epoch or 0, gateway.epochs.get(run, 0)
+    if epoch < newest:
+        why = f"by a server that was replaced: its epoch is {epoch}, not {newest}"
+        raise PeerError(f"'{message.kind}' of run {run} {why}", reason=Reason.SUPERSEDED)
+    if epoch == newest:
         return gateway
     later = replace(gateway, epochs={**gateway.epochs, run: epoch})
     if gateway.terms is None or gateway.terms.run != run:
@@ -172,12 +168,11 @@ def _take_for_device(gateway: Gateway, event: MessageForDevice, now: float) -> S
 
 
 def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
-    known = gateway.tasks.get(device)
-    if known is not None and known.run == task.run and task.attempt < known.attempt:
-        return gateway, [SendToDevice(device, task)]  # overtaken by a newer one
-    if task.excess():
-        return gateway, [SendToDevice(device, task)]  # it declines
-    new = known is None or (known.run, known.attempt) != (task.run, task.attempt)
+    last = gateway.tasks.get(device)
+    overtaken = last is not None and last.run == task.run and task.attempt < last.attempt
+    if overtaken or task.excess():
+        return gateway, [SendToDevice(device, task)]  # the device declines one with an excess
+    new = last is None or (last.run, last.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:
         gateway = without_upload(gateway, device)
@@ -245,8 +240,8 @@ def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
         case Update():
             return uploads.claimed(gateway, message, event, now)
         case BlobRequest():
-            found = downloads.requested(gateway, message, now)
-            return (gateway, [SendAbove(message, message.device)]) if found is None else found
+            handed = downloads.requested(gateway, message, now)
+            return handed or (gateway, [SendAbove(message, message.device)])
         case BroadcastProgress():
             return gateway, []
         case Refusal() if (left := _refused_by_device(gateway, message, now)) is not None:
@@ -334,7 +329,6 @@ def _site_died(gateway: Gateway, site: str) -> Step:
 
 
 def _report_missed(gateway: Gateway, now: float) -> Step:
-    """Report the devices that were there before a restart and are not back."""
     if not gateway.before or not gateway.linked or now < (gateway.missed_at or 0.0):
         return gateway, []
     gone: list[Command] = [
@@ -346,9 +340,8 @@ def _report_missed(gateway: Gateway, now: float) -> Step:
 
 
 def _tick(gateway: Gateway, now: float) -> Step:
-    gateway, first = downloads.tick(gateway, now)
-    gateway, second = uploads.tick(gateway, now)
-    gateway, third = sums.tick(gateway, now)
-    gateway, fourth = _report_missed(gateway, now)
-    gateway, fifth = _born_again(gateway, now)
-    return gateway, [*first, *second, *third, *fourth, *fifth]
+    commands: list[Command] = []
+    for tick in (downloads.tick, uploads.tick, sums.tick, _report_missed, _born_again):
+        gateway, more = tick(gateway, now)
+        commands += more
+    return gateway, commands

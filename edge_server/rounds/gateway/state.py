@@ -63,7 +63,6 @@ class Gateway:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites within this one."""
         named = self.terms.sites if self.terms is not None else ()
         return tuple(site for site in named if is_of_site(site, self.site))
 
@@ -72,7 +71,6 @@ class Gateway:
         return site_of(device, self.sites)
 
     def in_use(self) -> frozenset[str]:
-        """Digests of the blobs that are needed."""
         blobs = {ref.digest for task in self.tasks.values() for ref in task.blobs.values()}
         updates = {ref.digest for u in self.updates.values() for ref in (u.blob, u.sent) if ref is not None}
         claims = {part.update.blob.digest for part in self.uploads.values() if part.update is not None}
@@ -85,10 +83,8 @@ Step = tuple[Gateway, list[Command]]
 
 
 def with_upload(gateway: Gateway, participant: Participant) -> Gateway:
-    """The gateway with the next state of a device's upload."""
     return replace(gateway, uploads={**gateway.uploads, participant.device: participant})
 
 
 def without_upload(gateway: Gateway, device: str) -> Gateway:
-    """The gateway without a device's upload."""
     return replace(gateway, uploads={name: part for name, part in gateway.uploads.items() if name != device})

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from edge_client.transport import chunk_transfer
+from edge_client.transport.chunk_transfer import FAR_PATIENCE_S
 from edge_server.rounds.gateway.events import (
     Command,
     MakeSum,
@@ -20,28 +21,28 @@ from edge_server.rounds.gateway.events import (
     Write,
 )
 from edge_server.rounds.gateway.state import Gateway, Step, SumWork
-from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest, Update
+from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 Value = TypeVar("Value")
-MOST_SUMS = 4
-"""Sums that are kept for repeated requests."""
+MOST_SUMS = 4  # Sums that are kept for repeated requests
 ASK_AGAIN_S = 10.0
 
 
 def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
     """Begin to make a sum, or repeat the answer to the same request."""
     key = request.digest
-    known = gateway.sums.get(key)
-    if known is not None:
-        renewed = _with(gateway, _in_epoch_of(request, known))
-        return renewed, [SendAbove(known.answer)] if known.answer is not None else []
+    previous = gateway.sums.get(key)
+    if previous is not None:
+        renewed = _with(gateway, _in_epoch_of(request, previous))
+        return renewed, [SendAbove(previous.answer)] if previous.answer is not None else []
     own, asked = _divided(gateway, request)
     if lost := _lost(gateway, own):
-        return gateway, [SendAbove(_without_sum(request, lost))]
+        return gateway, [SendAbove(_answer(request, lost=lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
-    begun = replace(gateway, sums=_newest({**gateway.sums, key: work}))
+    newest = list({**gateway.sums, key: work}.items())[-MOST_SUMS:]
+    begun = replace(gateway, sums=dict(newest))
     return begun, [*(SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
 
 
@@ -49,10 +50,6 @@ def _in_epoch_of(request: SumRequest, work: SumWork) -> SumWork:
     """The same sum for a server that has taken over: sites no longer obey the one before."""
     asked = {site: part.model_copy(update={"epoch": request.epoch}) for site, part in work.asked.items()}
     return replace(work, request=request, asked=asked)
-
-
-def _newest(sums: dict[str, SumWork]) -> dict[str, SumWork]:
-    return dict(list(sums.items())[-MOST_SUMS:])
 
 
 def _divided(gateway: Gateway, request: SumRequest) -> tuple[dict[str, SumMember], dict[str, SumRequest]]:
@@ -79,17 +76,10 @@ def _lies_here(gateway: Gateway, device: str, member: SumMember) -> bool:
     return (update.attempt, update.blob.digest) == (member.attempt, member.digest)
 
 
-def _without_sum(request: SumRequest, lost: tuple[str, ...]) -> SiteSum:
-    return _answer(request, lost=lost)
-
-
 def _make(gateway: Gateway, work: SumWork) -> list[Command]:
-    """Add, once all parts are here."""
     if work.asked.keys() != work.parts.keys():
         return []
-    updates: list[Update] = [
-        gateway.updates[device] for device in work.request.members if not gateway.below(device)
-    ]
+    updates = (gateway.updates[device] for device in work.request.members if not gateway.below(device))
     return [MakeSum(work.request, tuple(updates), tuple(work.parts.values()))]
 
 
@@ -100,8 +90,8 @@ def made(gateway: Gateway, event: SumMade) -> Step:
     if work is None:
         return gateway, []
     if event.ref is None:
-        left = {name: other for name, other in gateway.sums.items() if name != key}
-        return replace(gateway, sums=left), [SendAbove(_without_sum(event.request, event.lost))]
+        left = _without(gateway.sums, key)
+        return replace(gateway, sums=left), [SendAbove(_answer(event.request, lost=event.lost))]
     weights = {device: member.weight for device, member in event.request.members.items()}
     answer = _answer(event.request, members=weights, blob=event.ref)
     return _with(gateway, replace(work, answer=answer)), [SendAbove(answer)]
@@ -128,13 +118,9 @@ def give(gateway: Gateway, request: BlobRequest) -> Command:
         blob = work.answer.blob if work.answer is not None else None
         if blob is not None and blob.digest == request.digest:
             return SendChunksAbove(blob, request.first, request.count)
+    unknown, digest = Reason.UNKNOWN_BLOB, request.digest
     return SendAbove(
-        Refusal(
-            federation=gateway.federation,
-            device=gateway.site,
-            reason=Reason.UNKNOWN_BLOB,
-            digest=request.digest,
-        )
+        Refusal(federation=gateway.federation, device=gateway.site, reason=unknown, digest=digest)
     )
 
 
@@ -152,14 +138,9 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
             continue
         if site in work.offers and work.offers[site].blob == answer.blob:
             continue
-        receiving, asks = chunk_transfer.start(
-            answer.blob, now, pushed=False, least=chunk_transfer.FAR_PATIENCE_S
-        )
-        begun = replace(
-            work,
-            offers={**work.offers, site: answer},
-            receiving={**work.receiving, site: receiving},
-        )
+        receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
+        offers, coming = {**work.offers, site: answer}, {**work.receiving, site: receiving}
+        begun = replace(work, offers=offers, receiving=coming)
         return _with(gateway, begun), _commands(gateway, site, asks)
     return gateway, []
 
@@ -229,7 +210,6 @@ def _without(values: Mapping[str, Value], site: str) -> dict[str, Value]:
 
 
 def tick(gateway: Gateway, now: float) -> Step:
-    """Ask sites within this one again, and repeat requests for chunks."""
     commands: list[Command] = []
     for work in gateway.sums.values():
         if work.answer is not None or work.asked.keys() == work.parts.keys():
@@ -239,11 +219,11 @@ def tick(gateway: Gateway, now: float) -> Step:
             receiving[site], asks = chunk_transfer.tick(transfer, now)
             commands += _commands(gateway, site, asks)
         silent = [site for site in work.asked if site not in work.parts and site not in receiving]
-        due = now >= work.ask_at
-        commands += [SendToSite(site, work.asked[site]) for site in silent if due]
-        gateway = _with(
-            gateway, replace(work, receiving=receiving, ask_at=now + ASK_AGAIN_S if due else work.ask_at)
-        )
+        ask_at = work.ask_at
+        if now >= ask_at:
+            commands += [SendToSite(site, work.asked[site]) for site in silent]
+            ask_at = now + ASK_AGAIN_S
+        gateway = _with(gateway, replace(work, receiving=receiving, ask_at=ask_at))
     return gateway, commands
 
 

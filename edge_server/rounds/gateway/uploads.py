@@ -86,14 +86,13 @@ def take_chunk(gateway: Gateway, device: str, chunk: Chunk, now: float) -> Step:
     upload = gateway.uploads.get(device)
     if upload is not None:
         taken, commands = part.receive_chunk(upload, chunk, now)
-        return _granting(with_upload(gateway, taken), commands, now)
+        return _granting(with_upload(gateway, taken), _commands(taken, commands), now)
     task = gateway.tasks.get(device)
     summed = isinstance(task, TrainTask) and task.masking is None and task.statistics is None
     return gateway, [PassChunkOn(device, chunk)] if gateway.below(device) or not summed else []
 
 
 def examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
-    """An update has its receipt: send that above."""
     update = event.update
     upload = gateway.uploads.get(update.device)
     if upload is None or upload.update is None or upload.status is not Status.CHECKING:
@@ -101,19 +100,14 @@ def examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
     if not _same(upload.update, update):
         return gateway, []
     done = _known(without_upload(gateway, update.device), update)
-    after, commands = _granting(done, [], now)
-    return after, [*_receipt(update), *commands]
+    return _granting(done, _receipt(update), now)
 
 
 def _receipt(update: Update) -> list[Command]:
     """An update with its receipt; small groups are sent along without a request."""
-    commands: list[Command] = [SendAbove(update, update.device)]
     sent = update.sent
-    return (
-        commands
-        if sent is None or not sent.inline
-        else [*commands, SendChunksAbove(sent, 0, 1, update.device)]
-    )
+    along = [SendChunksAbove(sent, 0, 1, update.device)] if sent is not None and sent.inline else []
+    return [SendAbove(update, update.device), *along]
 
 
 def answered(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
@@ -144,7 +138,6 @@ def is_here(gateway: Gateway, request: BlobRequest) -> bool:
 
 
 def repeat_receipts(gateway: Gateway) -> list[Command]:
-    """All receipts that were not answered, on a new connection."""
     return [command for device in sorted(gateway.pending) for command in _receipt(gateway.updates[device])]
 
 
@@ -155,13 +148,11 @@ def tick(gateway: Gateway, now: float) -> Step:
         ticked, more = part.tick(upload, now, alive=device in gateway.births)
         gateway = with_upload(gateway, ticked)
         commands += _commands(ticked, more)
-    granted, more_commands = _granting(gateway, [], now)
-    return granted, commands + more_commands
+    return _granting(gateway, commands, now)
 
 
-def _granting(gateway: Gateway, first: list[RoundCommand], now: float) -> Step:
+def _granting(gateway: Gateway, commands: list[Command], now: float) -> Step:
     """Let the next devices upload: a limited number at once, and no more bytes than the broker queues."""
-    commands = [made for command in first for made in _of(gateway, command)]
     most = gateway.terms.uploads_at_once if gateway.terms is not None else 0
     sending = [upload for upload in gateway.uploads.values() if upload.status is Status.UPLOADING]
     coming = sum(map(part.bytes_in_flight, sending))
@@ -174,18 +165,11 @@ def _granting(gateway: Gateway, first: list[RoundCommand], now: float) -> Step:
             break
         granted, more = part.grant_upload(upload, now)
         gateway, busy = with_upload(gateway, granted), busy + 1
-        commands += _commands(granted, more)
+        commands = commands + _commands(granted, more)
     return gateway, commands
 
 
-def _of(gateway: Gateway, command: RoundCommand) -> list[Command]:
-    device = getattr(command, "device", "")
-    upload = gateway.uploads.get(device)
-    return [] if upload is None else _commands(upload, [command])
-
-
 def _commands(upload: Participant, commands: list[RoundCommand]) -> list[Command]:
-    """An upload's commands, as those of a gateway."""
     made: list[Command] = []
     for command in commands:
         match command:

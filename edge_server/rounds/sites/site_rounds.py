@@ -100,7 +100,6 @@ def _sum_lost(summing: Summing, site: str, refusal: Refusal) -> sums.Step:
 
 
 def tick(federation: Federation, now: float) -> Step:
-    """Ask silent sites again, or go on without them."""
     if federation.summing is None:
         return federation, []
     ticked = sums.tick(federation.summing, federation.sites, now, federation.rules.rejoin_s)

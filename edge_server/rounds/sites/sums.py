@@ -28,8 +28,7 @@ from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 Value = TypeVar("Value")
-ASK_AGAIN_S = 10.0
-"""Seconds before a site that is silent is asked again."""
+ASK_AGAIN_S = 10.0  # Seconds before a site that is silent is asked again
 
 
 @dataclass(frozen=True)
@@ -57,17 +56,14 @@ class Summing:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The sites whose sums are not here yet."""
         return tuple(site for site in self.requests if site not in self.sums)
 
     @property
     def done(self) -> bool:
-        """Whether every sum is here."""
         return not self.weighing and not self.missing
 
     @property
     def short(self) -> bool:
-        """Whether too few updates are left."""
         return len(self.close.updates) < self.quorum
 
 
@@ -75,7 +71,6 @@ Step = tuple[Summing, list[Command]]
 
 
 def begin(close: CloseRound, quorum: int, now: float, deadline_s: float) -> Step:
-    """Weigh the updates of a gathered round."""
     return Summing(close, quorum, began=now, until=now + deadline_s), [WeighUpdates(close)]
 
 
@@ -132,15 +127,12 @@ def take(summing: Summing, answer: SiteSum, now: float) -> Step:
         return drop(summing, [device for device in answer.lost if device in request.members], "lost there")
     if wrong := _wrong(answer, request, summing.most_bytes):
         return _refuse(summing, answer.site, wrong)
-    known = summing.offers.get(answer.site)
-    if known is not None and known.blob == answer.blob:
+    previous = summing.offers.get(answer.site)
+    if previous is not None and previous.blob == answer.blob:
         return summing, []
     receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
-    begun = replace(
-        summing,
-        offers={**summing.offers, answer.site: answer},
-        receiving={**summing.receiving, answer.site: receiving},
-    )
+    offers, coming = {**summing.offers, answer.site: answer}, {**summing.receiving, answer.site: receiving}
+    begun = replace(summing, offers=offers, receiving=coming)
     return begun, _commands(answer.site, request.federation, asks)
 
 
@@ -160,10 +152,8 @@ def take_chunk(summing: Summing, site: str, chunk: Chunk, now: float) -> Step:
     if receiving is None or not receiving.ref.digest.startswith(chunk.prefix):
         return summing, []
     taken, commands = chunk_transfer.accept(receiving, chunk, now)
-    return (
-        replace(summing, receiving={**summing.receiving, site: taken}),
-        _commands(site, summing.requests[site].federation, commands),
-    )
+    further = replace(summing, receiving={**summing.receiving, site: taken})
+    return further, _commands(site, summing.requests[site].federation, commands)
 
 
 def checked(summing: Summing, event: SumChecked) -> Step:

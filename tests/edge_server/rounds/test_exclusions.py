@@ -5,7 +5,7 @@ from dataclasses import replace
 from edge_server.rounds import planning as module
 from edge_server.rounds.events import PlanRound, RoundClosed
 from edge_server.rounds.machine import Buffering
-from edge_server.rounds.modes import mark_missed
+from edge_server.rounds.participant import mark_missed
 from edge_server.rounds.reputation import ReputationRules
 from schemas.values import Eligibility, Reason
 from tests.edge_server.rounds.by_hand import of, started
