@@ -18,8 +18,7 @@ from edge_client.security.identity.private_files import OWNER_FILE
 from schemas.base import Frozen
 from schemas.errors import EdgeError
 
-BEGINNING = "0" * 64
-"""The digest before the first line."""
+BEGINNING = "0" * 64  # The digest before the first line
 
 
 class AuditEntry(Frozen):
@@ -107,7 +106,6 @@ def verify(path: Path) -> Damage | None:
 
 
 def length_and_digest(path: Path) -> tuple[int, str]:
-    """The number of entries, and the digest of the last one."""
     count, last = 0, b""
     for line in _lines(path) if path.exists() else ():
         count, last = count + 1, line

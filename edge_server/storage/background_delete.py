@@ -26,6 +26,5 @@ class BackgroundDelete:
             self._pool.submit(os.unlink, gone)
 
     def close(self) -> None:
-        """Delete all remaining files."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)

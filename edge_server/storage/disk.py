@@ -24,7 +24,6 @@ def disk_has_failed(error: BaseException | None) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """The error of a disk with its remedy."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit != resource.RLIM_INFINITY and getattr(error, "errno", errno.EFBIG) == errno.EFBIG:
         remedy = f"files may have {limit / 1e6:.4g} MB here: raise `ulimit -f` or systemd's LimitFSIZE="

@@ -108,7 +108,6 @@ class GatewayJournal:
             written.execute("DELETE FROM updates WHERE run != ? OR round < ?", (run, oldest))
 
     def tasks(self) -> Mapping[str, Task]:
-        """The last task of every device."""
         return {device: decode_task(task) for device, task in self._read("SELECT device, task FROM tasks")}
 
     def updates(self) -> Mapping[str, Update]:

@@ -69,7 +69,6 @@ CREATE TABLE IF NOT EXISTS restored (attempt INTEGER NOT NULL, epoch INTEGER NOT
 
 
 def unknown_format(path: Path, found: int) -> ConfigError:
-    """The error for a journal that another version has written."""
     return ConfigError(
         f"{path}: a journal of format {found}; this program reads format {FORMAT}: go on with the version "
         "of edge-server that began the run"
@@ -114,18 +113,15 @@ class Journal:
         self._committed: Committed | None = None
         self._path = path
         self._connection = sqlite3.connect(path, check_same_thread=False)
-        self._check_format(path)
+        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if found not in (0, FORMAT):
+            self._connection.close()
+            raise unknown_format(path, found)
         with naming(path):
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             # One transaction, since each waits for the disk.
             self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
-
-    def _check_format(self, path: Path) -> None:
-        (found,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if found not in (0, FORMAT):
-            self._connection.close()
-            raise unknown_format(path, found)
 
     @contextmanager
     def _written(self) -> Iterator[RecordedConnection]:
@@ -152,7 +148,6 @@ class Journal:
             self._committed = None
 
     def begun(self, run: str, federation: str) -> None:
-        """Write the name of the run."""
         with self._written() as written:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
@@ -213,8 +208,7 @@ class Journal:
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO plannings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             written.executemany(
-                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)",
-                _device_rows(devices, now),
+                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)", _device_rows(devices, now)
             )
             if choices is not None:
                 reasons = (choices.attempt, choices.round, choices.model_dump_json(exclude_defaults=True))
@@ -306,12 +300,9 @@ class Journal:
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
                 (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
             )
-            mark = (
-                "DELETE FROM untested WHERE round = ?"
-                if tested
-                else "INSERT OR REPLACE INTO untested VALUES (?)"
-            )
-            written.execute(mark, (round_number,))
+            written.execute("DELETE FROM untested WHERE round = ?", (round_number,))
+            if not tested:
+                written.execute("INSERT INTO untested VALUES (?)", (round_number,))
             written.executemany(
                 "UPDATE updates SET reason = ? WHERE reason IS NULL AND attempt = ? AND device = ?",
                 [(Reason.STALE_ROUND, attempt, device) for attempt, device in late],
@@ -332,21 +323,14 @@ class Journal:
             return [row for name in devices for row in self._connection.execute(asked, (name,))]
 
     def tested(self, round_number: int, record: str) -> None:
-        """Write the record of a closed round whose model has been tested."""
         with self._written() as written:
             written.execute("UPDATE rounds SET record = ? WHERE round = ?", (record, round_number))
             written.execute("DELETE FROM untested WHERE round = ?", (round_number,))
 
     def undone(self, given_up: UndoneRound, reputation: Iterable[tuple[str, int, str]]) -> None:
         """Write that a closed round was undone, with rows for the table of strikes."""
-        row = (
-            given_up.round,
-            given_up.attempt,
-            given_up.state_sha256,
-            json.dumps(given_up.left_out),
-            given_up.why,
-            time.time(),
-        )
+        out = json.dumps(given_up.left_out)
+        row = (given_up.round, given_up.attempt, given_up.state_sha256, out, given_up.why, time.time())
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO undone VALUES (?, ?, ?, ?, ?, ?)", row)
             written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", reputation)
@@ -376,7 +360,6 @@ class Journal:
             return {}
 
     def delivered(self, delivery: Delivery) -> None:
-        """Write that a device has installed its model."""
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
         with self._written() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)

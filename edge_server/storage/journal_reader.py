@@ -95,11 +95,9 @@ SPARED = frozenset(
         "restored",
         "ends",
     }
-)
-"""Tables that a run can lose: their content is requested again, planned again, or only explanatory."""
+)  # Tables that a run can lose: their content is requested again, planned again, or only explanatory
 
-OpenTask = tuple[str, int, str, int]
-"""A device, the attempt, the task as JSON, the most bytes of its answer."""
+OpenTask = tuple[str, int, str, int]  # A device, the attempt, the task as JSON, the most bytes of its answer
 
 
 class JournalReader:
@@ -144,15 +142,9 @@ class JournalReader:
             try:
                 made.append(make(*row))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
-                name = ", ".join(map(str, row[:keys]))
-                problem = str(error).splitlines()[0]
-                log.warning(
-                    "%s: table '%s', row %s cannot be read and is left out: %s",
-                    self._path,
-                    table,
-                    name,
-                    problem,
-                )
+                name, problem = ", ".join(map(str, row[:keys])), str(error).splitlines()[0]
+                where = f"{self._path}: table '{table}', row {name}"
+                log.warning("%s cannot be read and is left out: %s", where, problem)
         return made
 
     def close(self) -> None:
@@ -196,7 +188,6 @@ class JournalReader:
         return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
 
     def plannings(self) -> list[RecordedPlanning]:
-        """Every planning, in order."""
         return self._plannings("ORDER BY attempt")
 
     def _plannings(self, which: str) -> list[RecordedPlanning]:
@@ -213,7 +204,6 @@ class JournalReader:
         return {name: tier for clients in known for name, (tier, _) in clients}
 
     def tasks(self) -> list[OpenTask]:
-        """Each device's open task, by attempt."""
         rows = self._asked("SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device")
         return self._made("tasks", rows, _open_task, keys=2)
 
@@ -267,7 +257,6 @@ class JournalReader:
         return {device: int(work or 0) for device, work in rows}
 
     def last_accepted(self) -> dict[str, Update]:
-        """Each device's newest accepted update."""
         rows = self._asked(
             "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device"
         )
@@ -282,7 +271,6 @@ class JournalReader:
         return self._made("updates", rows, _examined, keys=3)
 
     def strikes(self) -> list[Strike]:
-        """Every strike, in order."""
         rows = self._asked("SELECT device, round, reason FROM strikes ORDER BY rowid")
         return self._made(
             "strikes", rows, lambda device, number, why: Strike(device, int(number), why), keys=2
@@ -302,9 +290,8 @@ class JournalReader:
         return counts
 
     def rounds(self) -> list[ClosedRound]:
-        """Every closed round, in order."""
         rows = self._asked("SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round")
-        untested = self._untested()
+        untested = {number for (number,) in self._asked("SELECT round FROM untested")}
         return [
             ClosedRound(
                 number,
@@ -316,11 +303,6 @@ class JournalReader:
             )
             for number, sha256, updates, record, traffic in rows
         ]
-
-    def _untested(self) -> frozenset[int]:
-        """The closed rounds whose test has not ended."""
-        rows = self._asked("SELECT round FROM untested")
-        return frozenset(number for (number,) in rows)
 
     def _aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
         """The updates that a round aggregated; empty if they cannot be read."""
@@ -356,7 +338,6 @@ class JournalReader:
         return self._traffic(*rows[0]) if rows else {}
 
     def deliveries(self) -> list[Delivery]:
-        """Every delivery that was acknowledged."""
         rows = self._asked("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
         return self._made("deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
 
@@ -375,13 +356,11 @@ class JournalReader:
 
 
 def read_examined(path: Path) -> list[ExaminedUpdate]:
-    """Every examined update, in order."""
     with closing(JournalReader(path)) as reader:
         return reader.examined()
 
 
 def read_strikes(path: Path) -> list[Strike]:
-    """Every strike, in order."""
     with closing(JournalReader(path)) as reader:
         return reader.strikes()
 

@@ -27,7 +27,6 @@ class Provenance(Frozen):
 
 
 def provenance(command: str) -> Provenance:
-    """The provenance of a result made by this command on this machine now."""
     return Provenance(
         command=command,
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

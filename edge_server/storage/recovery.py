@@ -140,7 +140,6 @@ def recover(
 def _seen(
     reader: JournalReader, rules: RoundRules, closed: int, tasks: list[OpenTask], given_up: list[UndoneRound]
 ) -> _Seen:
-    """Where the run stands after its last `closed` round."""
     plannings = reader.plannings()
     examined = reader.updates(since=_since_attempt(tasks, plannings, rules))
     return _Seen(
@@ -163,7 +162,6 @@ def _seen(
 def _resumption(
     reader: JournalReader, seen: _Seen, strikes: list[tuple[str, int, str]], fleet: Fleet
 ) -> Resumption:
-    """What the coordinator resumes from."""
     return Resumption(
         seen.closed,
         reader.begun_with().get(seen.closed),
@@ -213,13 +211,7 @@ def _since_attempt(tasks: list[OpenTask], plannings: list[RecordedPlanning], rul
 
 
 def _federation(
-    name: str,
-    run: str,
-    rules: RoundRules,
-    seen: _Seen,
-    participants: Participants,
-    fleet: Fleet,
-    now: float,
+    name: str, run: str, rules: RoundRules, seen: _Seen, participants: Participants, fleet: Fleet, now: float
 ) -> Federation:
     phase, last = _phase(seen, rules), seen.last
     waits = phase is Phase.TRAINING and rules.buffering is None
@@ -298,17 +290,10 @@ def _as_it_stood(participant: Participant, seen: _Seen, delivered: set[tuple[str
     key = participant.device, participant.assignment.task.attempt
     update, reason, _ = seen.verdicts.get(key, (None, None, None))
     if key in delivered:
-        return Participant(participant.device, participant.assignment, participant.deadline, Status.COUNTED)
-    if update is None:
-        return participant
-    return Participant(
-        participant.device,
-        participant.assignment,
-        participant.deadline,
-        Status.REFUSED if reason else Status.COUNTED,
-        update=update,
-        reason=Reason(reason) if reason else None,
-    )
+        return replace(participant, status=Status.COUNTED)
+    if update is None or reason is None:
+        return participant if update is None else replace(participant, status=Status.COUNTED, update=update)
+    return replace(participant, status=Status.REFUSED, update=update, reason=Reason(reason))
 
 
 def _since(seen: _Seen) -> dict[str, tuple[int, int]]:

@@ -82,7 +82,6 @@ def _federation(path: Path) -> str:
 
 
 def first_validation_error(error: ValidationError) -> str:
-    """The first problem and its location."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

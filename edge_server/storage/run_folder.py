@@ -97,7 +97,6 @@ class RunFolder:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over."""
         return (self.path / "summary.json").exists()
 
     def checkpoint(self, round_number: int) -> Path:
@@ -127,11 +126,9 @@ class RunFolder:
         return self.path / "models" / f"round-{round_number:04d}"
 
     def model(self, round_number: int) -> Path:
-        """The parameters of the global model after a round."""
         return self.version(round_number) / STATE
 
     def onnx(self, tier: int) -> Path:
-        """The exported model of a tier."""
         return self.path / "onnx" / f"tier-{tier}.onnx"
 
     def add_round(self, record: RoundRecord) -> bool:
@@ -143,7 +140,6 @@ class RunFolder:
         return as_left
 
     def rewrite_history(self, records: Iterable[RoundRecord]) -> None:
-        """Replace the history by these records."""
         lines = "".join(record.model_dump_json() + "\n" for record in records)
         write_synced(self.history, lines.encode())
         self._history_bytes = len(lines.encode())
@@ -176,13 +172,9 @@ class RunFolder:
         if fixed:
             with written_aside(version / FIXED_STATE, durable=durable) as file:
                 digests["fixed_sha256"] = write_tensors(file, FlatGroups({FIXED: fixed}))
-        described = {"round": round_number, **digests, **manifest}
-        files = {
-            "channel-map.json": channels,
-            "manifest.json": (json.dumps(described, indent=2) + "\n").encode(),
-        }
-        for name, data in files.items():
-            write_synced(version / name, data, durable=durable)
+        described = json.dumps({"round": round_number, **digests, **manifest}, indent=2) + "\n"
+        write_synced(version / "channel-map.json", channels, durable=durable)
+        write_synced(version / "manifest.json", described.encode(), durable=durable)
         versions = sorted((self.path / "models").iterdir(), key=lambda path: int(path.name.split("-")[1]))
         for old in versions[:-KEPT_VERSIONS]:
             if self._spares is not None:

@@ -4,68 +4,29 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import ConfigError
 
-VARIABLE = "EDGE_SERVICE"
-"""Environment variable that names the folder of commands without `--service`."""
+VARIABLE = "EDGE_SERVICE"  # Environment variable that names the folder of commands without `--service`
 
 
-@dataclass(frozen=True)
 class ServiceFolder:
     """The paths in the folder of `edge-server serve`."""
 
-    path: Path
-
-    @property
-    def settings(self) -> Path:
-        """`service.toml`, which the operator writes."""
-        return self.path / "service.toml"
-
-    @property
-    def inventory(self) -> Path:
-        """The devices, in SQLite."""
-        return self.path / "inventory.sqlite"
-
-    @property
-    def jobs(self) -> Path:
-        """The queue of jobs, in SQLite."""
-        return self.path / "jobs.sqlite"
-
-    @property
-    def people(self) -> Path:
-        """Users, sessions and tokens, in SQLite."""
-        return self.path / "people.sqlite"
-
-    @property
-    def alerts(self) -> Path:
-        """Open alerts and undelivered notifications, in SQLite."""
-        return self.path / "alerts.sqlite"
-
-    @property
-    def audit(self) -> Path:
-        """The audit log, a JSON object per line."""
-        return self.path / "audit.jsonl"
-
-    @property
-    def runs(self) -> Path:
-        """The run folders of jobs."""
-        return self.path / "runs"
-
-    @property
-    def registry(self) -> Path:
-        """The registry of model versions."""
-        return self.path / "registry"
-
-    @property
-    def releases(self) -> Path:
-        """The releases of the client."""
-        return self.path / "releases"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = path / "service.toml"  # the operator writes it
+        self.inventory = path / "inventory.sqlite"
+        self.jobs = path / "jobs.sqlite"
+        self.people = path / "people.sqlite"  # users, sessions and tokens
+        self.alerts = path / "alerts.sqlite"  # open alerts, and notifications that are not delivered
+        self.audit = path / "audit.jsonl"
+        self.runs = path / "runs"  # of jobs
+        self.registry = path / "registry"  # of model versions
+        self.releases = path / "releases"  # of the client
 
     def is_served(self) -> bool:
-        """Whether a service runs in the folder."""
         try:
             with (self.path / "lock").open() as file:
                 # Only a process of that number may hold the lock; otherwise a look must not disturb a start.

@@ -7,8 +7,7 @@ from typing import Any
 from edge_server.storage.disk import disk_has_failed
 from schemas.errors import PeerError
 
-Change = tuple[str, list[list[Any]]]
-"""A statement, and the values of each of its executions."""
+Change = tuple[str, list[list[Any]]]  # A statement, and the values of each of its executions
 Changes = list[Change]
 
 
@@ -20,13 +19,11 @@ class RecordedConnection:
         self.changes: Changes = []
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Execute once."""
         if not statement.startswith("SELECT"):
             self.changes.append((statement, [list(values)]))
         return self._connection.execute(statement, values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Execute once per row."""
         known = [list(row) for row in rows]
         if known:
             self.changes.append((statement, known))

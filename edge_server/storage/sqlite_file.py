@@ -10,8 +10,7 @@ from typing import Any
 from edge_client.security.identity.private_files import OWNER_FILE, private_folder
 from schemas.errors import ConfigError
 
-PATIENCE_S = 10.0
-"""Longest wait for another process's transaction."""
+PATIENCE_S = 10.0  # Longest wait for another process's transaction
 
 
 class SqliteFile:

@@ -55,7 +55,6 @@ class UpdateArchive:
         self._enforce_budget()
 
     def folder(self, round_number: int) -> Path:
-        """The folder of the round, if it is archived."""
         return self._folder / f"round-{round_number:07d}"
 
     def _enforce_budget(self) -> None:
@@ -79,7 +78,6 @@ class UpdateArchive:
 
 
 def sum_name(site: str) -> str:
-    """The name of the file with a site's sum."""
     return f"{site}.sum"
 
 

@@ -13,6 +13,7 @@ from edge_client.storage.atomic_files import file_sha256
 from edge_client.storage.client_archive import describe_wheels, write_archive
 from edge_server.releases.client.store import ReleaseStore, StoredRelease
 from edge_server.security.signing_key import Signer
+from edge_server.storage.run_files import first_validation_error
 from schemas.errors import ConfigError
 from schemas.security.client_release import ClientRelease, fits_of, wheel_tags
 from schemas.security.manifest import Manifest
@@ -80,9 +81,7 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
             wheels=describe_wheels(paths),
         )
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"--wheels {folder}: {where}: {problem['msg']}") from error
+        raise ConfigError(f"--wheels {folder}: {first_validation_error(error)}") from error
 
 
 def _python_bound(wheel: Path) -> str:

@@ -3,17 +3,15 @@
 from edge_server.releases.client.store import StoredRelease
 from edge_server.releases.rollout.journal import new_id
 from edge_server.releases.rollout.rules import RolloutRules
-from edge_server.releases.rollout.state import Rollout, TierFile
+from edge_server.releases.rollout.state import Rollout, TierFile, Words
 from edge_server.releases.rollout.target import Target
-from edge_server.releases.rollout.words import Words
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Message, ModelReport
 from schemas.messages.client_update import UpdateTerms
 from schemas.security.client_release import ClientRelease
 from schemas.topics import Channel, Role, operator_filters
 from schemas.values import CapabilityProfile
 
-ONLY = 1
-"""The number of the only file: a release has one archive for all of its devices."""
+ONLY = 1  # The number of the only file: a release has one archive for all of its devices
 
 
 class ClientOffering:
@@ -36,15 +34,12 @@ class ClientOffering:
         self._release = release
 
     def filters(self, federation: str) -> tuple[str, ...]:
-        """Births, and reports on the fleet topics."""
         return operator_filters(federation)
 
     def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
-        """The only file."""
         return ONLY
 
     def offer(self, rollout: Rollout, target: Target) -> Message:
-        """The offer of the archive."""
         file, terms = rollout.files[target.tier], rollout.rules.terms
         assert isinstance(terms, UpdateTerms)
         return ClientOffer(

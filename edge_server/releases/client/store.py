@@ -58,7 +58,6 @@ class ReleaseStore:
         return open_database(path, ROLLOUT_TABLES, version=FORMAT, what="the releases in")
 
     def names(self) -> list[str]:
-        """The names of all releases, sorted."""
         return sorted(path.parent.name for path in self.folder.glob(f"*/{ARCHIVE}"))
 
     def releases(self) -> list[StoredRelease]:

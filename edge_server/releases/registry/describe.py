@@ -19,8 +19,7 @@ from schemas.errors import ConfigError
 from schemas.security.manifest import Manifest, decode_manifest, manifest_path
 
 KEPT_PARENTS = 3
-Signed = tuple[Manifest, str]
-"""A file's manifest, and the fingerprint of the key that signed it."""
+Signed = tuple[Manifest, str]  # A file's manifest, and the fingerprint of the key that signed it
 
 
 def describe_run(run: Path, *, name: str | None = None) -> Version:
@@ -58,9 +57,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     try:
         return Version.model_validate(fields)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{run}: {where}: {problem['msg']}") from error
+        raise ConfigError(f"{run}: {first_validation_error(error)}") from error
 
 
 def _parents(states: list[str], first: StartedFrom | None) -> list[str]:
@@ -70,7 +67,6 @@ def _parents(states: list[str], first: StartedFrom | None) -> list[str]:
 
 
 def tier_of_file(path: Path) -> int:
-    """The tier in a file's name."""
     try:
         return int(path.stem.removeprefix("tier-"))
     except ValueError:

@@ -7,14 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import (
-    UNKNOWN,
-    bytes_text,
-    count_text,
-    figure_text,
-    ms_text,
-    ratio_text,
-)
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, ms_text, ratio_text
 from edge_server.releases.registry.version import TierModel, Version
 from schemas.errors import PeerError
 from schemas.tensors.blobs import FileGroups
@@ -30,17 +23,11 @@ class Difference:
     change: str = ""
 
 
-FIELDS: dict[str, Callable[[TierModel], float | None]] = {
-    "ratio": lambda tier: tier.ratio,
-    "bytes": lambda tier: tier.bytes,
-    "parameters": lambda tier: tier.parameters,
-    "ms/image on devices": lambda tier: tier.device_latency_ms,
-}
-SPELLED: dict[str, Callable[[float], str]] = {
-    "ratio": ratio_text,
-    "bytes": bytes_text,
-    "parameters": lambda count: count_text(int(count)),
-    "ms/image on devices": ms_text,
+FIELDS: dict[str, tuple[Callable[[TierModel], float | None], Callable[[float], str]]] = {
+    "ratio": (lambda tier: tier.ratio, ratio_text),
+    "bytes": (lambda tier: tier.bytes, bytes_text),
+    "parameters": (lambda tier: tier.parameters, lambda count: count_text(int(count))),
+    "ms/image on devices": (lambda tier: tier.device_latency_ms, ms_text),
 }
 
 
@@ -75,17 +62,15 @@ def _text(value: object) -> str:
 def _tier(number: int, before: Version, after: Version) -> Iterator[Difference]:
     one, two = before.tier(number), after.tier(number)
     if one is None or two is None:
-        yield Difference(f"tier {number}", _there(one), _there(two))
+        left_text, right_text = ("none" if tier is None else "there" for tier in (one, two))
+        yield Difference(f"tier {number}", left_text, right_text)
         return
-    for what, field in FIELDS.items():
+    for what, (field, text) in FIELDS.items():
         left, right = field(one), field(two)
         if left != right:
-            yield Difference(
-                f"tier {number}: {what}",
-                _spelled(what, left),
-                _spelled(what, right),
-                _change(left, right, share=False),
-            )
+            left_text, right_text = (UNKNOWN if value is None else text(value) for value in (left, right))
+            change = _change(left, right, share=False)
+            yield Difference(f"tier {number}: {what}", left_text, right_text, change)
     yield from _figures(f"tier {number}: test ", "", one.test_metrics, two.test_metrics)
     yield from _figures(f"tier {number}: ", " on devices", one.device_metrics, two.device_metrics)
     if one.sha256 != two.sha256:
@@ -104,14 +89,6 @@ def _figures(
     if left != right:
         change = _change(left, right, share=metric.share)
         yield Difference(f"{before}{metric.name}{after}", text(left), text(right), change)
-
-
-def _there(tier: TierModel | None) -> str:
-    return "none" if tier is None else "there"
-
-
-def _spelled(what: str, value: float | None) -> str:
-    return UNKNOWN if value is None else SPELLED[what](value)
 
 
 def _change(before: float | None, after: float | None, *, share: bool) -> str:

@@ -56,11 +56,9 @@ class Registry:
         return open_database(self.folder / FILE, schema, version=FORMAT, what="registry")
 
     def path(self, version: str) -> Path:
-        """The folder of a version."""
         return self.folder / version
 
     def onnx(self, version: str, tier: int) -> Path:
-        """The path of a tier's file."""
         return self.path(version) / f"tier-{tier}.onnx"
 
     def enter(self, version: Version, fill: Callable[[Path], None]) -> None:
@@ -122,7 +120,6 @@ class Registry:
         return self.actives().get(federation)
 
     def actives(self) -> dict[str, str]:
-        """The active version of each federation."""
         with self.database() as database:
             return dict(database.execute("SELECT federation, version FROM active").fetchall())
 

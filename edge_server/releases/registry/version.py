@@ -69,5 +69,4 @@ class Version(Frozen):
     started_from: StartedFrom | None = None
 
     def tier(self, number: int) -> TierModel | None:
-        """The model of a tier, if there is one."""
         return next((tier for tier in self.tiers if tier.tier == number), None)

@@ -98,10 +98,8 @@ def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, s
         return GroupVerdict.OPEN, ""
     needed = rounded_up(rules.success * counted)
     if failed > rounded_down(rules.most_failures * counted):
-        return (
-            GroupVerdict.FAILED,
-            f"{failed} of {counted} failed, more than {rules.most_failures:.3g} of the group",
-        )
+        why = f"{failed} of {counted} failed, more than {rules.most_failures:.3g} of the group"
+        return GroupVerdict.FAILED, why
     if counted - failed < needed:
         return GroupVerdict.FAILED, f"{failed} of {counted} failed, so {needed} cannot keep it any more"
     if standing.kept >= needed:

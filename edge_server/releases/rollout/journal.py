@@ -46,12 +46,9 @@ class RolloutDatabase(Protocol):
 
     def database(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A connection for one transaction, which is on disk at the end of the block."""
-        ...
 
 
 class RolloutJournal:
-    """The rollouts of one registry."""
-
     def __init__(self, registry: RolloutDatabase) -> None:
         self._registry = registry
 
@@ -66,7 +63,6 @@ class RolloutJournal:
         return [RolloutEntry(id, version, of, RolloutPhase(phase)) for id, version, of, phase in rows]
 
     def begin(self, rollout: Rollout) -> None:
-        """Store a new rollout."""
         with self._registry.database() as database:
             database.execute(
                 "INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
@@ -159,12 +155,5 @@ def _target(
 ) -> Target:
     device, tier, group, status, report = row
     there = TargetStatus(status)
-    watched = rules.terms.watch_s + rules.silent_s
-    return Target(
-        device=device,
-        tier=tier,
-        group=group,
-        status=there,
-        report=None if report is None else offering.reports.model_validate_json(report),
-        deadline=now + (watched if there is TargetStatus.WATCHING else rules.away_s),
-    )
+    last = None if report is None else offering.reports.model_validate_json(report)
+    return Target(device, tier, group, there, last, deadline=now + rules.patience_s(there))

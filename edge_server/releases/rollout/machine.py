@@ -43,7 +43,6 @@ from schemas.messages import Birth, BlobRequest, ClientReport, Death, ModelRepor
 
 
 def step(rollout: Rollout, event: Event, now: float) -> Step:
-    """Apply one event."""
     if rollout.over:
         return rollout, []
     match event:
@@ -107,10 +106,8 @@ def _reported(rollout: Rollout, report: Report, now: float) -> Rollout:
     if target is None or report.rollout != rollout.id or not accepts(target, report):
         return rollout
     status = REACHED[report.stage]
-    deadline = now + _patience(rollout, status)
-    return rollout.put(
-        replace(target, status=status, report=report, ask_at=now + CHECK_UP_S, deadline=deadline)
-    )
+    further = replace(target, status=status, report=report, ask_at=now + CHECK_UP_S)
+    return rollout.put(replace(further, deadline=now + rollout.rules.patience_s(status)))
 
 
 def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
@@ -121,11 +118,6 @@ def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
     ref = rollout.files[target.tier].ref
     known = request.digest == ref.digest and request.first < ref.chunks
     return [SendChunks(request.device, ref, request.first, request.count)] if known else []
-
-
-def _patience(rollout: Rollout, status: TargetStatus) -> float:
-    rules = rollout.rules
-    return rules.terms.watch_s + rules.silent_s if status is TargetStatus.WATCHING else rules.away_s
 
 
 def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
@@ -176,9 +168,8 @@ def _overdue(rollout: Rollout, now: float) -> Rollout:
         queueing = target.status is TargetStatus.WAITING and rollout.alive(target.device)
         if not (target.settled or queueing) and now >= target.deadline:
             served = target.status in (TargetStatus.SWITCHING, TargetStatus.WATCHING)
-            rollout = rollout.put(
-                replace(target, status=TargetStatus.SILENT if served else TargetStatus.AWAY)
-            )
+            status = TargetStatus.SILENT if served else TargetStatus.AWAY
+            rollout = rollout.put(replace(target, status=status))
     return rollout
 
 
@@ -241,9 +232,8 @@ def stop(rollout: Rollout, why: str, now: float) -> Rollout:
 
 def _withdrawing(rollout: Rollout, now: float) -> Step:
     """Send withdrawals until every device that may use the new version has gone back."""
-    affected = [
-        target for target in rollout.targets.values() if target.status in UNDER_WAY or target.may_serve
-    ]
+    targets = rollout.targets.values()
+    affected = [target for target in targets if target.status in UNDER_WAY or target.may_serve]
     awaited = [target for target in affected if target.may_serve or rollout.alive(target.device)]
     commands: list[Command] = []
     for target in affected:

@@ -1,8 +1,7 @@
 """Models as what a rollout offers."""
 
-from edge_server.releases.rollout.state import Rollout
+from edge_server.releases.rollout.state import Rollout, Words
 from edge_server.releases.rollout.target import Target
-from edge_server.releases.rollout.words import Words
 from edge_server.rounds.tiers import tier_of
 from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
 from schemas.messages.rollout_terms import TrialTerms
@@ -27,7 +26,6 @@ class ModelOffering:
     reports: type[ModelReport] | type[ClientReport] = ModelReport
 
     def filters(self, federation: str) -> tuple[str, ...]:
-        """Births, and reports on the rollout topics."""
         return rollout_filters(federation)
 
     def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
@@ -35,7 +33,6 @@ class ModelOffering:
         return tier_of(profile, max(rollout.files), given=rollout.device_tiers.get(device))
 
     def offer(self, rollout: Rollout, target: Target) -> Message:
-        """The offer of the tier's file."""
         file, terms = rollout.files[target.tier], rollout.rules.terms
         assert isinstance(terms, TrialTerms)
         return ModelOffer(

@@ -95,9 +95,8 @@ def begin_or_resume(
     Returns the rollout, and whether it was resumed. Raises `ConfigError` if another version's is open.
     """
     named = (new_id(version.version), version.version, version.federation)
-    return begin_or_continue(
-        journal, Rollout(*named, rules, files, MODELS, device_tiers=version.device_tiers)
-    )
+    fresh = Rollout(*named, rules, files, MODELS, device_tiers=version.device_tiers)
+    return begin_or_continue(journal, fresh)
 
 
 def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout, bool]:

@@ -10,9 +10,8 @@ from edge_server.config.units import clean, clock_text, leading_text, ms_text, n
 from edge_server.releases.rollout.groups import GroupVerdict, count_group, judge, missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
 from edge_server.releases.rollout.offering import MODELS
-from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.state import Rollout, RolloutPhase, Words
 from edge_server.releases.rollout.target import Target, TargetStatus
-from edge_server.releases.rollout.words import Words
 from schemas.messages import ClientReport
 
 QUIET = frozenset({TargetStatus.WAITING, TargetStatus.ASKED, TargetStatus.SWITCHING})
@@ -33,7 +32,6 @@ class Progress:
         self._last = rollout
 
     def show(self, rollout: Rollout, no_link: str) -> None:
-        """Write what has changed."""
         before, self._last = self._last, rollout
         if no_link != self._no_link:
             self._no_link = no_link
@@ -76,10 +74,11 @@ def waiting_for(rollout: Rollout, now: float) -> str:
     open_group = rollout.group(rollout.opened)
     group = [target for target in open_group if not target.settled or target.status is TargetStatus.AWAY]
     # A device that is silent may be dead, although the broker still has its birth.
-    away = [
-        target for target in group if target.status is TargetStatus.AWAY or not rollout.alive(target.device)
+    absent = [
+        target.device
+        for target in group
+        if target.status is TargetStatus.AWAY or not rollout.alive(target.device)
     ]
-    absent = [target.device for target in away]
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from edge_server.releases.rollout.target import TargetStatus
 from schemas.base import Frozen
 from schemas.messages.client_update import UpdateTerms
 from schemas.messages.rollout_terms import TrialTerms
@@ -44,7 +45,6 @@ class RolloutRules(Frozen):
     terms: TrialTerms | UpdateTerms = TrialTerms.model_construct()
 
     def are_for(self, device: str) -> bool:
-        """Whether the rollout is for this device."""
         return not self.only or device in self.only
 
     @property
@@ -56,6 +56,10 @@ class RolloutRules(Frozen):
     def most_failures(self) -> float:
         """The share of a group that may fail."""
         return 1 - self.success if self.error is None else self.error
+
+    def patience_s(self, status: TargetStatus) -> float:
+        """Seconds after which a device that reports nothing more counts as away or silent."""
+        return self.terms.watch_s + self.silent_s if status is TargetStatus.WATCHING else self.away_s
 
     def canary_of(self, devices: int) -> int:
         """The size of the canary of this many devices: at least one."""

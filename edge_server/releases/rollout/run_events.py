@@ -47,14 +47,12 @@ class RolloutEvents:
         self._last: Rollout | None = None
 
     def show(self, rollout: Rollout) -> None:
-        """Record what has changed."""
         if self._recorder is not None and rollout is not self._last:
             for note in changes(self._last, rollout):
                 self._recorder.record(note.event(time.time()))
         self._last = rollout
 
     def close(self) -> None:
-        """Write buffered entries."""
         if self._recorder is not None:
             self._recorder.close()
 

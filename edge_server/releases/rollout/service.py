@@ -164,9 +164,8 @@ class RolloutService:
     def _do(self, command: Command) -> None:
         match command:
             case SendMessage(device, message):
-                self._connection.link.publish(
-                    self._topic(device, self._rollout.offering.down), encode_message(message)
-                )
+                topic = self._topic(device, self._rollout.offering.down)
+                self._connection.link.publish(topic, encode_message(message))
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self._connection.link.send_chunk(

@@ -7,13 +7,28 @@ from typing import Protocol
 
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.target import Report, Target
-from edge_server.releases.rollout.words import Words
 from edge_server.rounds.fleet import Fleet
 from schemas.messages import Birth, BlobRequest, ClientReport, Death, Message, ModelReport
 from schemas.security.manifest import SignedManifest
 from schemas.tensors.chunks import BlobRef
 from schemas.topics import Channel, Role
 from schemas.values import CapabilityProfile
+
+
+@dataclass(frozen=True)
+class Words:
+    """How progress is written: what devices do with `thing`; `command` continues a rollout.
+
+    `fetches` has a place for the tier, `watch` one for the seconds.
+    """
+
+    thing: str
+    use: str
+    uses: str
+    fetches: str
+    compares: str
+    watch: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,6 @@ class Rollout:
 
     @property
     def groups(self) -> int:
-        """The number of groups."""
         return max((target.group for target in self.targets.values()), default=-1) + 1
 
     @property
@@ -139,7 +153,6 @@ class Rollout:
         return tuple(sorted(target.device for target in self.targets.values() if target.may_serve))
 
     def put(self, target: Target) -> "Rollout":
-        """The rollout with this device's next state."""
         return replace(self, targets={**self.targets, target.device: target})
 
 
@@ -156,19 +169,15 @@ class Offering(Protocol):
 
     def filters(self, federation: str) -> tuple[str, ...]:
         """The subscriptions of the rollout's connection."""
-        ...
 
     def tier(self, rollout: Rollout, device: str, profile: CapabilityProfile) -> int:
         """Which of the rollout's files the device is offered."""
-        ...
 
     def offer(self, rollout: Rollout, target: Target) -> Message:
         """The offer to a device."""
-        ...
 
     def withdrawal(self, rollout: Rollout, target: Target) -> Message:
         """The withdrawal from a device."""
-        ...
 
 
 Step = tuple[Rollout, list[Command]]

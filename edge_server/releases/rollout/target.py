@@ -7,12 +7,9 @@ from schemas.messages import ClientReport, ModelReport
 from schemas.messages.client_update import UpdateStage
 from schemas.messages.rollout_terms import Stage
 
-Report = ModelReport | ClientReport
-"""What a device reports of its stage."""
-ASK_AGAIN_S = 5.0
-"""Seconds before an unanswered offer is repeated."""
-CHECK_UP_S = 30.0
-"""Seconds between offers to a device that has answered, as later reports may be lost."""
+Report = ModelReport | ClientReport  # What a device reports of its stage
+ASK_AGAIN_S = 5.0  # Seconds before an unanswered offer is repeated
+CHECK_UP_S = 30.0  # Seconds between offers to a device that has answered, as later reports may be lost
 
 
 class TargetStatus(StrEnum):
@@ -41,8 +38,7 @@ REACHED: dict[str, TargetStatus] = {
     Stage.ROLLED_BACK: TargetStatus.ROLLED_BACK,
     UpdateStage.INSTALLED: TargetStatus.COMPARING,
     UpdateStage.CHECKED: TargetStatus.SWITCHING,
-}
-"""The status that follows from a report; stages of models and of releases have their names in common."""
+}  # The status that follows from a report; stages of models and of releases have their names in common
 ENDED = frozenset({TargetStatus.KEPT, TargetStatus.REFUSED, TargetStatus.ROLLED_BACK})
 """Final statuses that a device reports itself."""
 FAILED = frozenset({TargetStatus.REFUSED, TargetStatus.ROLLED_BACK, TargetStatus.SILENT})

@@ -6,18 +6,17 @@ Every row has the number of its last `change`, so that a reader can ask only for
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from edge_server.rounds.event_entry import MOST_TEXT, EventKind, RunEvent
 from schemas.errors import ConfigError
 
 T = TypeVar("T")
-MOST_ROWS = 5000
-"""Most rows of each kind; the oldest are deleted, so a flood of one kind leaves the others."""
+MOST_ROWS = 5000  # Most rows of each kind; the oldest are deleted, so a flood of one kind leaves the others
 PATIENCE_S = 5.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -38,8 +37,6 @@ TRIM = """
 DELETE FROM events WHERE kind = ?1 AND id <= (
     SELECT id FROM events WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)
 """
-
-
 SELECT = "SELECT id, change, at, kind, text, subject, device, reason, count, last_at FROM events"
 
 
@@ -61,7 +58,6 @@ class EventFile:
         self._connection.executescript(SCHEMA)
 
     def add(self, events: Iterable[RunEvent]) -> None:
-        """Add events to their rows and delete the oldest rows of a kind."""
         rows = list(events)
         with self._connection as written:
             written.execute("BEGIN IMMEDIATE")
@@ -70,7 +66,6 @@ class EventFile:
             written.executemany(TRIM, [(kind, MOST_ROWS) for kind in {row.kind for row in rows}])
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
 
@@ -86,8 +81,8 @@ def read_events(
     of_device = "AND device = ?" if device else ""
     asked = f"{SELECT} WHERE change > ? {of_kind} {of_device} ORDER BY change DESC LIMIT ?"
     arguments = (after, *wanted, *([device] if device else []), most)
-    found = _asked(path, lambda connection: connection.execute(asked, arguments).fetchall())
-    return [_row(*values) for values in reversed(found or [])]
+    rows = _asked(path, lambda connection: connection.execute(asked, arguments).fetchall())
+    return [_row(values) for values in reversed(rows or [])]
 
 
 def last_change(path: Path) -> int:
@@ -142,17 +137,7 @@ def _values(change: int, event: RunEvent) -> tuple[object, ...]:
     return change, minute, str(kind), device, subject, event.at, last_at, text, event.reason, event.count
 
 
-def _row(
-    number: int,
-    change: int,
-    at: float,
-    kind: str,
-    text: str,
-    subject: str,
-    device: str,
-    reason: str,
-    count: int,
-    last_at: float,
-) -> EventRow:
-    known = EventKind(kind) if kind in set(EventKind) else EventKind.NOTICE
-    return EventRow(number, change, RunEvent(at, known, text, subject, device, reason, count, last_at))
+def _row(values: Sequence[Any]) -> EventRow:
+    number, change, at, kind, *others = values
+    kind = EventKind(kind) if kind in set(EventKind) else EventKind.NOTICE
+    return EventRow(number, change, RunEvent(at, kind, *others))

@@ -13,8 +13,7 @@ from edge_server.storage.event_list.file import EventFile
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 1.0
-"""Seconds between two writes: a killed process loses the events of this time at most."""
+FLUSH_S = 1.0  # Seconds between two writes: a killed process loses the events of this time at most
 
 
 class EventRecorder:
@@ -46,7 +45,6 @@ class EventRecorder:
         self.flush()
 
     def flush(self) -> None:
-        """Write the buffered events."""
         with self._lock:
             events = self._buffer.take()
         if not events:
@@ -66,10 +64,8 @@ class EventRecorder:
 
 # Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file.
 
-MOST_OF_A_DEVICE = 8
-"""Most rows of one kind and device per minute; its further events share one more row."""
-MOST_OF_A_KIND = 500
-"""Most rows of one kind per minute; further events are counted in one row of `OTHERS`."""
+MOST_OF_A_DEVICE = 8  # Most rows of one kind and device per minute; its further events share one more row
+MOST_OF_A_KIND = 500  # Most rows of one kind per minute; further events are counted in one row of `OTHERS`
 
 
 class EventBuffer:
@@ -86,13 +82,11 @@ class EventBuffer:
         return len(self._waiting)
 
     def add(self, event: RunEvent) -> None:
-        """Count an event in its row."""
         placed = self._placed(event)
         before = self._waiting.get(placed.key)
         self._waiting[placed.key] = placed if before is None else before.and_then(placed)
 
     def take(self) -> list[RunEvent]:
-        """The events since the last call, in order."""
         waiting, self._waiting = self._waiting, {}
         return list(waiting.values())
 
@@ -104,9 +98,7 @@ class EventBuffer:
         if self._has_room(event.key):
             return event
         more = replace(event, subject=AND_MORE)
-        if self._is_known(more.key):
-            return more
-        return replace(more, device=OTHERS)
+        return more if self._is_known(more.key) else replace(more, device=OTHERS)
 
     def _has_room(self, key: RowKey) -> bool:
         if key in self._known:

@@ -16,7 +16,6 @@ class EnrolmentEntries:
         self._folder, self._inventory, self._federation = folder, inventory, federation
 
     def has(self, device: str) -> bool:
-        """Whether the inventory lists the device."""
         known = self._inventory.device(self._federation, device)
         return known is not None and known.removed_at is None
 

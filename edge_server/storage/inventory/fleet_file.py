@@ -17,8 +17,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import MAX_LABELS, checked_key, checked_value, parse_label
 from schemas.names import is_name
 
-LABEL = "label."
-"""Beginning of a column for one label: `label.site`."""
+LABEL = "label."  # Beginning of a column for one label: `label.site`
 WRITTEN = ("device", "federation", "labels", "note", "data", "enrolled-at", "replaces", "removed-at")
 """Columns that are read, besides those for one label each."""
 SHOWN = (
@@ -33,8 +32,7 @@ SHOWN = (
     "torch",
     "onnxruntime",
     "model",
-)
-"""Columns of an export that are not read: devices state them."""
+)  # Columns of an export that are not read: devices state them
 MOST_ROWS = 50_000
 
 
@@ -58,7 +56,6 @@ class FleetRow:
     removed_at: float | None = None
 
     def error(self, problem: str) -> ConfigError:
-        """An error in this row."""
         return ConfigError(f"{self.where}: {problem}")
 
     def labels_after(self, before: Mapping[str, str]) -> dict[str, str]:

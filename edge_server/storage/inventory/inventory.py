@@ -17,6 +17,7 @@ from edge_server.storage.inventory.rows import (
     device_of,
     insert,
     known_device,
+    read_device,
     selectable_of,
     take_row,
     update,
@@ -29,13 +30,10 @@ if TYPE_CHECKING:
     from schemas.messages import Birth, Death, Telemetry
     from schemas.values import BoardState
 
-SAMPLE_S, SAMPLED_S = 600.0, 86_400.0
-"""Seconds between two states of a board that are kept, and for how long."""
+SAMPLE_S, SAMPLED_S = 600.0, 86_400.0  # Seconds between two states of a board that are kept, and for how long
 
 
 class Inventory:
-    """The devices of one service folder."""
-
     def __init__(self, path: Path) -> None:
         self._file = SqliteFile(path, MIGRATIONS)
         self._sampled_at: dict[tuple[str, str], float] = {}
@@ -55,9 +53,7 @@ class Inventory:
     def device(self, federation: str, device: str) -> InventoryDevice | None:
         """One device; None if the inventory does not know it."""
         with self._file.reading() as database:
-            query = f"{SELECT} WHERE federation = ? AND device = ?"
-            row = database.execute(query, (federation, device)).fetchone()
-        return None if row is None else device_of(row)
+            return read_device(database, federation, device)
 
     def devices(
         self, where: Where = EVERY, *, federation: str | None = None, removed: bool = False
@@ -85,7 +81,6 @@ class Inventory:
         return {device: json.loads(labels) for device, labels in rows}
 
     def federations(self) -> list[str]:
-        """The names of the federations, sorted."""
         with self._file.reading() as database:
             rows = database.execute("SELECT DISTINCT federation FROM devices ORDER BY federation").fetchall()
         return [name for (name,) in rows]
@@ -157,8 +152,7 @@ class Inventory:
         """Let all devices of a federation but those `present` count as not connected."""
         with self._file.writing() as database:
             query = "SELECT device FROM devices WHERE federation = ? AND alive"
-            known = [device for (device,) in database.execute(query, (federation,))]
-            for device in known:
+            for (device,) in database.execute(query, (federation,)).fetchall():
                 if device not in present:
                     update(database, federation, device, {"alive": False})
 

@@ -56,7 +56,6 @@ class InventoryDevice(Frozen):
 
     @property
     def selectable(self) -> dict[str, str]:
-        """The labels that a selector sees."""
         return selectable(self.labels, device=self.device, federation=self.federation, site=self.site)
 
 

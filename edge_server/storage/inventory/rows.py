@@ -17,10 +17,8 @@ SELECT = f"SELECT {', '.join(_FIELDS)} FROM devices"
 
 def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Change:
     """Take one row of a fleet file, and say what it changes; raises `ConfigError`."""
-    query = f"{SELECT} WHERE federation = ? AND device = ?"
-    found = database.execute(query, (federation, row.device)).fetchone()
-    known = None if found is None else device_of(found)
-    labels = row.labels_after(known.own_labels if known else {})
+    previous = read_device(database, federation, row.device)
+    labels = row.labels_after(previous.own_labels if previous else {})
     if len(labels) > MAX_LABELS:
         raise row.error(f"{row.device} would have more than {MAX_LABELS} labels")
     stated = {
@@ -31,7 +29,7 @@ def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Ch
         "removed_at": row.removed_at,
     }
     after = {name: value for name, value in stated.items() if value is not None}
-    before = None if known is None else {name: getattr(known, name) for name in after}
+    before = None if previous is None else {name: getattr(previous, name) for name in after}
     if before != after:
         insert(database, federation, row.device)
         update(database, federation, row.device, after)
@@ -44,13 +42,15 @@ def insert(database: sqlite3.Connection, federation: str, device: str) -> None:
 
 
 def update(database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]) -> None:
-    """Set these fields of a device."""
     if not changes:
         return
     unknown = changes.keys() - set(_FIELDS)
     assert not unknown, unknown
     columns = ", ".join(f"{name} = ?" for name in changes)
-    values = [_column(name, value) for name, value in changes.items()]
+    values = [
+        json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
+        for name, value in changes.items()
+    ]
     database.execute(
         f"UPDATE devices SET {columns} WHERE federation = ? AND device = ?", (*values, federation, device)
     )
@@ -58,17 +58,19 @@ def update(database: sqlite3.Connection, federation: str, device: str, changes: 
 
 def known_device(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice:
     """A device; raises `ConfigError` if it is unknown."""
-    query = f"{SELECT} WHERE federation = ? AND device = ?"
-    row = database.execute(query, (federation, device)).fetchone()
-    if row is None:
+    found = read_device(database, federation, device)
+    if found is None:
         raise ConfigError(
             f"'{device}' is not in the inventory of federation {federation}; `edge-server devices` lists it"
         )
-    return device_of(row)
+    return found
 
 
-def _column(name: str, value: Any) -> Any:
-    return json.dumps(dict(value), sort_keys=True) if name in _JSON and isinstance(value, Mapping) else value
+def read_device(database: sqlite3.Connection, federation: str, device: str) -> InventoryDevice | None:
+    """A device; None if the inventory does not have it."""
+    query = f"{SELECT} WHERE federation = ? AND device = ?"
+    row = database.execute(query, (federation, device)).fetchone()
+    return None if row is None else device_of(row)
 
 
 def selectable_of(row: Sequence[Any]) -> dict[str, str]:
