@@ -25,7 +25,6 @@ from schemas.submodel import SubModelSpec
 if TYPE_CHECKING:
     from edge_server.security.signing_key import Signer
 
-
 AnyTask = TypeVar("AnyTask", bound=TaskBase)
 
 

@@ -108,10 +108,8 @@ class Authority:
     def certificates(self, device: str) -> list[x509.Certificate]:
         """A device's certificates that are neither revoked nor expired, the newest first."""
         revoked, now = self.revoked(), self.clock()
-        issued = [
-            x509.load_pem_x509_certificate(path.read_bytes())
-            for path in (self.folder / "devices" / device).glob("*.pem")
-        ]
+        paths = (self.folder / "devices" / device).glob("*.pem")
+        issued = [x509.load_pem_x509_certificate(path.read_bytes()) for path in paths]
         valid = [
             certificate
             for certificate in issued
@@ -129,15 +127,13 @@ class Authority:
         return len(serials)
 
     def write_revocation_list(self) -> None:
-        """Write the revocation list to the broker's folder."""
         signed = revocation_list(self.root, self.revoked().items(), now=self.clock())
         write_private(self.broker / mosquitto.REVOKED, signed)
 
     def revoked(self) -> dict[int, float]:
         """The revoked serial numbers, each with the time of its revocation."""
-        return {
-            int(path.name, 16): float(path.read_text()) for path in (self.folder / "revoked").glob("[!.]*")
-        }
+        paths = (self.folder / "revoked").glob("[!.]*")
+        return {int(path.name, 16): float(path.read_text()) for path in paths}
 
 
 def open_authority(folder: Path, *, clock: Callable[[], float] = time.time) -> Authority:
@@ -174,10 +170,8 @@ def renew_service_certificates(authority: Authority) -> None:
     write_private(folder / FILE, settings.to_toml().encode())
     for place in ("broker", *mosquitto.SERVICE_IDENTITIES):
         write_private(private_folder(folder / place) / "ca.pem", authority.ca_pem)
-    write_private(
-        authority.broker / mosquitto.ENROLMENT_CA,
-        authority.enrolment_signer.certificate.public_bytes(Encoding.PEM),
-    )
+    enrolment_ca = authority.enrolment_signer.certificate.public_bytes(Encoding.PEM)
+    write_private(authority.broker / mosquitto.ENROLMENT_CA, enrolment_ca)
     _renew_service(authority, authority.broker / "broker", None)
     for place, name in mosquitto.SERVICE_IDENTITIES.items():
         _renew_service(authority, folder / place / place, name)

@@ -44,9 +44,7 @@ def write_bundle(
         contents[TRUST] = trust.encode()
     if wheel is not None:
         contents[wheel.name] = wheel.read_bytes()
-    path = private_folder(out) / f"{device}.tar"
-    write_private(path, _packed(device, contents, int(authority.clock())))
-    return path
+    return _write_archive(out, device, contents, int(authority.clock()))
 
 
 GATEWAY_CERTIFICATE, GATEWAY_KEY, GATEWAY_OPTIONS = "gateway.pem", "gateway.key", "gateway.env"
@@ -74,20 +72,21 @@ def write_gateway_bundle(authority: Authority, site: str, out: Path) -> Path:
         GATEWAY_OPTIONS: options.encode(),
     }
     write_private(private_folder(authority.folder / "sites") / site, b"")
-    path = private_folder(out) / f"{site}.tar"
-    write_private(path, _packed(site, contents, int(authority.clock())))
-    return path
+    return _write_archive(out, site, contents, int(authority.clock()))
 
 
-def _packed(folder: str, contents: dict[str, bytes], now: int) -> bytes:
+def _write_archive(out: Path, name: str, contents: dict[str, bytes], now: int) -> Path:
+    """Pack the files into the folder `name` of the archive `name.tar`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        top = tarfile.TarInfo(folder)
+        top = tarfile.TarInfo(name)
         top.type, top.mode, top.mtime = tarfile.DIRTYPE, 0o700, now
         archive.addfile(top)
-        for name, content in sorted(contents.items()):
-            entry = tarfile.TarInfo(f"{folder}/{name}")
+        for file, content in sorted(contents.items()):
+            entry = tarfile.TarInfo(f"{name}/{file}")
             entry.size, entry.mtime = len(content), now
-            entry.mode = 0o700 if name == INSTALL else 0o600
+            entry.mode = 0o700 if file == INSTALL else 0o600
             archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    path = private_folder(out) / f"{name}.tar"
+    write_private(path, buffer.getvalue())
+    return path

@@ -27,11 +27,11 @@ class CertificateSigner:
 
 
 def make_signer(name: str, *, lifetime_s: float, now: float) -> CertificateSigner:
-    """A new self-signed root."""
     key = new_key()
     usage = x509.BasicConstraints(ca=True, path_length=0)
     builder = _builder(name, key.public_key(), lifetime_s, now).issuer_name(_name(name))
-    builder = builder.add_extension(usage, critical=True).add_extension(_signing(), critical=True)
+    signing = _usage(key_cert_sign=True, crl_sign=True)
+    builder = builder.add_extension(usage, critical=True).add_extension(signing, critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
     return CertificateSigner(builder.sign(key, hashes.SHA256()), key)
 
@@ -69,9 +69,8 @@ def revocation_list(signer: CertificateSigner, revoked: Iterable[tuple[int, floa
     )
     for serial, when in revoked:
         entry = x509.RevokedCertificateBuilder().serial_number(serial)
-        builder = builder.add_revoked_certificate(
-            entry.revocation_date(datetime.fromtimestamp(when, UTC)).build()
-        )
+        entry = entry.revocation_date(datetime.fromtimestamp(when, UTC))
+        builder = builder.add_revoked_certificate(entry.build())
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     signed = builder.add_extension(authority, critical=False).sign(signer.key, hashes.SHA256())
     return signed.public_bytes(Encoding.PEM)
@@ -99,7 +98,7 @@ def _sign(
     return (
         builder.issuer_name(signer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_greeting(), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         .add_extension(authority, critical=False)
         .sign(signer.key, hashes.SHA256())
@@ -130,11 +129,3 @@ def _usage(**uses: bool) -> x509.KeyUsage:
         "decipher_only",
     )
     return x509.KeyUsage(**{use: uses.get(use, False) for use in every})
-
-
-def _signing() -> x509.KeyUsage:
-    return _usage(key_cert_sign=True, crl_sign=True)
-
-
-def _greeting() -> x509.KeyUsage:
-    return _usage(digital_signature=True)

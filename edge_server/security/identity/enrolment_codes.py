@@ -61,7 +61,6 @@ def judge_code(record: CodeRecord, request: CertificateRequest, now: float) -> J
 
 
 def issue_code(authority: Authority, device: str, *, lifetime_s: float, trust: str = "") -> EnrolmentCode:
-    """Issue a new code for a device."""
     identity, secret = f"~{secrets.token_hex(8)}", secrets.token_hex(SECRET_BYTES)
     key, now, settings = new_key(), authority.clock(), authority.settings
     opener = client_certificate(
@@ -94,7 +93,6 @@ def find_code(authority: Authority, identity: str) -> CodeRecord:
 
 
 def save_code(authority: Authority, record: CodeRecord) -> None:
-    """Save a code's record."""
     write_private(_path(authority, record.id), record.model_dump_json().encode())
 
 

@@ -99,17 +99,17 @@ class Enrolment(Frozen):
 def enrolments(authority: Authority) -> list[Enrolment]:
     """Every device that was ever enrolled or invited, by name."""
     revoked, now, sites = authority.revoked(), authority.clock(), set(authority.sites())
-    known = [
-        _enrolment(authority, device, revoked, now, gateway=device in sites) for device in authority.devices()
-    ]
-    found = {enrolment.device: enrolment for enrolment in known if enrolment is not None}
+    by_name: dict[str, Enrolment] = {}
+    for device in authority.devices():
+        enrolled = _enrolment(authority, device, revoked, now, gateway=device in sites)
+        if enrolled is not None:
+            by_name[device] = enrolled
     for record in open_codes(authority):
-        if record.certificate is None and record.device not in found:
-            invited = Enrolment(
-                device=record.device, state=EnrolmentState.INVITED, until=round(record.expires)
-            )
-            found[record.device] = invited
-    return [found[name] for name in sorted(found)]
+        if record.certificate is None:
+            until = round(record.expires)
+            invited = Enrolment(device=record.device, state=EnrolmentState.INVITED, until=until)
+            by_name.setdefault(record.device, invited)
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _enrolment(

@@ -12,10 +12,8 @@ FLEET, OPERATOR, UPDATES = "edge-fleet", "edge-operator", "edge-updates"
 """Those of `edge-server serve`, of an operator's commands to devices, and of rollouts of the client."""
 LEASE, STANDBY = "edge-lease", "edge-standby"
 """Those of the connections that keep the lease: of a server, and of its standby on another machine."""
-HOME, SPARKPLUG = "edge-home", "edge-sparkplug"
-"""Those of the Home Assistant and Sparkplug integrations."""
-HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"
-"""Those of Home Assistant itself and of a SCADA host."""
+HOME, SPARKPLUG = "edge-home", "edge-sparkplug"  # Those of the Home Assistant and Sparkplug integrations
+HOME_ASSISTANT, SCADA = "home-assistant", "scada-host"  # Those of Home Assistant itself and of a SCADA host
 SERVICE_IDENTITIES = {
     "server": SERVER,
     "lease": LEASE,
@@ -29,8 +27,7 @@ SERVICE_IDENTITIES = {
     "sparkplug": SPARKPLUG,
     "home-assistant": HOME_ASSISTANT,
     "scada-host": SCADA,
-}
-"""The certificate name in each of the authority's folders."""
+}  # The certificate name in each of the authority's folders
 CONF, ACL, REVOKED, ENROLMENT_CA = "mosquitto.conf", "acl", "revoked.crl", "door-ca.pem"
 
 _CONF = """\

@@ -78,8 +78,7 @@ class RegistrationService:
 # and need a certificate that is neither revoked nor expired. The same key gets the same certificate again, as
 # answers may be lost.
 
-MOST_VALID = 4
-"""Valid certificates per device: two during a renewal, and some for lost answers."""
+MOST_VALID = 4  # Valid certificates per device: two during a renewal, and some for lost answers
 
 
 class RegistrationAuthority:
@@ -105,7 +104,10 @@ class RegistrationAuthority:
         except PeerError as error:
             fields = {"device": where.who, "reason": error.reason}
             log.warning("%s: refused (%s): %s", *fields.values(), error, extra=fields)
-            return back, _refusal(request, error)
+            reason, detail = Reason(error.reason), str(error)[:500]
+            return back, Refusal(
+                federation=request.federation, device=request.device, reason=reason, detail=detail
+            )
 
     def _spend(self, who: str) -> None:
         left = self._allowance.spend(who, self._authority.clock())
@@ -183,23 +185,12 @@ def requested_key(request: CertificateRequest) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def _refusal(request: CertificateRequest, error: PeerError) -> Refusal:
-    return Refusal(
-        federation=request.federation,
-        device=request.device,
-        reason=Reason(error.reason),
-        detail=str(error)[:500],
-    )
-
-
 def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
 MOST_REQUESTS = 8.0
-
 REFILL_S = 15.0
-
 MOST_SENDERS = 10_000
 
 

@@ -73,6 +73,5 @@ def read_settings(folder: Path) -> AuthoritySettings:
 
 
 def default_folder(federation: str) -> Path:
-    """The default folder of a federation's authority."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "edge-federation" / "authority" / federation

@@ -29,8 +29,7 @@ from schemas.messages import (
 from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
-COHORT = "sum-of-the-cohort"
-"""The client name of the single update that a masked round results in."""
+COHORT = "sum-of-the-cohort"  # The client name of the single update that a masked round results in
 
 
 class Stage(StrEnum):
@@ -128,9 +127,8 @@ def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
 def _answered(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
         raise PeerError("no request to unmask is open", reason=Reason.STALE_ROUND)
-    if message.seeds.keys() != gathering.survivors or message.keys.keys() != (
-        gathering.partners.keys() - gathering.survivors
-    ):
+    lost = gathering.partners.keys() - gathering.survivors
+    if message.seeds.keys() != gathering.survivors or message.keys.keys() != lost:
         raise PeerError("the answer is about other devices than the request")
     return replace(gathering, answers={**gathering.answers, message.device: message}), []
 

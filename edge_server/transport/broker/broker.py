@@ -50,7 +50,6 @@ class Broker:
         return True
 
     def closed(self, link: ClientLink) -> None:
-        """A connection is gone, whatever ended it."""
         self._links.discard(link)
         self._exchange.detach(link)
 

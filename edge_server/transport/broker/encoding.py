@@ -32,9 +32,10 @@ _REFUSALS_311 = {
 }
 
 
+@singledispatch
 def encode(packet: Packet, version: int) -> bytes:
     """Return the whole packet as `version` writes it; a CONNECT has its own version."""
-    return _encode(packet, version)
+    raise NotImplementedError(type(packet).__name__)
 
 
 def publish_head(
@@ -70,12 +71,7 @@ def _tail(code: int, values: Properties, version: int) -> bytes:
     return bytes((code,)) + (properties.write(values) if values else b"")
 
 
-@singledispatch
-def _encode(packet: Packet, version: int) -> bytes:
-    raise NotImplementedError(type(packet).__name__)
-
-
-@_encode.register
+@encode.register
 def _(packet: Connect, _version: int) -> bytes:
     version, will = packet.version, packet.will
     flags = packet.clean_start << 1 | (packet.password is not None) << 6 | (packet.username is not None) << 7
@@ -91,13 +87,13 @@ def _(packet: Connect, _version: int) -> bytes:
     return _frame(Kind.CONNECT, head + b"".join(parts))
 
 
-@_encode.register
+@encode.register
 def _(packet: ConnAck, version: int) -> bytes:
     body = bytes((packet.session_present, packet.code)) + _block(packet.properties, version)
     return _frame(Kind.CONNACK, body)
 
 
-@_encode.register
+@encode.register
 def _(packet: Publish, version: int) -> bytes:
     head = publish_head(
         packet.topic.encode(),
@@ -111,46 +107,46 @@ def _(packet: Publish, version: int) -> bytes:
     return head + packet.payload
 
 
-@_encode.register
+@encode.register
 def _(packet: PubAck, version: int) -> bytes:
     return _frame(Kind.PUBACK, _id(packet.packet_id) + _tail(packet.code, packet.properties, version))
 
 
-@_encode.register
+@encode.register
 def _(packet: Disconnect, version: int) -> bytes:
     return _frame(Kind.DISCONNECT, _tail(packet.code, packet.properties, version))
 
 
-@_encode.register
+@encode.register
 def _(packet: Subscribe, version: int) -> bytes:
     filters = b"".join(wire.text(f.topic) + bytes((_options(f, version),)) for f in packet.filters)
     return _frame(Kind.SUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
 
 
-@_encode.register
+@encode.register
 def _(packet: Unsubscribe, version: int) -> bytes:
     filters = b"".join(map(wire.text, packet.filters))
     return _frame(Kind.UNSUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
 
 
-@_encode.register
+@encode.register
 def _(packet: SubAck, version: int) -> bytes:
     body = _id(packet.packet_id) + _block(packet.properties, version) + bytes(packet.codes)
     return _frame(Kind.SUBACK, body)
 
 
-@_encode.register
+@encode.register
 def _(packet: UnsubAck, version: int) -> bytes:
     codes = bytes(packet.codes) if version == V5 else b""
     return _frame(Kind.UNSUBACK, _id(packet.packet_id) + _block(packet.properties, version) + codes)
 
 
-@_encode.register
+@encode.register
 def _(packet: PingReq, version: int) -> bytes:
     return _frame(Kind.PINGREQ, b"")
 
 
-@_encode.register
+@encode.register
 def _(packet: PingResp, version: int) -> bytes:
     return _frame(Kind.PINGRESP, b"")
 

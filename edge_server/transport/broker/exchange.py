@@ -15,11 +15,8 @@ from edge_server.transport.broker.wire import Code, MqttError
 log = logging.getLogger("edge_server.transport.broker")
 
 
-# The interface of a client's connection; the broker itself uses no sockets.
-
-
 class ClientLink(Protocol):
-    """A client's connection: times in seconds of the broker's clock, sizes in bytes.
+    """A client's connection, as the broker without sockets sees it: seconds of the broker's clock, bytes.
 
     `accepted`: CONNECT was answered with success; `session` is set while the client is online.
     """
@@ -58,9 +55,7 @@ class Exchange:
         self._retained = RetainedMessages(limits)
 
     # --- sessions ---
-
     def online(self, client_id: str) -> ClientLink | None:
-        """Return the connection that uses this client identifier now."""
         return self._online.get(client_id)
 
     def open_session(self, client_id: str, *, clean: bool) -> Session:
@@ -76,7 +71,6 @@ class Exchange:
         return session
 
     def attach(self, link: ClientLink, session: Session) -> None:
-        """Mark the client as online."""
         link.session = session
         self._online[session.client_id] = link
 
@@ -114,13 +108,10 @@ class Exchange:
             self.route(will.topic, message, retain=will.retain, sender=session.client_id)
 
     # --- subscriptions ---
-
     def subscribe(self, session: Session, topic_filter: str, subscription: Subscription) -> bool:
         """Add or replace a subscription; False if the client has too many."""
-        if (
-            len(session.subscriptions) >= self._limits.subscriptions
-            and topic_filter not in session.subscriptions
-        ):
+        full = len(session.subscriptions) >= self._limits.subscriptions
+        if full and topic_filter not in session.subscriptions:
             return False
         session.subscriptions[topic_filter] = subscription
         if share := split_share(topic_filter):
@@ -143,12 +134,10 @@ class Exchange:
             self._subscriptions.pop(topic_filter, client_id)
 
     def send_retained(self, session: Session, topic_filter: str, qos: int) -> None:
-        """Deliver the retained messages that a client's new subscription covers."""
         for message in self._retained.covered(topic_filter, self._clock()):
             self._deliver(session.client_id, message, qos=qos, retain=True)
 
     # --- messages ---
-
     def route(self, topic: str, message: Message, *, retain: bool, sender: str) -> Code:
         """Deliver a message once to every subscriber, at the highest QoS of its filters."""
         receivers: dict[str, int] = {}
@@ -206,8 +195,6 @@ class Exchange:
 
 
 class RetainedMessages:
-    """The retained messages of a broker."""
-
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._tree: TopicTree[Message] = TopicTree()
@@ -264,14 +251,12 @@ class SharedSubscriptions:
         self._groups: TopicTree[_Group] = TopicTree()
 
     def put(self, share: tuple[str, str], client_id: str, qos: int) -> None:
-        """Add a member, or change its QoS."""
         name, inner = share
         group = self._groups.pop(inner, name) or _Group()
         group.members[client_id] = qos
         self._groups.put(inner, name, group)
 
     def pop(self, share: tuple[str, str], client_id: str) -> None:
-        """Remove a member, and its group with the last one."""
         name, inner = share
         group = self._groups.pop(inner, name)
         if group is None:

@@ -17,6 +17,7 @@ from schemas.errors import ConfigError
 
 Kind = Literal["auto", "mosquitto", "embedded"]
 
+DIE_WITH_PARENT = "edge_server.transport.broker.die_with_parent"
 HOST = "127.0.0.1"
 READY_S = 15.0
 STOP_S = 5.0
@@ -139,13 +140,7 @@ def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
         try:
             with log.open("ab") as output:
                 child = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "edge_server.transport.broker.die_with_parent",
-                        str(os.getpid()),
-                        *command,
-                    ],
+                    [sys.executable, "-m", DIE_WITH_PARENT, str(os.getpid()), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

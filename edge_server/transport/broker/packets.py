@@ -102,8 +102,6 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Ask for the messages of some filters."""
-
     packet_id: int
     filters: tuple[Filter, ...]
     properties: Properties = ()
@@ -120,8 +118,6 @@ class SubAck:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Want no more messages of some filters."""
-
     packet_id: int
     filters: tuple[str, ...]
     properties: Properties = ()

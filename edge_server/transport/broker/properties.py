@@ -76,12 +76,8 @@ def _topic(reader: Reader) -> str:
     return value
 
 
-def _two(reader: Reader) -> int:
-    return reader.number(2)
-
-
-def _four(reader: Reader) -> int:
-    return reader.number(4)
+def _sized(width: int) -> Callable[[Reader], int]:
+    return lambda reader: reader.number(width)
 
 
 def _pair(reader: Reader) -> tuple[str, str]:
@@ -94,8 +90,8 @@ def _number(width: int) -> Callable[[int], bytes]:
 
 _Kind = tuple[Callable[[Reader], Value], Callable[..., bytes]]
 _FLAG: _Kind = (_flag, _number(1))
-_TWO: _Kind = (_two, _number(2))
-_FOUR: _Kind = (_four, _number(4))
+_TWO: _Kind = (_sized(2), _number(2))
+_FOUR: _Kind = (_sized(4), _number(4))
 _TEXT: _Kind = (Reader.text, wire.text)
 _BINARY: _Kind = (Reader.binary, wire.binary)
 
@@ -117,13 +113,13 @@ _KINDS: dict[Prop, _Kind] = {
     Prop.RESPONSE_INFORMATION: _TEXT,
     Prop.SERVER_REFERENCE: _TEXT,
     Prop.REASON_STRING: _TEXT,
-    Prop.RECEIVE_MAXIMUM: (_above_zero(_two), _number(2)),
+    Prop.RECEIVE_MAXIMUM: (_above_zero(_sized(2)), _number(2)),
     Prop.TOPIC_ALIAS_MAXIMUM: _TWO,
-    Prop.TOPIC_ALIAS: (_above_zero(_two), _number(2)),
+    Prop.TOPIC_ALIAS: (_above_zero(_sized(2)), _number(2)),
     Prop.MAXIMUM_QOS: _FLAG,
     Prop.RETAIN_AVAILABLE: _FLAG,
     Prop.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
-    Prop.MAXIMUM_PACKET_SIZE: (_above_zero(_four), _number(4)),
+    Prop.MAXIMUM_PACKET_SIZE: (_above_zero(_sized(4)), _number(4)),
     Prop.WILDCARDS_AVAILABLE: _FLAG,
     Prop.SUBSCRIPTION_IDS_AVAILABLE: _FLAG,
     Prop.SHARED_SUBSCRIPTIONS_AVAILABLE: _FLAG,

@@ -63,7 +63,6 @@ def _loopback(host: str, port: int) -> tuple[str, int]:
 
 # A client's socket: bytes into packets, packets into bytes, and a bound on unsent output.
 
-
 # Small packets are read into this buffer; the body of a larger one is read directly into a buffer of its own.
 _SCRATCH_BYTES = 4096
 # asyncio before 3.12 copies what the socket does not accept at once, so writes are limited to this size.
@@ -84,7 +83,6 @@ class _PacketReader:
         self._body: memoryview | None = None
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
         target = self._scratch if self._body is None else self._body
         return target[self._filled :]
 
@@ -134,7 +132,6 @@ class _Output:
         self._parts: deque[bytes | memoryview] = deque()
 
     def put(self, head: bytes, payload: memoryview | None) -> None:
-        """Queue a packet."""
         if payload is None:
             self._parts.append(head)
         elif len(payload) < _JOIN_BYTES:
@@ -145,14 +142,12 @@ class _Output:
         self.unsent += len(head) + (len(payload) if payload else 0)
 
     def flush(self, transport: asyncio.Transport) -> None:
-        """Write as much as the socket accepts."""
         while self._parts and not self.paused and not transport.is_closing():
             part = self._parts.popleft()
             self.unsent -= len(part)
             transport.write(part)
 
     def clear(self) -> None:
-        """Drop everything that is queued."""
         self._parts.clear()
 
 
@@ -175,7 +170,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
 
     # --- the transport's calls ---
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Admit the client, or drop it if there are too many."""
         self._transport = cast(asyncio.Transport, transport)
@@ -188,7 +182,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes."""
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -208,27 +201,22 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection held."""
         self._closing = True
         self._output.clear()
         self._reader.clear()
         self._broker.closed(self)
 
     def pause_writing(self) -> None:
-        """The socket is full."""
         self._output.paused = True
 
     def resume_writing(self) -> None:
-        """The socket accepts more."""
         self._output.paused = False
         self._output.flush(self._transport)
         self._broker.writable(self)
 
     # --- the broker's calls ---
-
     @property
     def has_room(self) -> bool:
-        """Whether the unsent output is below its bound."""
         return not self._closing and self._output.unsent < self._limits.output_bytes
 
     def send(self, head: bytes, payload: memoryview | None = None) -> None:

@@ -31,7 +31,6 @@ class Message:
         return len(self.topic) + len(self.payload) + len(self.block)
 
     def expired(self, now: float) -> bool:
-        """Say whether nobody wants this message any more."""
         return self.expires_at is not None and self.expires_at <= now
 
     def properties(self, now: float) -> bytes:
@@ -55,8 +54,6 @@ def new_message(
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A granted subscription."""
-
     qos: int
     no_local: bool
 
@@ -103,7 +100,6 @@ class Session:
         self.ends_at = self.will_due_at = None
 
     def suspend(self, now: float) -> None:
-        """The connection ended."""
         self._again.clear()
         self.ends_at = now + self.expiry_s
         self.will_due_at = now + self.will_delay_s if self.will else None

@@ -96,7 +96,6 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
         return len(self._data) - self._at
 
     def rest(self) -> memoryview:

@@ -55,7 +55,6 @@ def heard(state: LeaseState, phase: ClaimStep, received: Received, now: float) -
 
 
 def ticked(state: LeaseState, phase: ClaimStep, now: float) -> Step:
-    """Do what is due."""
     match phase:
         case Claiming():
             return _insist(state, phase, now)

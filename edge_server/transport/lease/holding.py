@@ -27,12 +27,10 @@ def heard(state: LeaseState, held: Held, received: Received, now: float) -> Step
 
 
 def ticked(state: LeaseState, held: Held, now: float) -> Step:
-    """Renew the lease when it is due."""
     return renew(state, held, now) if now >= held.next_at else (state, [])
 
 
 def renew(state: LeaseState, phase: Confirming | Held, now: float) -> Step:
-    """Publish a renewal."""
     beat = state.log.beat + 1
     renewed = replace(phase, sent={beat: now, **phase.sent}, next_at=now + RENEW_S)
     return replace(state, phase=renewed), [state.message("held", beat)]

@@ -22,8 +22,7 @@ from edge_server.transport.lease.state import (
 )
 from schemas.messages import Lease
 
-Vacancy = Literal["left", "silent"] | None
-"""Why nobody holds the lease; None if somebody may."""
+Vacancy = Literal["left", "silent"] | None  # Why nobody holds the lease; None if somebody may
 
 
 def heard(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
@@ -116,12 +115,8 @@ def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
     left = last is None or (state.log.live and last.state in ("free", "over"))
     served = _newest_served(state)
     claim = Claim(contestable=not left, served=served, beats=looking.beats)
-    claiming = replace(
-        stop_reading(state),
-        epoch=_next_epoch(state),
-        synced="",
-        phase=Claiming(claim, since=now, next_at=now + RENEW_S),
-    )
+    phase = Claiming(claim, since=now, next_at=now + RENEW_S)
+    claiming = replace(stop_reading(state), epoch=_next_epoch(state), synced="", phase=phase)
     return claiming, [claiming.message("claimed", state.log.beat + 1, served=served)]
 
 

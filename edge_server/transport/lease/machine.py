@@ -56,7 +56,6 @@ from schemas.messages import Lease
 
 
 def step(state: LeaseState, event: Event, now: float) -> Step:
-    """Apply one event."""
     match event:
         case Connected() if state.connected:
             return expect_answer(state, now), []

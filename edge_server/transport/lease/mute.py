@@ -20,7 +20,6 @@ def heard(state: LeaseState, received: Received, now: float) -> Step:
 
 
 def ticked(state: LeaseState, mute: Mute, now: float) -> Step:
-    """Repeat the claim when it is due."""
     if now < mute.next_at:
         return state, []
     claim = state.message("claimed", state.log.beat + 1, served=mute.served)

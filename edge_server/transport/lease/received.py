@@ -49,19 +49,14 @@ def goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:
 
 def _is_mere_answer(state: LeaseState, lease: Lease) -> bool:
     """Whether a retained message only answers a `ReadBack`: it is no later one. During a claim none is."""
-    if state.reading is None:
-        return False
-    return isinstance(state.phase, ClaimStep) or _is_same(state.log.last, lease)
+    if state.reading is None or isinstance(state.phase, ClaimStep):
+        return state.reading is not None
+    last = state.log.last
+    return last is not None and _identity(last) == _identity(lease)
 
 
-def _is_same(known: Lease | None, lease: Lease) -> bool:
-    if known is None:
-        return False
-    return (known.holder.instance, known.state, known.beat) == (
-        lease.holder.instance,
-        lease.state,
-        lease.beat,
-    )
+def _identity(lease: Lease) -> tuple[str, str, int]:
+    return lease.holder.instance, lease.state, lease.beat
 
 
 # Reading back the message that the broker retains: a server may have missed it.
@@ -92,5 +87,4 @@ def expect_answer(state: LeaseState, now: float) -> LeaseState:
 
 
 def stop_reading(state: LeaseState) -> LeaseState:
-    """There is no reason left to read back."""
     return state if state.reading is None else replace(state, reading=None)

@@ -8,16 +8,13 @@ from edge_server.transport.lease.phases import Held, Looking, Phase
 from schemas.messages import Lease, LeaseHolder
 
 RENEW_S, HOLD_S, SILENCE_S = 1.0, 4.0, 6.0
-LOOK_S = 0.2
-"""Seconds after a subscription in which the broker sends the retained message, if it has one."""
-FORGOTTEN_S = 4.0
-"""Seconds in which the holder connects again and is heard, if the broker has forgotten it."""
+LOOK_S = 0.2  # Seconds after a subscription in which the broker sends the retained message, if it has one
+FORGOTTEN_S = 4.0  # Seconds in which the holder connects again and is heard, if the broker has forgotten it
 GRACE_S = 4.5
 """Seconds after a last will in which its holder may come back: longer than it holds without a renewal."""
 SETTLE_S = 0.4
 """Seconds for which a claim waits for contradiction, unless the holder has given the lease back."""
-MUTE_S = 5.0
-"""Seconds in which a broker passes a claim back, unless its rules forbid the topic."""
+MUTE_S = 5.0  # Seconds in which a broker passes a claim back, unless its rules forbid the topic
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,6 @@ class LeaseState:
         return self.log.last is not None and self.log.last.standby == self.me.instance
 
     def is_own(self, lease: Lease | None) -> bool:
-        """Whether this server has sent the message."""
         return lease is not None and lease.holder.instance == self.me.instance
 
     def message(

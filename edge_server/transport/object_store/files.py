@@ -102,7 +102,6 @@ class ObjectFiles:
                 (self._objects / folder).rmdir()
 
     def sweep(self) -> None:
-        """Delete objects and partial uploads that are older than `keep_s`."""
         oldest = time.time() - self._keep_s
         for path in (*self._objects.rglob("*"), *self._parts.iterdir()):
             with contextlib.suppress(FileNotFoundError):

@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS = 256
 KEEP_HOURS = 48.0
-POLL_S = 0.1
-"""Maximum seconds that ending the server takes."""
+POLL_S = 0.1  # Maximum seconds that ending the server takes
 
 
 class ObjectStoreServer(BoundedHttpServer):
@@ -133,19 +132,15 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         super().__init__(*connection)
 
     def do_GET(self) -> None:
-        """Send an object, or a range of it."""
         self._answer(self._get)
 
     def do_HEAD(self) -> None:
-        """Say whether an object exists, and its size."""
         self._answer(self._head)
 
     def do_PUT(self) -> None:
-        """Receive an object, or a range of it."""
         self._answer(self._put)
 
     def do_DELETE(self) -> None:
-        """Delete an object."""
         self._answer(self._delete)
 
     def _answer(self, action: Any) -> None:

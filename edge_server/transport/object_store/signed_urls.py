@@ -26,7 +26,6 @@ class UrlSigner(Protocol):
 
     def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
         """A URL for one method on one object, valid for `seconds`; PUT accepts at most `most` bytes."""
-        ...
 
 
 class HmacUrlSigner:
@@ -38,7 +37,6 @@ class HmacUrlSigner:
         self.address, self._key = address.rstrip("/") + "/", key
 
     def url(self, method: str, name: str, *, seconds: float, most: int = 0) -> str:
-        """A URL signed with our key."""
         url, ends = f"{self.address}{name}", int(time.time() + seconds)
         signature = sign(self._key, method, urlsplit(url).path, ends, most)
         return f"{url}?ends={ends}&most={most}&signature={signature}"

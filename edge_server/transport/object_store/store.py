@@ -16,8 +16,7 @@ from schemas.tensors.blobs import BlobRef
 
 log = logging.getLogger(__name__)
 
-OWN_SECONDS = 3600.0
-"""Seconds for which the server's own URLs are valid, including resumed transfers."""
+OWN_SECONDS = 3600.0  # Seconds for which the server's own URLs are valid, including resumed transfers
 
 
 class ObjectStore:

@@ -73,7 +73,6 @@ class ReceiverPool:
         return tuple(process.pid for process in self._running.values())
 
     def open(self) -> None:
-        """Start them."""
         for number in range(self._count):
             self._start(number)
 
@@ -91,7 +90,6 @@ class ReceiverPool:
         self._start(lost.number, pause_s=PAUSE_S)
 
     def close(self) -> None:
-        """End them."""
         for process in self._running.values():
             process.end()
         self._running.clear()

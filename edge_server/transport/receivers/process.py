@@ -43,8 +43,7 @@ class Ended:
     """Event: the server has closed the pipe."""
 
 
-MAX_EARLY = 64
-"""Chunks kept that arrive before their blob is expected, as inline blobs do: 16 MB."""
+MAX_EARLY = 64  # Chunks kept that arrive before their blob is expected, as inline blobs do: 16 MB
 
 
 class ChunkPlacement:
@@ -98,7 +97,6 @@ class Receiver:
         )
 
     def run(self) -> None:
-        """Receive until the server closes the pipe."""
         threading.Thread(target=self._listen, daemon=True).start()
         self._link.open()
         try:
@@ -143,10 +141,8 @@ class Receiver:
         try:
             self._send(*self._placing.take(where.device, decode_chunk(payload)))
         except PeerError as error:
-            misfit = Misfit(
-                device=where.device, reason=error.reason, detail=str(error)[:500], size=len(payload)
-            )
-            self._send(misfit)
+            detail = str(error)[:500]
+            self._send(Misfit(device=where.device, reason=error.reason, detail=detail, size=len(payload)))
 
     def _send(self, *messages: ReceiverMessage | Placed) -> None:
         for message in messages:
