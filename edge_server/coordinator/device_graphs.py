@@ -22,8 +22,7 @@ from schemas.values import TrainerName
 
 log = logging.getLogger(__name__)
 
-GraphBlobs = dict[str, dict[str, BlobRef]]
-"""The blobs of each device's graphs, by their names."""
+GraphBlobs = dict[str, dict[str, BlobRef]]  # The blobs of each device's graphs, by their names
 
 
 class DeviceGraphs:

@@ -15,8 +15,7 @@ from schemas.submodel import SubModelSpec
 
 log = logging.getLogger(__name__)
 
-TRIES = 2
-"""The process begins so slowly that the model of a short round may be gone when it reads it."""
+TRIES = 2  # The process begins so slowly that the model of a short round may be gone when it reads it
 
 
 class EarlyGraphs:

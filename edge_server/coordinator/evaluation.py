@@ -31,8 +31,7 @@ from schemas.values import Feature, Preprocessing
 
 log = logging.getLogger(__name__)
 
-GLANCE = 256
-"""Examples that show whether a model yields finite numbers at all."""
+GLANCE = 256  # Examples that show whether a model yields finite numbers at all
 
 
 def is_due(number: int, *, every: int, last: int) -> bool:

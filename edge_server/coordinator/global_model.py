@@ -19,8 +19,7 @@ from schemas.values import ModelSpec, Preprocessing
 
 log = logging.getLogger(__name__)
 
-TOGETHER = 50_000_000
-"""Most parameters of networks that are in memory at once to be tested together, 200 MB."""
+TOGETHER = 50_000_000  # Most parameters of networks that are in memory at once to be tested together, 200 MB
 
 
 def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:

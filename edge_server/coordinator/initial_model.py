@@ -30,8 +30,7 @@ from schemas.values import Feature, ModelSpec
 
 NOTE = "start.json"
 KEY = "[model] from"
-SHOWN = 3
-"""The most differing parameters that an error names."""
+SHOWN = 3  # The most differing parameters that an error names
 
 
 @dataclass(frozen=True)

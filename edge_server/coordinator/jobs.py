@@ -27,10 +27,8 @@ from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 
-COLLECTORS = 4
-"""Updates that are fetched from the object store at once."""
-CHECKS_AT_ONCE = 128
-"""Most updates that are checked together, so that all of them wait for the disk once."""
+COLLECTORS = 4  # Updates that are fetched from the object store at once
+CHECKS_AT_ONCE = 128  # Most updates that are checked together, so that all of them wait for the disk once
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ from schemas.statistics import MAX_FEATURES
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
-MOST_STOPS = 4
-"""Operations that a notice names."""
+MOST_STOPS = 4  # Operations that a notice names
 
 
 def check_network(config: Config, data: LabelledData, first: InitialModel | None = None) -> None:

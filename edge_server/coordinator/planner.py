@@ -35,8 +35,7 @@ from schemas.values import Feature
 
 log = logging.getLogger(__name__)
 
-MAX_REASONS = 2
-"""Devices of which a round that nobody takes part in says why they are left out."""
+MAX_REASONS = 2  # Devices of which a round that nobody takes part in says why they are left out
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from schemas.topics import (
 )
 from schemas.values import Reason
 
-NO_BLOB = "0" * 64
-"""The digest that devices ask for; no blob has it."""
+NO_BLOB = "0" * 64  # The digest that devices ask for; no blob has it
 
 
 class Reception:

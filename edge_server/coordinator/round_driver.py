@@ -58,8 +58,7 @@ log = logging.getLogger(__name__)
 
 Outgoing = Announce | Send | SendChunks | SendToSite | SendTerms | Publish
 """Commands that send something to devices or sites."""
-Arriving = WriteUpdateChunk | WriteSumChunk
-"""Commands that store what has arrived."""
+Arriving = WriteUpdateChunk | WriteSumChunk  # Commands that store what has arrived
 Work = PlanRound | CheckUpdate | CheckSum | WeighUpdates | CloseRound | RollBack | RepairBlob
 """Commands that begin a job in another thread."""
 

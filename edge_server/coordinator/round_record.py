@@ -23,8 +23,7 @@ from schemas.values import Reason, TrainingMetrics
 
 T = TypeVar("T")
 MOST_TIMES = 10
-MOST_OUTPUTS = 100
-"""With more outputs the record has no figure for each."""
+MOST_OUTPUTS = 100  # With more outputs the record has no figure for each
 
 
 @dataclass(frozen=True)

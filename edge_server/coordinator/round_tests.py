@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 LONG_MACS = 5e9
 """Multiply-accumulates (a tenth of a second) from which a test of the full model overlaps the next round."""
 CORES_PER_TESTER = 4
-DOUBTFUL_LOSS = 1e12
-"""With a larger loss on some examples, others may give an infinite one."""
+DOUBTFUL_LOSS = 1e12  # With a larger loss on some examples, others may give an infinite one
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,8 +35,7 @@ MAY_DIFFER = frozenset(
         "federation.testers",
         *(f"object-store.{kebab(name)}" for name in ObjectStoreSettings.model_fields),
     }
-)
-"""Keys that may change when a run is resumed."""
+)  # Keys that may change when a run is resumed
 
 
 def unfinished_run(runs: Path, config: Config) -> Path | None:

@@ -21,11 +21,9 @@ from edge_server.storage.run_folder import PASS, RunFolder
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
-Measure = Callable[[Config, Path], Summary]
-"""Runs a configuration in a folder."""
+Measure = Callable[[Config, Path], Summary]  # Runs a configuration in a folder
 SNIPPET = "statistics.toml"
-CONSTANT = 1e-12
-"""A smaller standard deviation is that of a constant, which stays near 0."""
+CONSTANT = 1e-12  # A smaller standard deviation is that of a constant, which stays near 0
 
 
 def with_scaling(config: Config, out: Path, registries: Sequence[Path], measure: Measure) -> Config:

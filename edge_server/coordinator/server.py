@@ -50,8 +50,7 @@ SECRET_NOISE = (
     "with differential privacy the state holds the secret that the noise is made from, which must not leave "
     "this machine: run such a federation without a standby"
 )
-SHOWN_SHARE = 1 / 50
-"""Largest share of the server's time that snapshots may take."""
+SHOWN_SHARE = 1 / 50  # Largest share of the server's time that snapshots may take
 
 
 class Server:

@@ -40,8 +40,7 @@ from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
 
 log = logging.getLogger(__name__)
 
-Build = Callable[[int], nn.Module]
-"""From a tier, counted from 1, to its sub-model."""
+Build = Callable[[int], nn.Module]  # From a tier, counted from 1, to its sub-model
 
 
 class TierAssigner:

@@ -131,8 +131,7 @@ WORTH_BYTES = 8_000_000
 EXAMINED_AT_ONCE, AHEAD = 32, 2
 """Updates that a process examines at once, and how often it does so before the server must have looked at
 what it has found."""
-TRIES = 4
-"""Times that work is begun again after a process has died."""
+TRIES = 4  # Times that work is begun again after a process has died
 
 
 def usual_count() -> int:

@@ -149,8 +149,7 @@ class EarlyBirths:
 
 # Requests for diagnostics on their way through a gateway, at a limited rate.
 
-MOST_REQUESTS, WINDOW_S = 200, 10.0
-"""Requests from above that are passed on in this time, repeats included."""
+MOST_REQUESTS, WINDOW_S = 200, 10.0  # Requests from above that are passed on in this time, repeats included
 MOST_KNOWN = 1_000
 
 

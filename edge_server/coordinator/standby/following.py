@@ -9,8 +9,7 @@ from edge_server.coordinator.standby.replica_entry import Entry
 from schemas.messages import StandbyEntry
 from schemas.tensors.chunks import BlobRef, Chunk
 
-AT_ONCE = 4
-"""Blobs that are fetched at once; entries are sent unasked."""
+AT_ONCE = 4  # Blobs that are fetched at once; entries are sent unasked
 
 
 @dataclass(frozen=True)

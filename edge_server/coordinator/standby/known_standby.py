@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from edge_server.coordinator.standby.standby_status import StandbyStatus
 from schemas.messages import StandbyReport
 
-SILENT_S = 4.0
-"""Seconds without a message after which the server goes on without the standby."""
+SILENT_S = 4.0  # Seconds without a message after which the server goes on without the standby
 STUCK_S = 20.0
 """Seconds without progress after which the server goes on without a standby that is not up to date."""
-NEARLY = 16
-"""Number of missing entries up to which the server waits for its standby."""
+NEARLY = 16  # Number of missing entries up to which the server waits for its standby
 
 
 @dataclass(frozen=True)

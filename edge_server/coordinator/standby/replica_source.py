@@ -14,15 +14,13 @@ from edge_server.storage.journal import Journal
 from edge_server.storage.sqlite_changes import Changes
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef
 
-FOLDER = "standby"
-"""The folder of blobs in transfer, inside the run folder."""
+FOLDER = "standby"  # The folder of blobs in transfer, inside the run folder
 JOURNAL = "journal.sqlite"
 SUFFIXES = frozenset({".toml", ".pub", ".json", ".safetensors"})
 COPIED, FOLLOWED = "copied.json", "followed.json"
 """A run folder with the first is a copy, which no server may serve; with the second, it was one."""
 EXCLUDED = frozenset({"summary.json", "report.json", "standby.json", COPIED, FOLLOWED})
-MOST_COPIED_BYTES = 2**20
-"""Larger files are linked: they are replaced as a whole, never changed in place."""
+MOST_COPIED_BYTES = 2**20  # Larger files are linked: they are replaced as a whole, never changed in place
 Stamp = tuple[int, int, int]
 
 

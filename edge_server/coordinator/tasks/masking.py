@@ -34,8 +34,7 @@ from schemas.values import ModelSpec, TrainingMetrics
 
 SHARE_DIGITS = 2 * 33 + 3
 """Characters of one share in a message, with quotes; a parcel has one per segment and one of the key."""
-NAME_DIGITS = 110
-"""Characters of a parcel's recipient and seal."""
+NAME_DIGITS = 110  # Characters of a parcel's recipient and seal
 
 
 def masking_terms(

@@ -29,8 +29,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
 from schemas.tensors.files import tensor_file_size
 
-Specs = Mapping[str, SubModelSpec]
-"""Sub-models by their JSON."""
+Specs = Mapping[str, SubModelSpec]  # Sub-models by their JSON
 
 
 @dataclass(frozen=True, eq=False)

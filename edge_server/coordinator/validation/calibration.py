@@ -11,12 +11,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 STEPS = 100
 HALVINGS = 20
-FLAT = 1e-3
-"""Largest derivative at which a minimum is found."""
-DECREASE = 1e-4
-"""Least decrease of a step, as a share of what the slope promises (Armijo)."""
-PRIOR = 1e-3
-"""Weight of the mean square of the biases: that of a class without test examples stays finite."""
+FLAT = 1e-3  # Largest derivative at which a minimum is found
+DECREASE = 1e-4  # Least decrease of a step, as a share of what the slope promises (Armijo)
+PRIOR = 1e-3  # Weight of the mean square of the biases: that of a class without test examples stays finite
 
 
 class Minimum(NamedTuple):

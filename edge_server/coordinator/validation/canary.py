@@ -9,8 +9,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason
 
-SAMPLES = 500
-"""Most test examples that the canary uses."""
+SAMPLES = 500  # Most test examples that the canary uses
 
 Test = Callable[[Arrays, SubModelSpec], Mapping[str, float]]
 """From the global arrays and a sub-model to the figures of the learning task."""

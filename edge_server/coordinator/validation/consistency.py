@@ -16,8 +16,7 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
-ROUNDING = 1e-5
-"""Relative tolerance for rounding in float32."""
+ROUNDING = 1e-5  # Relative tolerance for rounding in float32
 VARIANCE = "running_var"
 
 

@@ -23,8 +23,7 @@ from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Groups
 from schemas.values import Reason
 
-MAX_ABS = 1e6
-"""Largest change of a weight in one round."""
+MAX_ABS = 1e6  # Largest change of a weight in one round
 HEADER_BYTES = 64 * 1024
 BYTES_PER_TENSOR = 256
 

@@ -27,10 +27,8 @@ from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec, Reason
 
-ROUNDING = 1e-9
-"""Relative tolerance for rounding in float64."""
-MAX_VALUE = 3.5e38
-"""Examples are float32 at most."""
+ROUNDING = 1e-9  # Relative tolerance for rounding in float64
+MAX_VALUE = 3.5e38  # Examples are float32 at most
 Shapes = dict[str, dict[str, tuple[int, ...]]]
 Sums = Mapping[str, NDArray[np.float64]]
 

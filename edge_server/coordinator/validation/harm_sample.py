@@ -15,8 +15,7 @@ from edge_server.coordinator.validation.shortcuts import PIXELS_PER_TRIGGER, mos
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
 
-PLAIN = 0.1
-"""Weight of the loss without calibration, which sees an attack on the biases alone."""
+PLAIN = 0.1  # Weight of the loss without calibration, which sees an attack on the biases alone
 
 
 def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample | None:

@@ -17,16 +17,11 @@ from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.blobs import Arrays
 
-MOST_PARTIES = 12
-"""Of more updates a single one moves the model too little."""
-MOST_MACS = 5e10
-"""Most multiply-accumulates of a round's tests: about two seconds on two cores."""
-USUAL = 0.1
-"""Harm of a round that is not added up, as a share of what is allowed."""
-CREDIT = 0.4
-"""Most harm that being useful before makes up for, as such a share: a device may turn hostile."""
-EXTRAPOLATED = 2.0
-"""Times an update's effect where pictures are marked."""
+MOST_PARTIES = 12  # Of more updates a single one moves the model too little
+MOST_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores
+USUAL = 0.1  # Harm of a round that is not added up, as a share of what is allowed
+CREDIT = 0.4  # Most harm that being useful before makes up for, as such a share: a device may turn hostile
+EXTRAPOLATED = 2.0  # Times an update's effect where pictures are marked
 
 WORDS = (
     "without it the loss on test data is lower by {:.0%} of that of a model that knows nothing; "
@@ -41,8 +36,7 @@ class Closing(NamedTuple):
     without: Callable[[str], Arrays]
 
 
-Closed = Callable[[Set[str]], Closing]
-"""The round without these parties."""
+Closed = Callable[[Set[str]], Closing]  # The round without these parties
 
 
 class Loss(NamedTuple):

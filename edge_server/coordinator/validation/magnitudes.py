@@ -11,8 +11,7 @@ from edge_client.compression.decoding import Decoded
 from schemas.tensors.arrays import AnyArray, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
-BAND_NUMBERS = 64 * 1024
-"""Numbers that fit a processor's cache."""
+BAND_NUMBERS = 64 * 1024  # Numbers that fit a processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +23,7 @@ class Magnitude:
     count: int
 
 
-Magnitudes = Mapping[str, Mapping[str, Magnitude]]
-"""By group and array name."""
+Magnitudes = Mapping[str, Mapping[str, Magnitude]]  # By group and array name
 
 
 def magnitudes_of(groups: Groups) -> Magnitudes:

@@ -22,14 +22,12 @@ rules bound separately; also the largest number of each kind, as `model peak`.""
 
 MODEL = "model"
 STATISTICS = "model statistics"
-SIGMA = 1.4826
-"""A normal distribution's standard deviation over its MAD."""
+SIGMA = 1.4826  # A normal distribution's standard deviation over its MAD
 PEAK = " peak"
 PEAK_SPREAD = 2.0
 """Spread of largest numbers in a round, relative to that of norms: in a fleet of four with unlike data the
 largest number of an honest device was six medians in five rounds of ten."""
-FEWEST = 3
-"""Fewest norms among which an outlier can be identified."""
+FEWEST = 3  # Fewest norms among which an outlier can be identified
 MEASURED_SPREAD = 10.0
 """Spread of measurements on data (statistics, controls), relative to that of trained weights."""
 

@@ -7,8 +7,7 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.messages import Update
 from schemas.values import Reason, TrainingMetrics
 
-Refusals = Mapping[str, tuple[Reason, str]]
-"""Reason and words for each refused update, by device."""
+Refusals = Mapping[str, tuple[Reason, str]]  # Reason and words for each refused update, by device
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from torch import Tensor, nn
 
 from edge_client.models.modes import device_of, evaluating
 
-EXAMPLES = 100
-"""Test pictures that are turned."""
-LOOKED_AT = 50
-"""Those whose gradients say which pixels to turn."""
-PIXELS_PER_TRIGGER = 64
-"""Of so many pixels one is part of a trigger."""
+EXAMPLES = 100  # Test pictures that are turned
+LOOKED_AT = 50  # Those whose gradients say which pixels to turn
+PIXELS_PER_TRIGGER = 64  # Of so many pixels one is part of a trigger
 
 
 def turned_examples(classes: int) -> int:

@@ -29,8 +29,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
-ROUNDING = 1e-6
-"""Relative tolerance of the bounds."""
+ROUNDING = 1e-6  # Relative tolerance of the bounds
 
 
 class SumChecker:
