@@ -68,8 +68,6 @@ class Reviewed:
 
 
 class Aggregator:
-    """Closes the rounds of one run."""
-
     def __init__(
         self,
         model: ModelState,
@@ -254,16 +252,14 @@ class Aggregator:
             task=learning_task(self._context.spec.task),
             outputs=self._context.testing.classes,
             columns=[column.in_words() for column in self._context.testing.columns],
-            tiers=None if self._context.strategy.trains else self._tiers(),
+            tiers=None
+            if self._context.strategy.trains
+            else {n: tier for n, (tier, _) in state.clients.items()},
         )
         change: dict[str, Any] = {"diverged": test.unfit or diverged(state.params, test.found or {})}
         if undone is not None:
             change |= {"back_to": undone.round - 1, "left_out": undone.left_out}
         return self._context.privacy.released(record).model_copy(update=change)
-
-    def _tiers(self) -> Mapping[str, int]:
-        """The tier of every device that has taken part."""
-        return {name: tier for name, (tier, _) in self._model.state.clients.items()}
 
     def _archive(self, command: CloseRound, before: int, reviewed: Reviewed) -> None:
         """Archive the updates, and write the strategy's state; `before` is the round of the earlier state."""

@@ -76,16 +76,16 @@ class Testing:
         about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
         self._unseen = scaled_by(about, config.data.statistics, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
-        self._data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)
+        self.data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)
         self._inputs: Inputs | None = None
-        named = self._data if self._data is not None and self._data.learning_task.exclusive else None
+        named = self.data if self.data is not None and self.data.learning_task.exclusive else None
         name = named.only_class if named is not None else None
         if name is not None:
             log.warning("%s of one class, '%s': any model that answers it is right", self.tested_on, name)
 
     def agree(self, classes: tuple[str, ...], columns: tuple[Feature, ...] = ()) -> None:
         """Take the lists that devices have agreed on."""
-        if self._data is not None and classes not in (self.classes, self._data.class_names):
+        if self.data is not None and classes not in (self.classes, self.data.class_names):
             log.warning(
                 "the labels of [data] source have no names and are taken as places in the list %s; "
                 "[data] classes states another one",
@@ -94,30 +94,26 @@ class Testing:
         self.classes = classes
         if columns:
             self._unseen = arranged(self._unseen, columns) if self.columns else self._unseen
-            self._data = None if self._data is None else in_columns(self._data, columns)
+            self.data = None if self.data is None else in_columns(self.data, columns)
             self.columns = columns
 
     @property
     def preprocessing(self) -> Preprocessing:
         """How pixels become inputs, with the names of columns and classes once they are known."""
-        own = self._data.preprocessing if self._data else self._unseen
+        own = self.data.preprocessing if self.data else self._unseen
         return own.model_copy(update={"class_names": self.classes, "columns": self.columns})
 
     @property
     def tested_on(self) -> str:
         """The number of examples and their source, in words; empty without test data."""
-        if self._data is None:
+        if self.data is None:
             return ""
-        return f"tested on {counted(len(self._data), 'example')} of {self._config.data.source}"
-
-    @property
-    def data(self) -> LabelledData | None:
-        return self._data
+        return f"tested on {counted(len(self.data), 'example')} of {self._config.data.source}"
 
     def due(self, number: int, tier_spec: Callable[[Ratio], SubModelSpec]) -> dict[int, SubModelSpec]:
         """The sub-models to test after round `number`, the full model as tier 0; none without data."""
         settings = self._config.federation
-        if self._data is None or not is_due(number, every=settings.evaluate_every, last=settings.last_round):
+        if self.data is None or not is_due(number, every=settings.evaluate_every, last=settings.last_round):
             return {}
         tiers_due = is_due(number, every=settings.evaluate_tiers_every, last=settings.last_round)
         ratios = self._config.tiers.ratios if tiers_due else ()
@@ -130,28 +126,28 @@ class Testing:
         params_of: Callable[[SubModelSpec], Arrays],
     ) -> dict[int, Evaluation]:
         """Test sub-models; `params_of` gives the full arrays that a sub-model is cut from."""
-        assert self._data is not None
+        assert self.data is not None
         if self._inputs is None:
-            self._inputs = self._data.inputs()
-        return model.test_all(specs, lambda number: params_of(specs[number]), self._data, self._inputs)
+            self._inputs = self.data.inputs()
+        return model.test_all(specs, lambda number: params_of(specs[number]), self.data, self._inputs)
 
     def glance(self, model: GlobalModel, params: Arrays) -> Evaluation:
         """The full model on the first `GLANCE` examples."""
-        assert self._data is not None
-        few = self._data.subset(range(min(GLANCE, len(self._data))))
+        assert self.data is not None
+        few = self.data.subset(range(min(GLANCE, len(self.data))))
         with single_thread():
             return model.test(params, SubModelSpec(), few)
 
     def macs(self, model: GlobalModel) -> int:
         """Multiply-accumulates of a test of the full model."""
-        return 0 if self._data is None else len(self._data) * model.macs(SubModelSpec())
+        return 0 if self.data is None else len(self.data) * model.macs(SubModelSpec())
 
     def canary(self, model: GlobalModel) -> Canary | None:
         """The canary, which tests on a sample of the test data; None if it is off."""
         allowed = self._config.firewall.canary
         if allowed is None:
             return None
-        if self._data is None:
+        if self.data is None:
             raise ConfigError(
                 "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
             )
@@ -159,14 +155,14 @@ class Testing:
         def test(params: Arrays, spec: SubModelSpec) -> Mapping[str, float]:
             return model.test(params, spec, self._few).metrics
 
-        return Canary(test, self._data.learning_task, allowed)
+        return Canary(test, self.data.learning_task, allowed)
 
     def sample(self, model: GlobalModel) -> Sample | None:
         """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
-        return make_sample(model, self._few, self.model_spec.num_classes) if self._data else None
+        return make_sample(model, self._few, self.model_spec.num_classes) if self.data else None
 
     @cached_property
     def _few(self) -> LabelledData:
         """The sample that updates are tried on, taken once devices have agreed on classes and columns."""
-        assert self._data is not None
-        return sample(self._data, min(SAMPLES, len(self._data)))
+        assert self.data is not None
+        return sample(self.data, min(SAMPLES, len(self.data)))

@@ -4,7 +4,6 @@ It is read once, when the run begins. A resumed run reads only its origin, from 
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
-from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed
+from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed, read_manifest
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
@@ -191,10 +190,10 @@ def find_initial_model(
         return None
     note = noted_start(folder) if folder is not None else None
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
-        manifest = _manifest(folder.model(0).with_name("manifest.json"))
+        manifest = read_manifest(folder.version(0))
         return InitialModel(folder.model(0), stated, note.version, manifest, note)
     path, version = _located(stated, [registry for registry in registries if (registry / FILE).is_file()])
-    return InitialModel(path, stated, version, _manifest(path.with_name("manifest.json")))
+    return InitialModel(path, stated, version, read_manifest(path.parent))
 
 
 def note_start(folder: RunFolder, about: StartedFrom) -> None:
@@ -244,14 +243,6 @@ def _candidates(path: Path) -> Iterator[Path]:
 def _number(version: Path) -> int:
     text = version.name.partition("-")[2]
     return int(text) if text.isdecimal() else -1
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _by_class(theirs: Array, own: Array, rows: Sequence[int | None]) -> Array:

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_driver import RoundDriver
-from edge_server.rounds.events import (
-    ChunkReceived,
-    MessageReceived,
-    Misbehaved,
-    SiteChunkReceived,
-    SiteSpoke,
-)
+from edge_server.rounds.events import ChunkReceived, MessageReceived, Misbehaved, SiteChunkReceived, SiteSpoke
 from edge_server.transport.broker_connection import check_sender
 from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from edge_server.transport.receivers.pool import ReceiverPool

@@ -92,7 +92,6 @@ class Jobs:
             self._exported = self._in_turn.submit(self._coordinator.exporter.export_tiers)
 
     def collect(self, command: CheckUpdate) -> None:
-        """Fetch an update from the object store."""
         self._follow(self._collectors.submit(_collect, self._coordinator, command))
 
     def check(self, command: CheckUpdate, task: TrainTask) -> None:
@@ -100,7 +99,6 @@ class Jobs:
         self._begin(partial(_check, self._coordinator, self._unchecked))
 
     def close_round(self, command: CloseRound, figures: RoundFigures) -> None:
-        """Aggregate a round."""
         self._begin(partial(_close, self._coordinator, command, figures))
 
     def record_round(self) -> None:
@@ -114,7 +112,6 @@ class Jobs:
         self._coordinator.recorder.when_due(begin)
 
     def weigh(self, close: CloseRound) -> None:
-        """Weigh the updates of a round that lie at sites."""
         self._begin(lambda: JobDone(self._coordinator.aggregator.weigh(close)))
 
     def check_sum(self, command: CheckSum, summing: Summing | None) -> None:
@@ -126,11 +123,9 @@ class Jobs:
             self._begin(lambda: JobDone(self._coordinator.sums.check(command, weights, updates)))
 
     def roll_back(self, command: RollBack) -> None:
-        """Go back to the model before the last closed round."""
         self._begin(lambda: JobDone(self._coordinator.rollback.undo(command)))
 
     def repair(self, digest: str, tasks: Sequence[Task]) -> None:
-        """Make a blob again that may be damaged."""
         self._begin(lambda: JobDone(BlobsLost(self._coordinator.repair.repair([digest], tasks))))
 
     def in_turn(self, job: Callable[[], None]) -> None:

@@ -68,7 +68,6 @@ class ServerStart:
 
     @property
     def federation(self) -> str:
-        """The federation's name."""
         return self.config.federation.name
 
 

@@ -85,7 +85,6 @@ def _magnitude(params: Arrays, groups: Sequence[str], channel_map: ChannelMap) -
 
 
 def _bounded(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
-    """The first groups that together have at most `MOST_NUMBERS` numbers."""
     kept, left = {}, MOST_NUMBERS
     for name, group in groups.items():
         size = len(group.scores) + sum(len(ids) for ids in group.kept.values() if not isinstance(ids, int))

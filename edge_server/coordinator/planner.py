@@ -125,7 +125,6 @@ class Planner:
         return RoundPlanned(command.attempt, assignments, chosen.needed, left_out=why)
 
     def _placed(self, command: PlanRound) -> list[Client]:
-        """The devices with their tiers."""
         self._tiering.place(command.devices, self._model.state.paces, command.round)
         return [
             Client(device.name, self._tiering.tier(device), device.data.examples)
@@ -133,7 +132,6 @@ class Planner:
         ]
 
     def _deliveries(self, command: PlanRound, chunk_bytes: int) -> Chosen:
-        """The delivery of the final model to each device."""
         jobs = {device.name: self._delivery(device) for device in command.devices}
         graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(command, jobs))
         return Chosen(jobs, graphs)

@@ -26,7 +26,6 @@ class PrivacyGuard:
 
     @property
     def on(self) -> bool:
-        """Whether there is a mechanism."""
         return self._mechanism is not None
 
     def opened(self, state: State, secret: bytes | None) -> State:

@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 MOST_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
-
-
 Tagged = Callable[[Message], Message]  # Gives a message, for one device or for all (None), the server's epoch
 
 

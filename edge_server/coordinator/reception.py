@@ -54,7 +54,6 @@ class Reception:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Connect, and answer."""
         self.is_open = True
         self.connection.link.open()
         self._thread = threading.Thread(target=self._run, name="reception", daemon=True)

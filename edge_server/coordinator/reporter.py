@@ -117,7 +117,8 @@ class RunReporter:
             exported = export()
         except (EdgeError, OSError) as error:
             end = EndRun("failed", f"the tiers' models: {error}")
-        (self.note if logged else self.list)(run_ended(end))
+        ended = Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)
+        (self.note if logged else self.list)(ended)
         summary = make_summary(
             self._look().federation,
             self.counters,
@@ -160,15 +161,8 @@ class RunReporter:
 
 
 def round_closed(record: RoundRecord) -> Note:
-    """A round was aggregated."""
     counted = f"{len(record.completed)} of {len(record.selected)} updates"
-    found, where = (
-        leading(record.test_metrics or record.client_metrics),
-        "" if record.test_metrics else " on devices",
-    )
+    found = leading(record.test_metrics or record.client_metrics)
+    where = "" if record.test_metrics else " on devices"
     tested = "" if found is None else f", {found[0].name} {found[0].text(found[1])}{where}"
     return Note(f"round {record.round} closed", detail=counted + tested, kind=EventKind.ROUND, routine=True)
-
-
-def run_ended(end: EndRun) -> Note:
-    return Note(f"run {end.outcome}", detail=end.detail, kind=EventKind.ROUND, routine=True)

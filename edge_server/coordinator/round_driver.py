@@ -118,7 +118,6 @@ class RoundDriver:
         self._reporter.note(Note("going on", detail=detail, kind=EventKind.ROUND))
 
     def step(self, event: Event) -> None:
-        """Apply an event, and carry out the commands that follow from it."""
         now = time.monotonic()
         self.federation, commands = rounds.step(self.federation, event, now)
         self._reporter.phases.at(self.federation.phase, now)
@@ -127,7 +126,6 @@ class RoundDriver:
             self.do(command)
 
     def do(self, command: Command) -> None:
-        """Carry out a command."""
         if isinstance(command, Outgoing):
             self._send(command)
         elif isinstance(command, Arriving):
@@ -174,13 +172,13 @@ class RoundDriver:
                 self._jobs.check_sum(command, self.federation.summing)
             case CloseRound():
                 self._close(command)
-            case RepairBlob(digest):
-                self._repair(digest)
+            case RepairBlob(digest) if digest not in self._repairing:
+                self._repairing.add(digest)
+                self._jobs.repair(digest, open_tasks(self.federation))
             case RollBack():
                 self._jobs.roll_back(command)
 
     def _record(self, command: Note | RecordStrike | RecordDelivery | EndRun) -> None:
-        """Report or write down what has happened."""
         match command:
             case Note():
                 self._reporter.note(command)
@@ -196,7 +194,6 @@ class RoundDriver:
                     self._jobs.export_tiers()
 
     def job_ended(self, event: JobDone | Collected | ChecksDone | RoundRecorded | JobFailed) -> None:
-        """Apply the result of a job."""
         self.report_records()
         match event:
             case JobDone(done):
@@ -238,7 +235,6 @@ class RoundDriver:
             self._jobs.plan(command, found)
 
     def knows(self, device: str) -> bool:
-        """Whether a device of this name is in the fleet."""
         return device in self.federation.fleet.devices
 
     def was_accepted(self, update: Update) -> bool:
@@ -296,12 +292,6 @@ class RoundDriver:
         counters.begin_round()
         figures = RoundFigures(uplink, downlink, seconds, traffic=counters.traffic())
         self._jobs.close_round(command, figures)
-
-    def _repair(self, digest: str) -> None:
-        """Check a blob that a device could not use, unless a check is under way."""
-        if digest not in self._repairing:
-            self._repairing.add(digest)
-            self._jobs.repair(digest, open_tasks(self.federation))
 
     def _addressed(self, device: str, message: Message) -> Message:
         """A task with fresh addresses in the object store, where there is one."""

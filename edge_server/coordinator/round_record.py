@@ -166,11 +166,14 @@ def measured_device(metrics: TrainingMetrics, tier: int, outputs: Sequence[str])
 def data_statistics(
     found: Mapping[str, Any] | None, outputs: Sequence[str], columns: Sequence[str]
 ) -> DataStatistics | None:
-    """The statistics of the devices' data, with names of features and classes."""
     if found is None:
         return None
     counts = found.get(LABELS, ())
-    parts = {part: _distribution(found[part]) for part in (FEATURES, TARGETS) if part in found}
+    parts = {
+        part: Distribution.model_validate({name: array.tolist() for name, array in found[part].items()})
+        for part in (FEATURES, TARGETS)
+        if part in found
+    }
     return DataStatistics(
         devices=found["devices"],
         examples=found["examples"],
@@ -180,10 +183,6 @@ def data_statistics(
         outputs=tuple(outputs) if TARGETS in parts else (),
         labels=dict(zip(outputs or numbers(len(counts)), map(float, counts), strict=False)),
     )
-
-
-def _distribution(arrays: Mapping[str, Any]) -> Distribution:
-    return Distribution.model_validate({name: array.tolist() for name, array in arrays.items()})
 
 
 def pooled_metrics(

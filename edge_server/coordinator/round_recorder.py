@@ -69,7 +69,6 @@ class RoundRecorder:
             self._open.test.when_done(call)
 
     def record_round(self) -> None:
-        """Write the record of the open round, if there is one; waits for its test."""
         with self._lock:
             waiting = self._open
             if waiting is None:

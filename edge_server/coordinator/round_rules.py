@@ -10,7 +10,6 @@ from schemas.labels import parse_where
 
 
 def make_rules(config: Config) -> RoundRules:
-    """The rules that the configuration states."""
     run, clients, privacy = config.federation, config.clients, config.privacy
     at_once = clients.concurrency or clients.num_clients
     buffering = Buffering(clients.buffer_size, clients.max_staleness, at_once)
@@ -37,12 +36,7 @@ def make_rules(config: Config) -> RoundRules:
         masking_step_s=privacy.masking_step_s,
         goes_on=config.federation.statistics and config.data.scaling == "federated",
         opening=OpeningRules(
-            run.when,
-            run.rounds_per_opening,
-            run.every_s,
-            run.new_examples,
-            run.drifting,
-            run.first_rounds,
+            run.when, run.rounds_per_opening, run.every_s, run.new_examples, run.drifting, run.first_rounds
         ),
         sites=run.sites,
     )

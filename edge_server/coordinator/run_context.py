@@ -59,12 +59,10 @@ class RunContext:
 
     @property
     def spec(self) -> ModelSpec:
-        """The full model."""
         return self.testing.model_spec
 
     @property
     def channel_map(self) -> ChannelMap:
-        """The network's channels and their positions in each parameter."""
         return self.network.channel_map
 
     @property
@@ -91,7 +89,6 @@ class RunContext:
 
     @property
     def task_terms(self) -> TaskTemplate:
-        """The fields that all tasks share."""
         config, preprocessing = self.config_of_devices, self.testing.preprocessing
         return TaskTemplate(config, self.run, self.spec, preprocessing, self.strategy.uplink)
 

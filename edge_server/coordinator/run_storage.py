@@ -47,7 +47,6 @@ class RunStorage:
         self.unpacked.keep_only(keep)
 
     def examined(self) -> list[ExaminedUpdate]:
-        """Every examined update in the journal."""
         return read_examined(self.folder.journal)
 
     def add_to_history(self, record: RoundRecord) -> None:
@@ -73,7 +72,6 @@ class RunStorage:
         self.close()
 
     def close(self) -> None:
-        """Close the files; the run may go on later."""
         self.store.close()
         self.disposal.close()
         self.journal.close()

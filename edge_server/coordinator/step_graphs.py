@@ -83,12 +83,7 @@ class StepGraphs:
         return self._step(module, spec, (objective,), trains=False)
 
     def _step(
-        self,
-        module: nn.Module,
-        spec: SubModelSpec,
-        objectives: tuple[Component, ...],
-        *,
-        trains: bool = True,
+        self, module: nn.Module, spec: SubModelSpec, objectives: tuple[Component, ...], *, trains: bool = True
     ) -> bytes:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
         # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.

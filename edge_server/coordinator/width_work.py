@@ -17,7 +17,6 @@ class WidthWork:
         self._round, self._shares = 0, dict[str, float]()
 
     def macs(self, spec: SubModelSpec) -> int:
-        """Multiply-accumulates of a sub-model for one example and forward pass."""
         groups = self._model.context.channel_map.groups
         counts = tuple(spec.count(name, group.channels) for name, group in groups.items())
         if counts not in self._macs:

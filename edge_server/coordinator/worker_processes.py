@@ -87,7 +87,6 @@ def worker_context(preloaded: Sequence[str]) -> BaseContext:
 
 
 def spawn_context() -> SpawnContext:
-    """Start each worker as a new interpreter."""
     return _SpawnContext()
 
 

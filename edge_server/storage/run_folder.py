@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,15 @@ def read_fixed(version: Path) -> dict[str, AnyArray]:
         return {name: np.array(arrays[name]) for name in arrays}
     except (OSError, PeerError, KeyError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; put it back") from error
+
+
+def read_manifest(version: Path) -> dict[str, Any]:
+    """The manifest in the folder of a model; {} if there is none that can be read."""
+    try:
+        value = json.loads((version / "manifest.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class RunFolder:

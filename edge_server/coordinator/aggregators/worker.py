@@ -16,20 +16,10 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_server.coordinator.aggregators.early_sums import EarlySums, ToAdd, rest_of, source_of
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
-from edge_server.coordinator.validation.update import (
-    NOT_ITS_BYTES,
-    Examination,
-    examine_update,
-)
+from edge_server.coordinator.validation.update import NOT_ITS_BYTES, Examination, examine_update
 from edge_server.coordinator.worker_processes import end_with_parent
 from edge_server.strategy.aggregation.array_stores import FileArrays
-from edge_server.strategy.aggregation.partial_sums import (
-    COARSE,
-    FINE,
-    WHOLE,
-    PartialSum,
-    sum_clients,
-)
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, WHOLE, PartialSum, sum_clients
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS

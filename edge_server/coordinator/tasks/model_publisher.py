@@ -47,7 +47,6 @@ class VersionChain:
 
     @property
     def refs(self) -> frozenset[BlobRef]:
-        """Blobs of all frames."""
         return frozenset(ref for frame in self.frames for path in frame.paths.values() for ref in path)
 
     def covers(self, specs: Specs, chunk_bytes: int) -> bool:
@@ -126,13 +125,11 @@ class ModelPublisher:
         return room and near(version.params, self._chain.params)
 
     def _started(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
-        """A chain with one frame, the whole model."""
         encoded = self._whole(version) or {MODEL: version.params}
         frame = self._frame(version, specs, encoded, self._down.pack)
         return VersionChain((frame,), _made(added_up([encoded])))
 
     def _extended(self, version: ModelVersion) -> VersionChain:
-        """The chain with one more frame, the changes."""
         before, number = self._chain.params, self._down.number
         encoded = changes(version.params, before, number)
         frame = self._frame(version, self._chain.specs.values(), encoded, self._down.pack)

@@ -61,10 +61,7 @@ class TaskAssigner:
         described = self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
         if not self._fixed:
             return {MAP: described}
-        return {
-            MAP: described,
-            FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes),
-        }
+        return {MAP: described, FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes)}
 
     def restore_blobs(
         self, tasks: Iterable[Task], state: State, *, tiers: Callable[[], Iterable[SubModelSpec]]

@@ -42,7 +42,6 @@ class PendingCheck(NamedTuple):
 
     @property
     def update(self) -> Update:
-        """The update itself."""
         return self.command.update
 
     @property

@@ -34,7 +34,6 @@ Sums = Mapping[str, NDArray[np.float64]]
 
 
 def answer_shapes(request: StatisticsRequest, model: ModelSpec) -> Shapes:
-    """The arrays of an answer, by group."""
     kind = learning_task(model.task).labels
     shapes = {FEATURES: _sum_shapes(model.input_shape[0], request.bins)}
     if kind == "numbers":
@@ -45,7 +44,6 @@ def answer_shapes(request: StatisticsRequest, model: ModelSpec) -> Shapes:
 
 
 def answer_numbers(request: StatisticsRequest, model: ModelSpec) -> int:
-    """How many numbers an answer has."""
     groups = answer_shapes(request, model).values()
     return sum(math.prod(shape) for arrays in groups for shape in arrays.values())
 

@@ -61,7 +61,6 @@ class UnpackedCache:
         self._spares.turn()
 
     def remove(self) -> None:
-        """Delete the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _unpack(

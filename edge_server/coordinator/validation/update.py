@@ -160,7 +160,6 @@ def examine_site_update(
 
 
 def known_clients(state: State) -> list[Client]:
-    """All clients that have ever been present, by name."""
     return [Client(name, *about) for name, about in sorted(state.clients.items())]
 
 

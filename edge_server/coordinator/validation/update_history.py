@@ -48,7 +48,6 @@ class UpdateHistory:
         self._canary = canary
 
     def measure(self, sizes: Magnitudes) -> dict[str, float]:
-        """The norms of an update with these magnitudes."""
         return norms_of(sizes, self._channel_map, self._bounded)
 
     def find_outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
@@ -56,14 +55,7 @@ class UpdateHistory:
         return self._norms.find_outliers(updates, self._spreads)
 
     def check(
-        self,
-        update: Update,
-        groups: Groups,
-        norms: Norms,
-        *,
-        moved: bool,
-        params: Arrays,
-        round_number: int,
+        self, update: Update, groups: Groups, norms: Norms, *, moved: bool, params: Arrays, round_number: int
     ) -> None:
         """Raise `PeerError` unless the update is new, within bounds and harmless to the model `params`.
 
@@ -82,7 +74,6 @@ class UpdateHistory:
             self._canary.check(alone, params, self._channel_map, round_number)
 
     def record(self, update: Update, norms: Norms, reason: Reason | None) -> None:
-        """Remember the verdict on an update."""
         self.restore([ExaminedUpdate(update.round, update.device, update.blob.digest, reason, norms)])
 
     def reset(self, rows: Iterable[ExaminedUpdate]) -> None:
@@ -119,7 +110,6 @@ class Replays:
             raise PeerError(f"the bytes counted in round {first} already", reason=Reason.REPLAYED)
 
     def count(self, device: str, digest: str, round_number: int) -> None:
-        """Remember an accepted update."""
         self.rounds.setdefault((device, digest), round_number)
         if len(self.rounds) > MOST_DIGESTS:
             del self.rounds[next(iter(self.rounds))]

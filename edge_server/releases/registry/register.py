@@ -1,17 +1,15 @@
 """Enter a run's models into the registry: describe the version, copy its files, write its card."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any
 
 from edge_client.storage.atomic_files import sync, write_synced
 from edge_server.releases.registry.card import model_card
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.registry.version import Version
-from edge_server.storage.run_folder import RunFolder
+from edge_server.storage.run_folder import RunFolder, read_manifest
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import EdgeError
 from schemas.security.manifest import manifest_path
@@ -63,17 +61,8 @@ def _fill(folder: Path, run: Path, version: Version) -> None:
         (folder / "model").mkdir()
         for source in sorted(model.iterdir()):
             _copy(source, folder / "model" / source.name)
-    described = _json(model / "manifest.json") if model.is_dir() else {}
     write_synced(folder / "version.json", (version.model_dump_json(indent=2) + "\n").encode())
-    write_synced(folder / "README.md", model_card(version, described).encode())
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    write_synced(folder / "README.md", model_card(version, read_manifest(model)).encode())
 
 
 def _copy(source: Path, to: Path) -> None:

@@ -77,8 +77,8 @@ def test_the_files_list_overrides_the_servers_names_and_must_contain_them(tmp_pa
     source = named_source(tmp_path / "a.npz", ["wasp", "ant"])
     testing = ServerData(config(source, 'data.classes=["ant","bee","wasp"]'))
     assert testing.classes == ("ant", "bee", "wasp")
-    assert testing._data is not None
-    assert set(testing._data.labels) == {0, 2}
+    assert testing.data is not None
+    assert set(testing.data.labels) == {0, 2}
     with pytest.raises(ConfigError, match=r"\[data\] source: unknown class 'wasp'"):
         ServerData(config(source, 'data.classes=["ant","bee"]'))
 
@@ -137,9 +137,7 @@ def test_labels_of_the_server_beyond_the_outputs_are_refused() -> None:
         ServerData(config("data.source=digits", "num-classes=4"))
 
 
-def test_classes_agreed_by_devices_are_in_tasks_and_journal_and_survive_a_restart(
-    tmp_path: Path,
-) -> None:
+def test_classes_agreed_by_devices_are_in_tasks_and_journal_and_survive_a_restart(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg")
     assert bench.coordinator.context.classes.open
     names = ("naught", *TEN[1:])
