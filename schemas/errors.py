@@ -1,6 +1,6 @@
 """One root error and three kinds by who is to blame: the peer, the user, this program."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MAX_QUOTED = 200  # characters of the user's data in an error
@@ -24,13 +24,35 @@ class PeerError(EdgeError):
 class ConfigError(EdgeError):
     """The user's configuration, command line or data is wrong: the command ends with exit code 2.
 
+    Its text, which command line and page show, is `place` (a file), `key`, `reason` and `remedy`. `problems`
+    are those of a file with several, each on a line of the text.
+
     `quoted` is what stands in the user's data there. Only a command line prints it, on the user's terminal
     (`in_full`). The text of the error, which logs and other machines get, says place, column and kind.
     """
 
-    def __init__(self, message: str, *, quoted: object = "") -> None:
-        super().__init__(message)
+    def __init__(
+        self, reason: str, *, place: object = "", key: str = "", remedy: str = "", quoted: object = ""
+    ) -> None:
+        super().__init__(": ".join(filter(None, (str(place), key, reason, remedy))))
+        self.place, self.key, self.reason, self.remedy = str(place), key, reason, remedy
         self.quoted = str(quoted)[:MAX_QUOTED]
+        self.problems: tuple[ConfigError, ...] = ()
+
+    @classmethod
+    def of(cls, problems: "Sequence[ConfigError]", place: object) -> "ConfigError":
+        """One error of all problems of a place."""
+        placed = [cls(each.reason, place=place, key=each.key, remedy=each.remedy) for each in problems]
+        if len(placed) == 1:
+            return placed[0]
+        error = cls("\n".join(map(str, placed)))
+        error.problems = tuple(placed)
+        return error
+
+    def fields(self) -> list[dict[str, str]]:
+        """Place, key, reason and remedy of each problem, for programs."""
+        names = ("place", "key", "reason", "remedy")
+        return [{name: getattr(each, name) for name in names} for each in self.problems or (self,)]
 
 
 def in_full(error: BaseException) -> str:

@@ -46,25 +46,25 @@ def read_client_file(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise ConfigError(f"--config {path}: there is no such file") from None
+        raise ConfigError("there is no such file", place=f"--config {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=f"--config {path}") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"not valid TOML: {error}", place=path) from error
     try:
         stated = dict(ClientFile.model_validate(table, by_alias=True, by_name=False))
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(problem, path) for problem in error.errors())) from error
+        raise ConfigError.of([_problem(problem) for problem in error.errors()], path) from error
     folder = path.absolute().parent
     stated = {key: value for key, value in stated.items() if value is not None}
     values = {key: folder / value if isinstance(value, Path) else value for key, value in stated.items()}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
-def _line(problem: Any, path: Path) -> str:
+def _problem(problem: Any) -> ConfigError:
     key = ".".join(part for part in problem["loc"] if isinstance(part, str))
     if problem["type"] == "extra_forbidden":
         known = SECTIONS[problem["loc"][0]] if len(problem["loc"]) > 1 else ClientFile
         near = nearest(problem["loc"][-1], map(kebab, known.model_fields))
-        return f"{path}: unknown key '{key}'{near}"
-    return f"{path}: {key}: {reason_of(problem)}, got {problem['input']!r}"
+        return ConfigError(f"unknown key '{key}'{near}")
+    return ConfigError(f"{reason_of(problem)}, got {problem['input']!r}", key=key)

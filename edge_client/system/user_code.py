@@ -25,14 +25,14 @@ def users_function(reference: str, *, what: str) -> Callable[..., object]:
     """The function named by `module:function`; `ConfigError` that starts with `what`."""
     module_name, _, name = reference.partition(":")
     if not module_name or not name:
-        raise ConfigError(f"{what}: expected module:function")
+        raise ConfigError("expected module:function", key=what)
     try:
         module = import_users(module_name)
     except FAILS as error:
-        raise ConfigError(f"{what}: {_why(error, module_name)}") from error
+        raise ConfigError(_why(error, module_name), key=what) from error
     found = getattr(module, name, None)
     if not callable(found):
-        raise ConfigError(f"{what}: {_nothing_there(module, name)}")
+        raise ConfigError(_nothing_there(module, name), key=what)
     return found  # type: ignore[no-any-return]
 
 

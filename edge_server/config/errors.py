@@ -6,19 +6,19 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from schemas.base import kebab
-from schemas.errors import near, nearest, reason_of
+from schemas.errors import ConfigError, near, nearest, reason_of
 
 UNNAMED = "~"  # prefix of pydantic's tag of a union member, which no user has written
 
 
-def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """One line per problem; a list that is wrong only because of its items is omitted.
+def explain(error: ValidationError, model: type[BaseModel], source: str) -> ConfigError:
+    """The error with each problem of the file; a list that is wrong only because of its items is omitted.
 
     So is a default that could not be computed because the values that it follows from are wrong.
     """
     problems = [p for p in error.errors(include_url=False) if p["type"] != "default_factory_not_called"]
     causes = [p for p in problems if not any(_inside(other, p) for other in problems)]
-    return "\n".join(_line(problem, model, source) for problem in causes)
+    return ConfigError.of([_problem(problem, model) for problem in causes], source)
 
 
 def _inside(inner: Any, outer: Any) -> bool:
@@ -26,26 +26,25 @@ def _inside(inner: Any, outer: Any) -> bool:
     return len(inner["loc"]) > depth and inner["loc"][:depth] == outer["loc"]
 
 
-def _line(problem: Any, model: type[BaseModel], source: str) -> str:
+def _problem(problem: Any, model: type[BaseModel]) -> ConfigError:
     path = [str(part) for part in problem["loc"] if not str(part).startswith(UNNAMED)]
     if problem["type"] == "extra_forbidden":
-        return _unknown(path, model, source)
-    where = f"{source}: {_dotted(path)}" if path else f"{source}:"
+        return _unknown(path, model)
     given = problem.get("input")
     own = problem["type"] == "value_error"
     shown = f", got {given!r}" if isinstance(given, (str, int, float, bool)) and not own else ""
-    return f"{where} {reason_of(problem)}{shown}"
+    return _at(path, f"{reason_of(problem)}{shown}")
 
 
-def _unknown(path: list[str], model: type[BaseModel], source: str) -> str:
-    """The message for an unknown key: its section, or the nearest key."""
+def _unknown(path: list[str], model: type[BaseModel]) -> ConfigError:
+    """The problem of an unknown key: its section, or the nearest key."""
     key, known = path[-1], _keys_of_table(model, path)
     owners = [section for section, keys in section_keys(model).items() if key in keys]
     if near(key, known) is None and owners and len(path) <= 2:
         belongs = " or ".join(f"[{owner}]" for owner in owners)
         where = "outside of any section" if len(path) == 1 else f"in [{path[0]}]"
-        return f"{source}: '{key}' stands {where}: it belongs in {belongs}"
-    return f"{source}: {_dotted(path)} unknown key '{key}'{nearest(key, known)}"
+        return ConfigError(f"'{key}' stands {where}", remedy=f"it belongs in {belongs}")
+    return _at(path, f"unknown key '{key}'{nearest(key, known)}")
 
 
 def section_keys(model: type[BaseModel]) -> dict[str, set[str]]:
@@ -59,8 +58,11 @@ def key_of(name: str, field: FieldInfo) -> str:
     return field.alias or kebab(name)
 
 
-def _dotted(path: list[str]) -> str:
-    return f"[{path[0]}]" + (f" {'.'.join(path[1:])}:" if path[1:] else "")
+def _at(path: list[str], reason: str) -> ConfigError:
+    """A problem of the key in a section, of a section, or of the whole file."""
+    if len(path) > 1:
+        return ConfigError(reason, key=f"[{path[0]}] {'.'.join(path[1:])}")
+    return ConfigError(f"[{path[0]}] {reason}" if path else reason)
 
 
 def _keys_of_table(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -39,7 +39,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
     try:
         config = Config.model_validate(table, by_alias=True, by_name=False).with_codecs()
     except ValidationError as error:
-        raise ConfigError(explain(error, Config, source)) from error
+        raise explain(error, Config, source) from error
     try:
         strategy = config.make_strategy()
         # Devices would otherwise fail at these one by one.
@@ -47,8 +47,8 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
         build_objectives(config.strategy.objectives)
     except ConfigError as error:
         raise ConfigError(f"{source}: [strategy] {error}") from error
-    if lines := problems(config, strategy):
-        raise ConfigError("\n".join(f"{source}: {problem}" for problem in lines))
+    if found := problems(config, strategy):
+        raise ConfigError.of(found, source)
     return config
 
 
@@ -57,15 +57,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         hint = nearest(str(path), recipe_names()) if path.suffix == "" else ""
-        raise ConfigError(f"{path}: there is no such file or recipe{hint}") from None
+        raise ConfigError(f"there is no such file or recipe{hint}", place=path) from None
     except IsADirectoryError:
         inside = path / "federation.toml"
         remedy = f"name {inside}" if inside.is_file() else "name a federation file, or a recipe"
-        raise ConfigError(f"{path}: this is a folder: {remedy}") from None
+        raise ConfigError("this is a folder", place=path, remedy=remedy) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=path) from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"not valid TOML: {error}", place=path) from error
 
 
 def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
@@ -75,5 +75,5 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
     try:
         recipe = read_recipe(name)
     except ConfigError as error:
-        raise ConfigError(f"{source}: recipe: {error}") from error
+        raise ConfigError(str(error), place=source, key="recipe") from error
     return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})

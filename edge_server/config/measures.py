@@ -24,7 +24,7 @@ def parse_duration(text: str) -> float:
     """The seconds of `90s`, `30 min`, `2h`, `14d` or `1w`; raises `ConfigError`."""
     seconds = quantity(text, SECONDS, "a duration such as 90s, 30min, 2h or 14d")
     if seconds > MAX_SECONDS:
-        raise ConfigError(f"'{text}' is too long: at most {MAX_SECONDS / SECONDS['d']:.0f}d")
+        raise ConfigError(f"'{text}' is too long", remedy=f"at most {MAX_SECONDS / SECONDS['d']:.0f}d")
     return seconds
 
 
@@ -42,7 +42,7 @@ def parse_share(text: str) -> float:
     """The share of `0.05` or `5%`; raises `ConfigError`."""
     share = quantity(text, SHARES, "a share such as 0.05 or 5%")
     if share > 1:
-        raise ConfigError(f"'{text}' is more than the whole: write a share such as 0.05 or 5%")
+        raise ConfigError(f"'{text}' is more than the whole", remedy="write a share such as 0.05 or 5%")
     return share
 
 

@@ -28,9 +28,10 @@ def override_table(word: str) -> dict[str, Any]:
     section, dot, name = key.partition(".")
     if section == "recipe":
         raise ConfigError(
-            f"'{word}': a recipe is no key to put over a file: name it as the first argument "
-            f'(edge-server simulate {text if not dot else "fedavg"}), or write recipe = "..." '
-            "at the top of the file"
+            "a recipe is no key to put over a file",
+            key=f"'{word}'",
+            remedy=f"name it as the first argument (edge-server simulate {text if not dot else 'fedavg'}), "
+            'or write recipe = "..." at the top of the file',
         )
     if not dot:
         section, name = _section_of(key), key

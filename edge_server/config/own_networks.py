@@ -69,8 +69,10 @@ def _named(network: Any) -> tuple[str, Factory]:
         return f"{type(network).__name__}-{digest.hexdigest()[:12]}", _Copies(module)
     if not callable(network):
         raise ConfigError(
-            f"model: {type(network).__name__} is no network: pass its name, a torch.nn.Module, or a function "
-            "(input_shape, num_classes) that makes one"
+            f"{type(network).__name__} is no network",
+            key="model",
+            remedy="pass its name, a torch.nn.Module, or a function (input_shape, num_classes) that "
+            "makes one",
         )
     try:
         text = inspect.getsource(network)

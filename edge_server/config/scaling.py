@@ -61,7 +61,7 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     if not columns or not preprocessing.columns:
         return about
     if why := column_misfit(columns, preprocessing.columns):
-        raise ConfigError(f"[data.statistics] columns: {why}")
+        raise ConfigError(why, key="[data.statistics] columns")
     return arranged(about.model_copy(update={"columns": columns}), preprocessing.columns)
 
 

@@ -37,7 +37,7 @@ def load_test_data(config: Config) -> LabelledData | None:
     try:
         data = in_columns(data, columns)
     except ConfigError as error:
-        raise ConfigError(f"[data] source: {error}") from error
+        raise ConfigError(str(error), key="[data] source") from error
     data = fit(data, spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
@@ -52,16 +52,16 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
         data = load_source(source, data_root=config.data.data_root, split=split)
         data = with_labels(data, learning_task(config.model.task).labels)
     except ConfigError as error:
-        raise ConfigError(f"[data] source: {error}") from error
+        raise ConfigError(str(error), key="[data] source") from error
     try:
         data = data if config.data.resize is None else with_side(data, config.data.resize)
     except ConfigError as error:
-        raise ConfigError(f"[data] resize: {error}") from error
+        raise ConfigError(str(error), key="[data] resize") from error
     stated = config.data.common_scale
     if stated is None:
         return data
     if data.in_units and (why := scale_misfit(data.preprocessing.picture_scale, stated)):
-        raise ConfigError(f"[data] source: {why}")
+        raise ConfigError(why, key="[data] source")
     return replace(data, preprocessing=data.preprocessing.model_copy(update={"picture_scale": stated}))
 
 
@@ -78,19 +78,22 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     known = entry(config.model.name).rate
     if data is not None and known is not None and data.preprocessing.rate not in (None, known):
         raise ConfigError(
-            f"[data] source: recordings of {data.preprocessing.rate:g} Hz, and '{config.model.name}' takes "
-            f"{known:g}: add rate={known:g} to the source"
+            f"recordings of {data.preprocessing.rate:g} Hz, and '{config.model.name}' takes {known:g}",
+            key="[data] source",
+            remedy=f"add rate={known:g} to the source",
         )
     if data is not None and shape_misfit(data, shape):
         raise ConfigError(
-            f"[model] input-shape: {shape}, but the examples of [data] source are {data.input_shape}: "
-            "leave it out, and it comes from the data"
+            f"{shape}, but the examples of [data] source are {data.input_shape}",
+            key="[model] input-shape",
+            remedy="leave it out, and it comes from the data",
         )
     if data is not None and task.named and config.data.classes is None and data.num_classes > classes:
         raise ConfigError(
-            f"[model] num-classes: {classes}, but [data] source has {data.num_classes} classes: leave it "
-            "out, and it comes from the data, or name in [data] classes those that count of "
-            f"{shortened(data.class_names, 1000)}"
+            f"{classes}, but [data] source has {data.num_classes} classes",
+            key="[model] num-classes",
+            remedy="leave it out, and it comes from the data, or name in [data] classes those that "
+            f"count of {shortened(data.class_names, 1000)}",
         )
     return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes, task=task.name)
 
@@ -102,7 +105,7 @@ def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
     """
     shape, known = data.input_shape, entry(name)
     if data.question and known.asks:
-        raise ConfigError(f"[data] source: {data.question}")
+        raise ConfigError(data.question, key="[data] source")
     return (1, *shape) if known.pictures and len(shape) == 2 else shape
 
 
@@ -137,8 +140,9 @@ def stated_columns(config: Config, data: LabelledData | None, spec: ModelSpec) -
         return own
     if len(names) not in spec.input_shape[:2]:
         raise ConfigError(
-            f"[data] columns: {len(names)} are named, and '{spec.name}' takes {in_words(spec.input_shape)}: "
-            "name as many as it has inputs"
+            f"{len(names)} are named, and '{spec.name}' takes {in_words(spec.input_shape)}",
+            key="[data] columns",
+            remedy="name as many as it has inputs",
         )
     return completed_by(features_of(names), [own])
 
@@ -150,4 +154,4 @@ def as_the_federation(
     try:
         return in_task(in_columns(data, columns), model.task, classes)
     except ConfigError as error:
-        raise ConfigError(f"[data] source: {error}") from error
+        raise ConfigError(str(error), key="[data] source") from error

@@ -11,8 +11,8 @@ from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
 
-def layer_problems(config: Config) -> list[str]:
-    """One line per tier whose table names layers that are missing or cannot be pruned.
+def layer_problems(config: Config) -> list[ConfigError]:
+    """One per tier whose table names layers that are missing or cannot be pruned.
 
     A user's network is checked only if `[model]` states its shapes; otherwise the run checks it at its start.
     """
@@ -23,7 +23,7 @@ def layer_problems(config: Config) -> list[str]:
         try:
             group_ratios(entry(spec.name), ratio, _traced(spec.name, spec.input_shape, spec.num_classes))
         except ConfigError as error:
-            problems.append(f"[tiers] ratios: tier {tier} of '{spec.name}': {error}")
+            problems.append(ConfigError(f"tier {tier} of '{spec.name}': {error}", key="[tiers] ratios"))
     return problems
 
 

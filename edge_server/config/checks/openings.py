@@ -9,32 +9,39 @@ from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError
 
 
-def opening_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+def opening_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Occasions without rounds to wait between, and schedules over rounds of which there is no last."""
     run, spec = config.federation, config.strategy
     if run.when != "at-once" and config.clients.mode == "buffered":
-        yield (
-            f"[federation] when: {run.when} means nothing in [clients] mode 'buffered', where rounds never "
-            'wait: leave it out, or set mode = "rounds"'
+        yield ConfigError(
+            f"{run.when} means nothing in [clients] mode 'buffered', where rounds never wait",
+            key="[federation] when",
+            remedy='leave it out, or set mode = "rounds"',
         )
     measures = next((objective.name for objective in strategy.measuring), "")
     if measures and run.when != "at-once" and run.rounds_per_opening == 1:
-        yield (
-            f"[federation] rounds-per-opening: '{measures}' measures the model in the last round of each "
-            "opening, and of 1 round none is left to train: set 2 or more"
+        yield ConfigError(
+            f"'{measures}' measures the model in the last round of each opening, and of 1 round "
+            "none is left to train",
+            key="[federation] rounds-per-opening",
+            remedy="set 2 or more",
         )
     if run.rounds:
         return
     if measures and run.when == "at-once":
-        yield (
-            f"[strategy] objectives: '{measures}' measures the model in the last round, and with "
-            "[federation] rounds = 0 there is none: set rounds or when, or leave the objective out"
+        yield ConfigError(
+            f"'{measures}' measures the model in the last round, and with [federation] rounds = 0 "
+            "there is none",
+            key="[strategy] objectives",
+            remedy="set rounds or when, or leave the objective out",
         )
     for key, schedule in (("fraction", spec.fraction), ("local-epochs", spec.local_epochs)):
         if schedule is not None and "rounds" in inspect.signature(SCHEDULES[schedule.name]).parameters:
-            yield (
-                f"[strategy] {key}: '{schedule.name}' spreads over all rounds, and with [federation] "
-                "rounds = 0 there is no last one: set rounds, or use 'constant'"
+            yield ConfigError(
+                f"'{schedule.name}' spreads over all rounds, and with [federation] rounds = 0 there "
+                "is no last one",
+                key=f"[strategy] {key}",
+                remedy="set rounds, or use 'constant'",
             )
 
 
@@ -43,12 +50,15 @@ def check_can_be_simulated(config: Config) -> None:
     run, simulated = config.federation, config.simulation
     if not run.rounds and simulated.until_s is None:
         raise ConfigError(
-            "[federation] rounds: 0 never ends, and nobody stops a simulation: set the number of rounds, for "
-            "instance with rounds=20, or its virtual time with simulation.until-s"
+            "0 never ends, and nobody stops a simulation",
+            key="[federation] rounds",
+            remedy="set the number of rounds, for instance with rounds=20, or its virtual time with "
+            "simulation.until-s",
         )
     if run.when in ("new-data", "drift") and (not simulated.arrives_s or simulated.until_s is None):
         raise ConfigError(
-            f'[federation] when: "{run.when}" needs data that grows, and simulated devices have all of '
-            "theirs from the start: state simulation.arrives-s and until-s, or simulate with when=at-once, "
-            'or with "every-s", whose time is virtual'
+            f'"{run.when}" needs data that grows, and simulated devices have all of theirs from the start',
+            key="[federation] when",
+            remedy="state simulation.arrives-s and until-s, or simulate with when=at-once, or with "
+            '"every-s", whose time is virtual',
         )

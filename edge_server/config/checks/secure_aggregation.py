@@ -10,26 +10,28 @@ from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.registry import WEIGHTINGS
+from schemas.errors import ConfigError
 from schemas.security.secure_aggregation import MAX_COHORT
 
 _KEY = "[privacy] secure-aggregation"
 
 
-def masking_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+def masking_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """One line per component that needs single updates, with a remedy."""
     if not config.privacy.secure_aggregation:
         return
     if config.privacy.mechanism != "none":
-        yield (
-            f"[privacy] mechanism: the server has to clip single updates, and {_KEY} shows their sum alone: "
-            'set mechanism = "none", or leave secure-aggregation out'
+        yield ConfigError(
+            f"the server has to clip single updates, and {_KEY} shows their sum alone",
+            key="[privacy] mechanism",
+            remedy='set mechanism = "none", or leave secure-aggregation out',
         )
     yield from _components(config)
     yield from _groups(config, strategy)
     yield from _rounds(config, strategy)
 
 
-def _components(config: Config) -> Iterator[str]:
+def _components(config: Config) -> Iterator[ConfigError]:
     """Components that read single updates, or choose channels that do not nest."""
     spec, is_blind = config.strategy, attrgetter("is_blind")
     single = "goes by single updates"
@@ -43,41 +45,59 @@ def _components(config: Config) -> Iterator[str]:
     ):
         if name not in fitting:
             remedy = " or ".join(f'{key} = "{name}"' for name in fitting)
-            yield f"[strategy] {key}: '{name}' {why}, and {_KEY} shows their sum alone: set {remedy}"
+            yield ConfigError(
+                f"'{name}' {why}, and {_KEY} shows their sum alone",
+                key=f"[strategy] {key}",
+                remedy=f"set {remedy}",
+            )
     for component in spec.uplink or ():
-        yield (
-            f"[strategy] uplink: '{component.name}' makes single updates smaller, and those of {_KEY} look "
-            "like noise, which cannot be: leave uplink out"
+        yield ConfigError(
+            f"'{component.name}' makes single updates smaller, and those of {_KEY} look like "
+            "noise, which cannot be",
+            key="[strategy] uplink",
+            remedy="leave uplink out",
         )
     for component in spec.transforms:
-        yield (
-            f"[strategy] transforms: '{component.name}' changes single updates, and {_KEY} shows their sum "
-            "alone: leave it out"
+        yield ConfigError(
+            f"'{component.name}' changes single updates, and {_KEY} shows their sum alone",
+            key="[strategy] transforms",
+            remedy="leave it out",
         )
 
 
-def _groups(config: Config, strategy: Strategy) -> Iterator[str]:
+def _groups(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Additional groups would need masking rules of their own; measured ones are not sent at all."""
     for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
         if not GROUPS.traits(component.name).of_server and not rule.measured:
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
-            yield (
-                f"[strategy] groups: '{component.name}': {how}, and {_KEY} shows the model's sum alone: "
-                "leave it and its objective out"
+            yield ConfigError(
+                f"'{component.name}': {how}, and {_KEY} shows the model's sum alone",
+                key="[strategy] groups",
+                remedy="leave it and its objective out",
             )
 
 
-def _rounds(config: Config, strategy: Strategy) -> Iterator[str]:
+def _rounds(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     clients, wanted = config.clients, config.privacy.min_holders
     if clients.mode == "buffered":
-        yield f'{_KEY}: devices agree on masks for one round: set [clients] mode = "rounds"'
+        yield ConfigError(
+            "devices agree on masks for one round", key=_KEY, remedy='set [clients] mode = "rounds"'
+        )
     if clients.over_select > 1:
-        yield f"{_KEY}: devices that are let go count as dropped: set [clients] over-select = 1"
+        yield ConfigError(
+            "devices that are let go count as dropped", key=_KEY, remedy="set [clients] over-select = 1"
+        )
     asked = strategy.count(1, clients.num_clients)
     if asked < wanted:
-        yield (
-            f"[privacy] min-holders: {wanted}, but a round asks {asked} of {clients.num_clients} devices: no "
-            "sum would ever be shown. Raise [clients] num-clients or fraction"
+        yield ConfigError(
+            f"{wanted}, but a round asks {asked} of {clients.num_clients} devices: "
+            "no sum would ever be shown",
+            key="[privacy] min-holders",
+            remedy="raise [clients] num-clients or fraction",
         )
     if asked > MAX_COHORT:
-        yield f"[clients] fraction: {asked} devices a round, at most {MAX_COHORT} agree on masks: lower it"
+        yield ConfigError(
+            f"{asked} devices a round, at most {MAX_COHORT} agree on masks",
+            key="[clients] fraction",
+            remedy="lower it",
+        )

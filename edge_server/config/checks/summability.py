@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from edge_server.config.config import Config
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.summability import needs_each_update
+from schemas.errors import ConfigError
 
 
 def separate(config: Config) -> list[str]:
@@ -28,19 +29,22 @@ def summability(config: Config) -> str:
 _KEY = "[federation] sites"
 
 
-def site_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+def site_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """One line per setting that needs single updates at the server, with a remedy."""
     sites = config.federation.sites
     if not sites:
         return
     if twice := sorted({site for site in sites if sites.count(site) > 1}):
-        yield f"{_KEY}: '{twice[0]}' is there twice: name each site once"
+        yield ConfigError(f"'{twice[0]}' is there twice", key=_KEY, remedy="name each site once")
     if needed := separate(config):
-        yield (
-            f"{_KEY}: {' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update, and gateways send "
-            "their sum: choose other components, or leave sites out"
+        yield ConfigError(
+            f"{' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update, and gateways send their sum",
+            key=_KEY,
+            remedy="choose other components, or leave sites out",
         )
     if config.clients.mode == "buffered":
-        yield f'{_KEY}: sums are those of one round: set [clients] mode = "rounds"'
+        yield ConfigError("sums are those of one round", key=_KEY, remedy='set [clients] mode = "rounds"')
     if config.object_store.store is not None:
-        yield f"{_KEY}: [object-store] updates would go past the gateways: leave store out"
+        yield ConfigError(
+            "[object-store] updates would go past the gateways", key=_KEY, remedy="leave store out"
+        )

@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from edge_client.training.step_graphs.running.objectives.registry import unsupported
 from edge_server.config.config import Config
 from edge_server.strategy.strategy import Strategy
+from schemas.errors import ConfigError
 
 
-def trainer_problems(config: Config, strategy: Strategy) -> Iterator[str]:
+def trainer_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Objectives that need torch, in a simulation of devices without it."""
     if "onnx" in config.simulation.trainers:
         for why in _reasons(config):
-            yield f'[simulation] trainer: {why}: set trainer = "torch", or leave the objective out'
+            yield ConfigError(
+                why, key="[simulation] trainer", remedy='set trainer = "torch", or leave the objective out'
+            )
 
 
 def trainer_advice(config: Config) -> Iterator[str]:

@@ -159,4 +159,4 @@ async def _edge_error(request: Request, error: Exception) -> Response:
     """403 for what the role does not allow, 400 for wrong arguments, 503 for what fails here."""
     if isinstance(error, NotAllowed):
         return error_of(403, str(error))
-    return error_of(400 if isinstance(error, ConfigError | PeerError) else 503, str(error))
+    return error_of(400 if isinstance(error, ConfigError | PeerError) else 503, error)

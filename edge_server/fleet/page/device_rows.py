@@ -43,7 +43,7 @@ def parse_query(asked: Mapping[str, str]) -> DeviceQuery:
     order = asked.get("sort", "") or "device"
     sort = order.removeprefix("-")
     if sort not in _SORTS:
-        raise ConfigError(f"sort: there is no column '{sort}'{nearest(sort, _SORTS)}")
+        raise ConfigError(f"there is no column '{sort}'{nearest(sort, _SORTS)}", key="sort")
     return DeviceQuery(
         where=parse_where(asked.get("where", "")),
         words=tuple(asked.get("find", "").lower().split()),
@@ -139,5 +139,5 @@ def _ordered(devices: Sequence[InventoryDevice], query: DeviceQuery) -> list[Inv
 def _number(asked: Mapping[str, str], name: str, usual: int) -> int:
     text = asked.get(name, "") or str(usual)
     if not (text.isascii() and text.isdigit()) or len(text) > DIGITS:
-        raise ConfigError(f"{name}: '{text}' is not a whole number from 0")
+        raise ConfigError(f"'{text}' is not a whole number from 0", key=name)
     return int(text)

@@ -107,14 +107,16 @@ def load_service_settings(path: Path) -> ServiceSettings:
     except FileNotFoundError:
         return ServiceSettings()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=path) from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"not valid TOML: {error}", place=path) from error
     try:
         settings = ServiceSettings.model_validate(table, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise ConfigError(explain(error, ServiceSettings, str(path))) from error
+        raise explain(error, ServiceSettings, str(path)) from error
     names = [served.name for served in settings.federations]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"{path}: [[federations]] '{twice}' is there twice: one table per federation")
+        raise ConfigError(
+            f"[[federations]] '{twice}' is there twice", place=path, remedy="one table per federation"
+        )
     return settings

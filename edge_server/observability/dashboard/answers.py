@@ -8,6 +8,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from schemas.errors import ConfigError
+
 
 def json_text(value: Any) -> str:
     """Compact JSON without characters that a browser could read as markup."""
@@ -19,10 +21,14 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
     return Response(json_text(value), status, headers, "application/json")
 
 
-def error_of(status: int, text: str, **headers: str) -> Response:
-    """An error in one line, as JSON; `retry_after` stands for the header `Retry-After`."""
+def error_of(status: int, error: Exception | str, **headers: str) -> Response:
+    """An error as JSON: its text, and of settings the fields of each problem.
+
+    `retry_after` stands for the header `Retry-After`.
+    """
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return json_answer({"error": text}, status, named)
+    problems = {"problems": error.fields()} if isinstance(error, ConfigError) else {}
+    return json_answer({"error": str(error), **problems}, status, named)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

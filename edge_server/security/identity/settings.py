@@ -67,9 +67,9 @@ def read_settings(folder: Path) -> AuthoritySettings:
         )
         raise ConfigError(f"there is no authority in {folder}: {remedy}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=path) from error
     except ValidationError as error:
-        raise ConfigError(explain(error, AuthoritySettings, str(path))) from error
+        raise explain(error, AuthoritySettings, str(path)) from error
 
 
 def default_folder(federation: str) -> Path:

@@ -170,7 +170,7 @@ def load_experiment(source: str) -> Experiment:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from error
     except ValidationError as error:
-        raise ConfigError(explain(error, Experiment, source)) from error
+        raise explain(error, Experiment, source) from error
 
 
 def scale_of(experiment: Experiment, name: str) -> Scale:

@@ -452,3 +452,23 @@ def test_robust_bounds_apply_where_the_file_states_none() -> None:
     assert bounds() == (5.0, 5.0, 0.35)
     assert bounds("robust=true") == (3.5, 3.5, 0.15)
     assert bounds("robust=true", "leave-one-out=0.3") == (3.5, 3.5, 0.3)
+
+
+def test_problems_have_place_key_reason_and_remedy_as_fields(write):
+    name = write('recipe = "fedavg"\n[clients]\nfraction = 2\nnum-client = 3\n')
+    with pytest.raises(ConfigError) as refused:
+        load_config(name)
+    fraction, unknown = refused.value.fields()
+    assert fraction == {
+        "place": "home.toml",
+        "key": "[clients] fraction",
+        "reason": "input should be less than or equal to 1, got 2",
+        "remedy": "",
+    }
+    assert unknown["key"] == "[clients] num-client"
+    with pytest.raises(ConfigError) as refused:
+        load_config("fedavg", ["privacy.mechanism=gaussian"])
+    fields = refused.value.fields()
+    assert str(refused.value).splitlines() == [": ".join(filter(None, each.values())) for each in fields]
+    assert fields[0]["key"] == "[strategy] weighting"
+    assert fields[0]["remedy"] == 'set weighting = "equal", or [privacy] mechanism = "none"'

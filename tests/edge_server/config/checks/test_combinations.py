@@ -18,7 +18,9 @@ from schemas.errors import ConfigError
 def found(recipe: str = "fedavg", **sections: dict[str, object]) -> list[str]:
     """Return the problems of a recipe with these sections over it."""
     config = Config.model_validate(merge_tables(read_recipe(recipe), sections), by_alias=True, by_name=False)
-    return problems(config, config.make_strategy())
+    errors = problems(config, config.make_strategy())
+    assert all(error.key and error.reason and error.remedy for error in errors if "tiers" not in error.key)
+    return [str(error) for error in errors]
 
 
 def strategy(recipe: str = "fedavg", **keys: object) -> list[str]:

@@ -87,6 +87,8 @@ def test_a_wrong_question_is_one_line(browser: Browser, asked: dict[str, str], m
     answer = browser.client.get("/api/devices", params=asked)
     assert answer.status_code == 400
     assert message in answer.json()["error"]
+    (problem,) = answer.json()["problems"]
+    assert answer.json()["error"] == ": ".join(filter(None, problem.values()))
 
 
 def test_a_device_has_labels_of_its_own_and_of_the_operator(browser: Browser, stage: Stage) -> None:

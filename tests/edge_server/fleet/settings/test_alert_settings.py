@@ -21,7 +21,7 @@ def settings(*rules: dict, receivers: dict | None = None) -> AlertSettings:
 def refusal(*rules: dict, receivers: dict | None = None) -> str:
     with pytest.raises(ValidationError) as caught:
         settings(*rules, receivers=receivers)
-    return explain(caught.value, AlertSettings, "service.toml")
+    return str(explain(caught.value, AlertSettings, "service.toml"))
 
 
 @pytest.mark.parametrize("when", RULE_KINDS)
