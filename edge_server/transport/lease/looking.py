@@ -29,7 +29,7 @@ def heard(state: LeaseState, looking: Looking, received: Received, now: float) -
     """Count the renewals of a living holder."""
     if received.retained:
         return take_answer(state, now), []
-    if received.own or received.lease.state != "held":
+    if received.own or received.repeated or received.lease.state != "held":
         return state, []
     # What the broker had retained was older than a renewal that does not count.
     log = state.log if received.counts else state.log.based_on(received.lease, now)

@@ -9,12 +9,16 @@ from schemas.messages import Lease
 
 @dataclass(frozen=True)
 class Received:
-    """A message: whether it is the server's `own`, whether it `counts`, whether the broker `retained` it."""
+    """A message: whether it is the server's `own`, whether it `counts`, whether the broker `retained` it.
+
+    `repeated`: the same message was the last one that counted.
+    """
 
     lease: Lease
     own: bool
     counts: bool
     retained: bool
+    repeated: bool = False
 
     def is_own(self, state: str) -> bool:
         """Whether this is a message of the server itself in this state."""
@@ -31,7 +35,8 @@ def receive(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Re
     log = state.log
     if counts and not (retained and _is_mere_answer(state, lease)):
         log = log.hear(lease, now, retained=retained)
-    return replace(state, log=log, cut_off=state.cut_off and own), Received(lease, own, counts, retained)
+    received = Received(lease, own, counts, retained, _is_same(state.log.last, lease))
+    return replace(state, log=log, cut_off=state.cut_off and own), received
 
 
 def goes_before(state: LeaseState, lease: Lease, *, counts: bool) -> bool:

@@ -268,3 +268,14 @@ def test_a_restored_folder_waits_for_the_old_server_and_makes_its_folder_an_old_
     back.state = replace(back.state, run="run-1", first_epoch=1)
     broker.run(20)
     assert taken(back).behind
+
+
+def test_a_renewal_that_is_heard_twice_counts_once() -> None:
+    looking = LeaseState(holder("a"), "home", connected=True, phase=Looking(since=0.0))
+    renewal = LeaseState(holder("b"), "home", epoch=1).message("held", 7)
+    once, _ = machine.step(looking, Heard(renewal), 1.0)
+    twice, _ = machine.step(once, Heard(renewal), 1.5)
+    assert twice == once
+    assert once.phase == Looking(since=0.0, beats=1)
+    following = LeaseState(holder("b"), "home", epoch=1).message("held", 8)
+    assert machine.step(twice, Heard(following), 2.0)[0].phase == Looking(since=0.0, beats=2)
