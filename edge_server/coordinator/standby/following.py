@@ -148,6 +148,8 @@ def _chunk(state: Following, chunk: Chunk, now: float) -> Step:
 
 
 def _checked(state: Following, ref: BlobRef, now: float, *, sound: bool) -> Step:
+    if ref.digest not in state.receiving:
+        return state, []
     waiting = {digest: known for digest, known in state.receiving.items() if digest != ref.digest}
     after = replace(state, receiving=waiting)
     if not sound:

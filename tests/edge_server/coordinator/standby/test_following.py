@@ -108,3 +108,13 @@ def test_entries_for_another_standby_are_not_taken() -> None:
     message = announcement(1).message.model_copy(update={"standby": "other"})
     edge.step(Announced(message))
     assert edge.state == Following("me")
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_the_check_of_a_blob_that_is_not_fetched_changes_nothing(sound: bool) -> None:
+    edge = Edge(6, 0.0)
+    edge.step(announcement(1))
+    before = edge.state
+    edge.step(Checked(ref_of(b"of an earlier series"), sound))
+    assert edge.state is before
+    assert edge.state.held == frozenset()
