@@ -156,7 +156,7 @@ def _on_tick(state: State, now: float) -> Step[State]:
 def _on_command_ended(state: State, trial: Trial, event: Event, now: float) -> Step[State]:
     match event:
         case Worked(work) if work.offer.rollout == trial.offer.rollout:
-            return _on_worked(replace(state, busy=False), trial, event, now)
+            return _on_worked(state, trial, event, now)
         case Switched(notes) if (trial.is_ready or trial.stage == SWITCHED) and not trial.going_back:
             noted = {name: value for name, value in notes.items() if value}
             watched, commands = state.with_trial(trial.at(SWITCHED, **noted)).watch(now)
@@ -173,13 +173,14 @@ def _on_command_ended(state: State, trial: Trial, event: Event, now: float) -> S
 
 
 def _on_worked(state: State, trial: Trial, event: Worked, now: float) -> Step[State]:
-    goal = event.work.goal
+    """Take the result of the work that is under way; that of earlier work is late, or repeated."""
+    goal, idle = event.work.goal, replace(state, busy=False)
     if goal == KEPT and trial.stage == SWITCHED and not trial.going_back:
-        return state.on_look(event, now)
+        return idle.on_look(event, now)
     if trial.steps.get(trial.stage) != goal:
         return state, []
-    judged, objection = state.judge(event)
-    return _reach(state, judged, goal) if objection is None else _refuse(state, judged, objection)
+    judged, objection = idle.judge(event)
+    return _reach(idle, judged, goal) if objection is None else _refuse(idle, judged, objection)
 
 
 # --- the end ---

@@ -328,3 +328,13 @@ def test_missing_chunks_are_requested_only_while_connected() -> None:
     assert device.done == []
     device.do(Connected())
     assert [(command.message.first, command.message.count) for command in device.done] == [(0, 2)]
+
+
+def test_a_comparison_that_is_reported_twice_does_not_end_the_look_that_follows() -> None:
+    device = Device()
+    device.switch()
+    device.now = device.trials.look_at
+    assert device.do(Tick()) == [RECHECK]
+    device.do(Worked(COMPARE, BETTER))
+    assert device.trials.busy
+    assert device.do(Tick()) == []
