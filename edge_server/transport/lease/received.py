@@ -35,7 +35,7 @@ def receive(state: LeaseState, heard: Heard, now: float) -> tuple[LeaseState, Re
     log = state.log
     if counts and not (retained and _is_mere_answer(state, lease)):
         log = log.hear(lease, now, retained=retained)
-    received = Received(lease, own, counts, retained, _is_same(state.log.last, lease))
+    received = Received(lease, own, counts, retained, _is_last(state, lease))
     return replace(state, log=log, cut_off=state.cut_off and own), received
 
 
@@ -56,6 +56,10 @@ def _is_mere_answer(state: LeaseState, lease: Lease) -> bool:
     """Whether a retained message only answers a `ReadBack`: it is no later one. During a claim none is."""
     if state.reading is None or isinstance(state.phase, ClaimStep):
         return state.reading is not None
+    return _is_last(state, lease)
+
+
+def _is_last(state: LeaseState, lease: Lease) -> bool:
     last = state.log.last
     return last is not None and _identity(last) == _identity(lease)
 
