@@ -11,20 +11,13 @@ from typing import Any
 class Capability(StrEnum):
     """One thing that a device can do."""
 
-    PRUNES_FIRST = "prunes_first"
-    """Prunes by its own scores before it trains."""
-    TRAINS_SHARPLY = "trains_sharply"
-    """Knows training plans with `sam_radius`."""
-    MATCHES_NUMBERS = "matches_numbers"
-    """Takes labels without names for names in a list of numbers."""
-    TAKES_FIXED = "takes_fixed"
-    """Knows tasks with the blob `fixed`."""
-    WARMS_UP = "warms_up"
-    """Knows training plans with `warm_up_steps`."""
-    RATES_BY_WIDTH = "rates_by_width"
-    """Knows training plans with `rate_by_width`."""
-    CHOOSES_DELIVERED = "chooses_delivered"
-    """Chooses among several models that it makes of a delivered one."""
+    PRUNES_FIRST = "prunes_first"  # prunes by its own scores before it trains
+    TRAINS_SHARPLY = "trains_sharply"  # knows training plans with `sam_radius`
+    MATCHES_NUMBERS = "matches_numbers"  # takes labels without names for names in a list of numbers
+    TAKES_FIXED = "takes_fixed"  # knows tasks with the blob `fixed`
+    WARMS_UP = "warms_up"  # knows training plans with `warm_up_steps`
+    RATES_BY_WIDTH = "rates_by_width"  # knows training plans with `rate_by_width`
+    CHOOSES_DELIVERED = "chooses_delivered"  # chooses among several models that it makes of a delivered one
 
 
 ALL = frozenset(Capability)

@@ -80,11 +80,10 @@ LIKE, ALIKE = 0.6, 0.75  # of a suggestion with the same first letter or the wor
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)`, or a list of the choices if none is similar."""
-    known = sorted(choices)
-    match = near(word, known)
-    if match is not None:
+    every = sorted(choices)
+    if match := near(word, every):
         return f" (did you mean '{match}'?)"
-    return f" (known: {', '.join(known)})" if known else ""
+    return f" (known: {', '.join(every)})" if every else ""
 
 
 def near(word: str, choices: Iterable[str]) -> str | None:
@@ -92,14 +91,11 @@ def near(word: str, choices: Iterable[str]) -> str | None:
     # Imported here: only a mistyped word needs it.
     from difflib import SequenceMatcher
 
-    found: tuple[float, str] = (0.0, "")
+    best, most = None, 0.0
     for choice in sorted(choices):
         similarity = SequenceMatcher(None, choice, word).ratio()
-        enough = LIKE if choice[:1] == word[:1] or _contains(choice, word) else ALIKE
-        if similarity >= enough and similarity > found[0]:
-            found = similarity, choice
-    return found[1] or None
-
-
-def _contains(left: str, right: str) -> bool:
-    return min(len(left), len(right)) > 2 and (left in right or right in left)
+        is_part = min(len(choice), len(word)) > 2 and (choice in word or word in choice)
+        enough = LIKE if choice[:1] == word[:1] or is_part else ALIKE
+        if similarity >= enough and similarity > most:
+            best, most = choice, similarity
+    return best or None

@@ -16,8 +16,11 @@ VALUE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 MAX_LABELS = 16
 _KEY, _VALUE = re.compile(KEY_PATTERN), re.compile(VALUE_PATTERN)
 
-BUILT_IN = ("device", "federation", "site")
-"""Keys that every device has without a label; a label `site` replaces the built-in one."""
+BUILT_IN = (
+    "device",
+    "federation",
+    "site",
+)  # keys that need no label; a label `site` replaces the built-in one
 
 Operator = Literal["in", "notin", "exists", "absent"]
 
@@ -68,7 +71,6 @@ class Where:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __and__(self, other: "Where") -> "Where":

@@ -13,9 +13,6 @@
     sites/{site}/up/blob              chunk frames, gateway to server
     sites/{site}/up/devices/{device}/...    as `devices/{device}/up/...`, by the gateway, but for rollout
     sites/{site}/down/devices/{device}/...  as `devices/{device}/down/...`, to the gateway, but for rollout
-    server/echo                       the server to itself (rollout/, fleet/, operator/echo: others alike)
-    sites/{site}/up/devices/{device}/...    birth, control, blob: as `devices/{device}/up/...`, by the gateway
-    sites/{site}/down/devices/{device}/...  control, blob: as `devices/{device}/down/...`, to the gateway
     server/echo                       the server to itself (rollout/, fleet/, operator/, updates/echo: others)
     server/lease                      retained: which server holds the federation
     server/standby/report             JSON, standby to server (server/standby/entry: back)
@@ -185,7 +182,6 @@ def authority_filters(federation: str) -> tuple[str, ...]:
 
 
 def is_code_id(text: str) -> bool:
-    """Whether `text` is the id of an enrolment code."""
     return _CODE_ID.match(text) is not None
 
 
@@ -198,7 +194,7 @@ def server_filters(federation: str, *, blobs: bool = True) -> tuple[str, ...]:
     """Subscriptions of the server; without `blobs` if receivers take them."""
     if blobs:
         return (f"{ROOT}/{federation}/devices/+/up/#",)
-    return tuple(f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP))
+    return _of_all_devices(federation, Channel.BIRTH, Channel.UP)
 
 
 def site_filters(federation: str) -> tuple[str, ...]:
@@ -218,25 +214,24 @@ def gateway_filters(federation: str, site: str) -> tuple[str, ...]:
 
 def rollout_filters(federation: str) -> tuple[str, ...]:
     """Subscriptions of a rollout: births, and reports on the offered model."""
-    return tuple(
-        f"{ROOT}/{federation}/devices/+/{channel}" for channel in (Channel.BIRTH, Channel.UP_ROLLOUT)
-    )
+    return _of_all_devices(federation, Channel.BIRTH, Channel.UP_ROLLOUT)
 
 
 def fleet_filters(federation: str) -> tuple[str, ...]:
     """Subscriptions of the fleet service: presence, telemetry and answers, also of sites' devices."""
-    channels = (Channel.BIRTH, Channel.UP, Channel.UP_FLEET)
-    own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
-    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in channels)
-    return (*own, *sites)
+    return _of_all_devices(federation, Channel.BIRTH, Channel.UP, Channel.UP_FLEET, sites=True)
 
 
 def operator_filters(federation: str) -> tuple[str, ...]:
     """Subscriptions of an operator's command: births and answers of devices, and of sites' devices."""
-    channels = (Channel.BIRTH, Channel.UP_FLEET)
-    own = (f"{ROOT}/{federation}/devices/+/{channel}" for channel in channels)
-    sites = (f"{ROOT}/{federation}/sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in channels)
-    return (*own, *sites)
+    return _of_all_devices(federation, Channel.BIRTH, Channel.UP_FLEET, sites=True)
+
+
+def _of_all_devices(federation: str, *channels: Channel, sites: bool = False) -> tuple[str, ...]:
+    """Subscriptions to what devices say, and what gateways pass on of the `sites`' devices."""
+    own = (f"devices/+/{channel}" for channel in channels)
+    passed_on = (f"sites/+/up/devices/+/{channel.partition('/')[2]}" for channel in channels if sites)
+    return tuple(f"{ROOT}/{federation}/{topic}" for topic in (*own, *passed_on))
 
 
 def receiver_filters(federation: str, group: str) -> tuple[str, ...]:

@@ -21,8 +21,7 @@ Attempt = Annotated[int, Field(ge=1)]  # planning of a run; a round may be plann
 Epoch = Annotated[int, Field(ge=1, le=10**9)]  # counts the servers that have held a federation
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]  # seconds since 1970
-Loss = Annotated[float, Field(ge=-1e9, le=1e9)]
-"""A mean over examples; values beyond these bounds have diverged and are sent as null."""
+Loss = Annotated[float, Field(ge=-1e9, le=1e9)]  # a mean over examples; diverged ones beyond are sent as null
 Count = Annotated[int, Field(ge=0, le=10**12)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the largest that numpy and torch take
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -73,8 +72,6 @@ class Eligibility(StrEnum):
 
 
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
-
-
 TRAINING_PASSES = 3
 """Cost of a training step in forward passes (Kaplan et al. 2020, section 2.1; Baydin et al. 2018, section
 3.2: at most four)."""
@@ -171,7 +168,6 @@ class SkippedFiles(Frozen):
     what: Annotated[Literal["files", "rows"], Field(exclude_if=lambda what: what == "files")] = "files"
 
     def in_words(self) -> str:
-        """Both, as a text for people."""
         return f"{self.files} of {self.of} {self.what} are broken and left out; the first: {self.first}"
 
 

@@ -61,5 +61,4 @@ def fits(names: tuple[str, ...]) -> bool:
 
 
 def _bytes(value: Any) -> int:
-    """The length of a value as JSON."""
     return len(json.dumps(value, ensure_ascii=False).encode())

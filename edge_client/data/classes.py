@@ -144,7 +144,6 @@ def _places(own: Sequence[str], names: Sequence[str], *, named: bool) -> list[in
 
 
 def are_numbers(names: Iterable[str]) -> bool:
-    """Whether all names are whole numbers."""
     return all(map(_WHOLE_NUMBER.fullmatch, names))
 
 

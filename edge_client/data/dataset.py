@@ -105,7 +105,6 @@ class LabelledData:
 
     @property
     def learning_task(self) -> LearningTask:
-        """What a network learns from these examples."""
         return learning_task(self.task)
 
     def targets(self, inputs: Inputs) -> Labels:
@@ -196,8 +195,7 @@ def scaled(labels: Labels, preprocessing: Preprocessing) -> Labels:
     if not preprocessing.target_std:
         return labels
     mean, std = (np.asarray(v, np.float32) for v in (preprocessing.target_mean, preprocessing.target_std))
-    found: Labels = (labels - mean) / std
-    return found
+    return np.asarray((labels - mean) / std)
 
 
 def in_units(outputs: NDArray[Any], preprocessing: Preprocessing) -> NDArray[Any]:
@@ -205,8 +203,7 @@ def in_units(outputs: NDArray[Any], preprocessing: Preprocessing) -> NDArray[Any
     if not preprocessing.target_std:
         return outputs
     mean, std = (np.asarray(v, np.float32) for v in (preprocessing.target_mean, preprocessing.target_std))
-    found: NDArray[Any] = outputs * std + mean
-    return found
+    return np.asarray(outputs * std + mean)
 
 
 def preprocess(images: Pixels, preprocessing: Preprocessing) -> Inputs:

@@ -68,7 +68,6 @@ def among(known: Marks, marks: Marks) -> Chosen:
 
 
 def _still(marks: Marks, there: Marks) -> Marks:
-    """Those of the marks whose examples are still there."""
     return marks[among(there, marks)]
 
 

@@ -216,33 +216,31 @@ def _held_of_classes(sizes: Indices, total: int) -> Indices:
     return held
 
 
-# Examples of one origin, such as the windows of a recording, as units that stay together.
-
-Numbers = NDArray[np.int64]
-
-
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The unit of each example [N], from 0, and each unit's label [U]."""
+    """The unit of each example [N], from 0, and each unit's label [U].
 
-    of_examples: Numbers
-    labels: Numbers
+    Examples of one origin, such as the windows of a recording, are a unit that stays together.
+    """
+
+    of_examples: Indices
+    labels: Indices
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def examples(self, units: Numbers) -> Numbers:
+    def examples(self, units: Indices) -> Indices:
         """The sorted indices of all examples of these units."""
         chosen = np.zeros(len(self), np.bool_)
         chosen[units] = True
         return np.flatnonzero(chosen[self.of_examples])
 
-    def sides(self, sides: Numbers) -> Numbers:
+    def sides(self, sides: Indices) -> Indices:
         """The side of each unit, -1, 0 or 1, that most of its examples [N] are on."""
         return np.sign(np.bincount(self.of_examples, sides, minlength=len(self))).astype(np.int64)
 
 
-def units_of(labels: Numbers, origins: Numbers) -> Units:
+def units_of(labels: Indices, origins: Indices) -> Units:
     """The units of examples [N] with these labels and origins, in the order of their first examples.
 
     An origin whose class has no other is not kept together: that class would be on one side alone. An origin

@@ -47,9 +47,9 @@ class SourceRequest:
     def _place_and_options(self) -> tuple[Path, str]:
         return place_and_options(self.argument, self.data_root)
 
-    def of(self, data: "LabelledData") -> "LabelledData":
-        """The requested part of data without official parts."""
-        return split_off(data, self.split) if self.apart else data
+    def of(self, data: "LabelledData", official: bool) -> "LabelledData":
+        """The requested part of data; without official parts it is split off."""
+        return split_off(data, self.split) if self.apart and not official else data
 
 
 def _digits(request: SourceRequest) -> "LabelledData":
@@ -63,8 +63,7 @@ def _npz(request: SourceRequest) -> "LabelledData":
 
     options = array_options(request.options, source=f"npz:{request.path}")
     arrays, place = read_npz(request.path), str(request.path)
-    data, official = examples_of(arrays, split=request.split, source=place, options=options)
-    return data if official else request.of(data)
+    return request.of(*examples_of(arrays, split=request.split, source=place, options=options))
 
 
 def _python(request: SourceRequest) -> "LabelledData":
@@ -76,8 +75,7 @@ def _python(request: SourceRequest) -> "LabelledData":
 def _folder(request: SourceRequest) -> "LabelledData":
     from edge_client.data.pictures.folders import read_folder
 
-    data, official = read_folder(request.path, request.options, split=request.split)
-    return data if official else request.of(data)
+    return request.of(*read_folder(request.path, request.options, split=request.split))
 
 
 def _table(request: SourceRequest) -> "LabelledData":
@@ -89,8 +87,7 @@ def _table(request: SourceRequest) -> "LabelledData":
 def _wav(request: SourceRequest) -> "LabelledData":
     from edge_client.data.sounds.recordings import read_recordings
 
-    data, official = read_recordings(request.path, request.options, split=request.split)
-    return data if official else request.of(data)
+    return request.of(*read_recordings(request.path, request.options, split=request.split))
 
 
 def _named(request: SourceRequest) -> "LabelledData":

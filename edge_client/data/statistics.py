@@ -37,9 +37,10 @@ def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: in
     kind, groups = data.learning_task.labels, {FEATURES: sums_of(data.images, request.features, request.bins)}
     if kind == "numbers":
         groups[TARGETS] = sums_of(data.labels, request.targets, request.bins)
-    elif kind in _COUNTED:
-        counts = _COUNTED[kind](data)
-        groups[LABELS] = {COUNT: np.pad(counts, (0, max(0, outputs - len(counts))))}
+    elif kind in ("classes", "flags"):
+        is_class, labels = kind == "classes", data.labels
+        counts = np.bincount(labels, minlength=data.num_classes) if is_class else (labels > 0.5).sum(0)
+        groups[LABELS] = {COUNT: np.pad(counts.astype(np.float64), (0, max(0, outputs - len(counts))))}
     return groups
 
 
@@ -98,15 +99,3 @@ def _histogram(block: NDArray[np.float64], ranges: Ranges, bins: int) -> NDArray
     rows = place + (bins + 2) * np.arange(len(block))[:, None]
     counts: NDArray[Any] = np.bincount(rows.reshape(-1), minlength=len(block) * (bins + 2))
     return counts.reshape(len(block), bins + 2).astype(np.float64)
-
-
-def _classes(data: LabelledData) -> NDArray[np.float64]:
-    return np.bincount(data.labels, minlength=data.num_classes).astype(np.float64)
-
-
-def _flags(data: LabelledData) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = (data.labels > 0.5).sum(0).astype(np.float64)
-    return found
-
-
-_COUNTED = {"classes": _classes, "flags": _flags}

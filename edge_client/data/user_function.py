@@ -35,8 +35,7 @@ def read_function(request: "SourceRequest") -> LabelledData:
         # The user's own code may fail in any way.
         why, clash = f"{named} failed with {failure_of(error)}", hidden_by_ours(error)
         raise ConfigError(f"{why}{clash}", quoted="" if clash else repr(error)) from error
-    data = _examples(value, f"python:{request.argument}")
-    return data if "split" in given else request.of(data)
+    return request.of(_examples(value, f"python:{request.argument}"), official="split" in given)
 
 
 def failure_of(error: BaseException) -> str:
@@ -55,10 +54,9 @@ def _parameters(function: Any) -> Collection[str]:
 
 
 def _examples(value: Any, source: str) -> LabelledData:
-    """The validated examples of a user's function."""
+    where = f"{source}: labels"
     if isinstance(value, LabelledData):
         images = checked_images(value.images, f"{source}: images")
-        where = f"{source}: labels"
         labels = checked_labels(value.labels, where, images=len(images), class_names=value.class_names)
         # Words are names, whatever a function says of them.
         named = value.named or (labels.ndim == 1 and not are_numbers(value.class_names))
@@ -70,4 +68,4 @@ def _examples(value: Any, source: str) -> LabelledData:
             f"data source {source} returned {type(value).__name__}, expected (images, labels) or LabelledData"
         ) from error
     images = checked_images(images, f"{source}: images")
-    return examples(images, checked_labels(labels, f"{source}: labels", images=len(images)), source)
+    return examples(images, checked_labels(labels, where, images=len(images)), source)

@@ -59,35 +59,19 @@ def checked_labels(
             "class_names, in the order of the numbers",
             quoted=repr(str(labels[0])),
         )
-    if not class_names and _are_bipolar(labels):
+    is_bipolar = labels.ndim == 1 and (labels == -1).any() and (np.abs(labels) == 1).all()
+    if not class_names and is_bipolar:
         return labels.astype(np.int64)
-    if labels.ndim == 2 or _are_measured(labels):
+    has_fractions = labels.dtype.kind == "f" and ((labels != np.floor(labels)) | (labels < 0)).any()
+    if labels.ndim == 2 or has_fractions:
         return _numbers(labels, where, class_names)
-    _refuse(
-        labels < 0,
-        labels,
-        where,
-        "class numbers start at 0: leave such examples out, or renumber the classes",
-    )
-    if class_names:
-        count = len(class_names)
-        _refuse(
-            labels >= count,
-            labels,
-            where,
-            f"the {count} class names are those of the labels 0 to {count - 1}",
-        )
+    start = "class numbers start at 0: leave such examples out, or renumber the classes"
+    _refuse(labels < 0, labels, where, start)
+    if count := len(class_names):
+        end = f"the {count} class names are those of the labels 0 to {count - 1}"
+        _refuse(labels >= count, labels, where, end)
     _refuse(labels >= MOST_CLASSES, labels, where, f"at most {MOST_CLASSES} classes: number them from 0")
     return labels.astype(np.int64)
-
-
-def _are_bipolar(labels: NDArray[Any]) -> bool:
-    """Whether labels [N] are -1 and 1: two classes."""
-    return labels.ndim == 1 and bool((labels == -1).any() and (np.abs(labels) == 1).all())
-
-
-def _are_measured(labels: NDArray[Any]) -> bool:
-    return labels.dtype.kind == "f" and bool(((labels != np.floor(labels)) | (labels < 0)).any())
 
 
 def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:

@@ -27,12 +27,8 @@ Attributes = Mapping[str, object]
 
 def users_parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """The parts with their names whose classes are neither torch's nor this package's."""
-    return [(name, part) for name, part in module.named_modules() if not _is_ours(type(part))]
-
-
-def _is_ours(kind: type) -> bool:
-    """Whether a class is torch's or this package's, so that it is known how its layers behave."""
-    return f"{kind.__module__}.".startswith(OURS)
+    parts = module.named_modules()
+    return [(name, part) for name, part in parts if not f"{type(part).__module__}.".startswith(OURS)]
 
 
 def attributes_of(module: nn.Module, parts: Sequence[tuple[str, nn.Module]]) -> dict[str, object]:

@@ -20,8 +20,7 @@ from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
 MAX_NAMES = 3
-OTHER_SEEDS = (0x5EED, 0x5EEE, 0x5EEF)
-"""Seeds of other builds: several, since one may be the run's, and few numbers may be equal by chance."""
+OTHER_SEEDS = (0x5EED, 0x5EEE, 0x5EEF)  # of other builds: one may be the run's, and few numbers may agree
 
 
 def sent_tensors(module: nn.Module) -> dict[str, Tensor]:

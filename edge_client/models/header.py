@@ -1,6 +1,5 @@
 """Finds a network's header, the linear layer whose outputs are the class scores."""
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -19,7 +18,10 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
     """
     made: dict[str, Tensor] = {}
     layers = [(name, layer) for name, layer in module.named_modules() if type(layer) is nn.Linear]
-    hooks = [layer.register_forward_hook(_note(made, name)) for name, layer in layers]
+    hooks = [
+        layer.register_forward_hook(lambda _, __, output, name=name: made.update({name: output}))
+        for name, layer in layers
+    ]
     like = next(module.parameters(), torch.zeros(()))
     try:
         with evaluating(module), torch.no_grad():
@@ -40,10 +42,3 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
 def header_of(model: ModelSpec) -> str:
     """The name of the header in the network `model`; raises `ConfigError` as `header_name` does."""
     return header_name(build_model(model), model.input_shape)
-
-
-def _note(made: dict[str, Tensor], name: str) -> Callable[[nn.Module, object, Tensor], None]:
-    def note(layer: nn.Module, inputs: object, output: Tensor) -> None:
-        made[name] = output
-
-    return note

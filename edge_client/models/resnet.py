@@ -37,7 +37,6 @@ class Basic(nn.Module):
         self.downsample = _shortcut(inputs, planes, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
         y = torch.relu(self.bn1(self.conv1(x)))
         return torch.relu(self.bn2(self.conv2(y)) + self.downsample(x))
 
@@ -59,7 +58,6 @@ class Bottleneck(nn.Module):
         self.downsample = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
         y = torch.relu(self.bn1(self.conv1(x)))
         y = torch.relu(self.bn2(self.conv2(y)))
         return torch.relu(self.bn3(self.conv3(y)) + self.downsample(x))

@@ -1,9 +1,12 @@
 """torch, imported when it is first used: that takes more than a second of processor time.
 
 Modules that a program reads only to learn what there is, such as the local objectives, import it from here.
+`Tensor` and `nn` are for annotations in quotes alone.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["Tensor", "nn", "torch"]
 
 
 class LazyTorch:
@@ -15,4 +18,9 @@ class LazyTorch:
         return getattr(torch, attribute)
 
 
-torch = LazyTorch()
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    torch = LazyTorch()
+    Tensor = nn = Any

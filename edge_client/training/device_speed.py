@@ -84,7 +84,6 @@ STEPS: Mapping[TrainerName, Callable[[float], float]] = {"torch": _with_torch, "
 
 
 def reference_batch() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Inputs and labels of the reference block."""
     inputs = np.linspace(0, 1, BATCH * CHANNELS * SIDE * SIDE, dtype=np.float32)
     return inputs.reshape(BATCH, CHANNELS, SIDE, SIDE), np.arange(BATCH) % CLASSES
 

@@ -43,7 +43,6 @@ class EpochProgress:
         return EpochReport(passes(plan, self.done), passes(plan, plan.local_epochs), self.losses[-1])
 
     def metrics(self, examples: int) -> TrainingMetrics:
-        """The measurements of the whole training."""
         return TrainingMetrics(
             examples=examples,
             epochs=self.done,

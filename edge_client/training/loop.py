@@ -125,7 +125,6 @@ def _resume(
     optimizer: Optimizer,
     objectives: Sequence[LocalObjective],
 ) -> None:
-    """Restore the checkpoint, if any."""
     saved = checkpoint.load() if checkpoint is not None else None
     if checkpoint is None or saved is None:
         return

@@ -3,7 +3,6 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,13 +25,12 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import Evaluation, TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined
+from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined, equal_parts, no_memory
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import Groups
-from schemas.values import Reason
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
@@ -74,13 +72,11 @@ class OwnTraining:
     """This package's training loop."""
 
     def check(self, task: TrainTask) -> None:
-        """Every task is possible whose optimizer and objectives have known names and options."""
         with declined():
             check_optimizer(task.training.optimizer)
             build_objectives(task.training.objectives)
 
     def train(self, job: ModuleJob) -> TrainingResult:
-        """Train with `train`, in parts of batches if memory is short."""
         return train(
             job.module,
             job.data.train,
@@ -97,7 +93,6 @@ class OwnTraining:
         )
 
     def evaluate(self, job: ModuleJob) -> Evaluation:
-        """Evaluate on the device's held-out examples."""
         batch_size = min(EVALUATION_BATCH, job.micro_batch or EVALUATION_BATCH)
         return evaluate(job.module, job.data.held_out, batch_size=batch_size)
 
@@ -180,25 +175,10 @@ def micro_batch(
         _known[module] = network_cost(module, input_shape)
     cost = _known[module]
     whole = min(plan.batch_size, examples)
-    per_batch = any(objective.name in PER_BATCH for objective in plan.objectives)
-    for size in _sizes(whole, can_be_split=not per_batch and not normalises_batches(module)):
-        if MARGIN * _further_bytes(cost, plan, examples, size) <= memory.free:
+    is_whole = normalises_batches(module) or any(part.name in PER_BATCH for part in plan.objectives)
+    for size in (whole,) if is_whole else equal_parts(whole):
+        # The network and the examples are in memory.
+        further = cost.training(plan, examples=examples, batch=size, pixel_bytes=0).total - cost.parameters
+        if MARGIN * further <= memory.free:
             return None if size == whole else size
-    least = _further_bytes(cost, plan, examples, size)
-    raise PeerError(
-        f"training needs {MARGIN * least / 1e6:.0f} MB more, {memory.free / 1e6:.0f} MB are free"
-        f" ({'batches of ' + str(size) if size > 1 else 'one example at a time'})",
-        reason=Reason.NO_MEMORY,
-    )
-
-
-def _sizes(whole: int, *, can_be_split: bool) -> Iterable[int]:
-    """The batch in 1, 2, 3, ... nearly equal parts, each size once."""
-    if not can_be_split:
-        return (whole,)
-    return dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
-
-
-def _further_bytes(cost: NetworkCost, plan: TrainingPlan, examples: int, batch: int) -> int:
-    """Bytes that training needs besides the network and the examples."""
-    return cost.training(plan, examples=examples, batch=batch, pixel_bytes=0).total - cost.parameters
+    raise no_memory(MARGIN * further, memory.free, size)

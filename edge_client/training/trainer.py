@@ -1,6 +1,6 @@
 """The interface behind which torch and onnxruntime train."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,20 @@ def declined() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise PeerError(f"this device cannot do the task: {error}", reason=Reason.INCOMPATIBLE) from error
+
+
+def equal_parts(whole: int) -> Iterable[int]:
+    """The sizes of a batch in 1, 2, 3, ... nearly equal parts, each size once."""
+    return dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
+
+
+def no_memory(needed: float, free: int, size: int) -> PeerError:
+    """The refusal of a task that needs so many bytes more in the smallest batches."""
+    batches = f"batches of {size}" if size > 1 else "one example at a time"
+    return PeerError(
+        f"training needs {needed / 1e6:.0f} MB more, {free / 1e6:.0f} MB are free ({batches})",
+        reason=Reason.NO_MEMORY,
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

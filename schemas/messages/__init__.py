@@ -13,7 +13,6 @@ from schemas.messages.announcements import FederationEnd, RoundAnnouncement
 from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.client_update import ClientOffer, ClientReport, ClientWithdrawal
 from schemas.messages.identity import CertificateRequest, IssuedCertificate
-from schemas.messages.lease import Lease, LeaseHolder
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
 from schemas.messages.presence import Birth, Death, Telemetry
 from schemas.messages.remote import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
@@ -27,8 +26,8 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
+from schemas.messages.servers import Lease, LeaseHolder, StandbyEntry, StandbyRefusal, StandbyReport
 from schemas.messages.sites import SiteBirth, SiteDeath, SiteSum, SiteTerms, SumMember, SumRequest
-from schemas.messages.standby import StandbyEntry, StandbyRefusal, StandbyReport
 from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
 from schemas.values import Reason
 
@@ -210,5 +209,4 @@ def _head(payload: bytes) -> dict[str, object]:
 def _first_problem(kind: str, error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     parts = ["message"] if problem["type"] == "json_invalid" else [kind, *map(str, problem["loc"])]
-    where = ".".join(parts)
-    return f"{where}: {problem['msg']}"
+    return f"{'.'.join(parts)}: {problem['msg']}"

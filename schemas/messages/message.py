@@ -6,7 +6,7 @@ from pydantic import Field
 
 from schemas.base import Frozen
 from schemas.names import Name
-from schemas.values import Epoch
+from schemas.values import Attempt, Epoch, RoundNumber
 
 PROTOCOL = 1  # version of the protocol that this program writes
 PROTOCOL_RANGE = (1, 1)
@@ -20,6 +20,15 @@ class Message(Frozen):
     protocol: int = PROTOCOL
     federation: Name
     max_bytes: ClassVar[int] = 4 * 1024
+
+
+class TaskMessage(Message):
+    """Base of a device's messages about its task."""
+
+    device: Name
+    run: Name
+    round: RoundNumber
+    attempt: Attempt
 
 
 class ServedMessage(Message):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
-from schemas.messages.message import MAX_MESSAGE_BYTES, Message, ServedMessage
+from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage, TaskMessage
 from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
 from schemas.submodel import SubModelSpec
@@ -18,7 +18,6 @@ from schemas.values import (
     DriftFinding,
     Instance,
     Reason,
-    RoundNumber,
     Text,
     TrainingMetrics,
 )
@@ -26,17 +25,13 @@ from schemas.values import (
 MAX_NORMS = 512  # most norms in a receipt: two for each kind of array
 
 
-class TaskReply(Message):
+class TaskReply(TaskMessage):
     """Accepts or declines a task; a task that fails later is declined with the reason.
 
     `listens` are the shared topics that the device has subscribed to.
     """
 
     kind: Literal["task-reply"] = "task-reply"
-    device: Name
-    run: Name
-    round: RoundNumber
-    attempt: Attempt
     accepted: bool
     reason: Reason | None = None
     detail: Text = ""
@@ -60,7 +55,7 @@ class SiteReceipt(Frozen):
     detail: Annotated[Text, Field(exclude_if=lambda detail: not detail)] = ""
 
 
-class Update(Message):
+class Update(TaskMessage):
     """The result of a `TrainTask`: parameter groups in the coordinates of `spec`, as a blob.
 
     A `deposited` blob is in the object store, at the address that the task gave; the device still sends it in
@@ -70,10 +65,6 @@ class Update(Message):
     """
 
     kind: Literal["update"] = "update"
-    device: Name
-    run: Name
-    round: RoundNumber
-    attempt: Attempt
     blob: BlobRef
     spec: SubModelSpec = SubModelSpec.model_construct()
     metrics: TrainingMetrics
@@ -90,17 +81,13 @@ class Update(Message):
         return self.blob if self.receipt is None else self.receipt.groups
 
 
-class Delivery(Message):
+class Delivery(TaskMessage):
     """The result of a `DeliverTask`: the model is exported, and served unless the verdict says otherwise.
 
     `heard_bytes` and `fetched_bytes` are as in `Update`.
     """
 
     kind: Literal["delivery"] = "delivery"
-    device: Name
-    run: Name
-    round: RoundNumber
-    attempt: Attempt
     metrics: DeliveryMetrics
     heard_bytes: Bytes | None = None
     fetched_bytes: Bytes | None = None

@@ -7,7 +7,7 @@ import platform
 import re
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
@@ -107,18 +107,14 @@ def fits_of(names: Iterable[str]) -> tuple[str, ...]:
     wheels = [tags for name in names if (tags := wheel_tags(name)) is not None]
     if all(tags.platforms == (ANY,) and set(tags.pythons) & {"py3"} for tags in wheels):
         return (ANY,)
+    platforms = {machine_of(tag) for tags in wheels for tag in tags.platforms}
     packages = {tags.package: [other for other in wheels if other.package == tags.package] for tags in wheels}
     return tuple(
         f"cp3{minor}-{machine}"
-        for machine in _machines(wheels)
+        for machine in sorted(filter(None, platforms))
         for minor in range(OLDEST_MINOR, NEWEST_MINOR + 1)
         if all(any(tags.fits(minor, machine) for tags in choice) for choice in packages.values())
     )
-
-
-def _machines(wheels: Iterable[WheelTags]) -> Iterator[str]:
-    found = {machine_of(tag) for tags in wheels for tag in tags.platforms}
-    yield from sorted(machine for machine in found if machine is not None)
 
 
 def board_fit() -> str:

@@ -48,7 +48,6 @@ class EnrolmentCode(Frozen):
 
 
 def encode_code(code: EnrolmentCode) -> str:
-    """The code as one line of text."""
     packed = zlib.compress(code.model_dump_json().encode(), 9)
     return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
@@ -59,7 +58,8 @@ def decode_code(text: str) -> EnrolmentCode:
     if not line.startswith(PREFIX):
         raise ConfigError(f"this is not an enrolment code: codes begin with '{PREFIX}'")
     try:
-        packed = base64.b64decode(_padded(line.removeprefix(PREFIX)), altchars=b"-_", validate=True)
+        body = line.removeprefix(PREFIX)
+        packed = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
         reader = zlib.decompressobj()
         content = reader.decompress(packed, MAX_CONTENT_BYTES)
         if not reader.eof or len(line) > MAX_CODE_CHARS:
@@ -67,10 +67,6 @@ def decode_code(text: str) -> EnrolmentCode:
         return EnrolmentCode.model_validate_json(content)
     except (ValueError, binascii.Error, zlib.error, ValidationError) as error:
         raise ConfigError("the enrolment code is damaged: copy the whole line, or use its file") from error
-
-
-def _padded(text: str) -> str:
-    return text + "=" * (-len(text) % 4)
 
 
 def proof_key(secret: str, code: str) -> bytes:

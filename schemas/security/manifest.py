@@ -85,7 +85,6 @@ def content_digest(task: Frozen) -> str:
 
 
 def spec_digest(spec: SubModelSpec) -> str:
-    """The sha256 of a sub-model's spec in canonical JSON."""
     return hashlib.sha256(canonical(spec)).hexdigest()
 
 

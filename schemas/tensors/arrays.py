@@ -34,7 +34,6 @@ class LazyArrays(Mapping[str, AnyArray]):
         return self.rows(name, 0, shape[0] if shape else 1)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such an array, without making it."""
         try:
             self.kind(name)  # type: ignore[arg-type]
         except KeyError:
@@ -49,7 +48,6 @@ class KnownArrays(LazyArrays):
         self._kinds = kinds
 
     def kind(self, name: str) -> Kind:
-        """The type and shape given at construction."""
         return self._kinds[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -67,7 +65,6 @@ class ComputedArrays(KnownArrays):
         self._make = make
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Call the function."""
         return self._make(name, start, stop)
 
 
@@ -89,11 +86,9 @@ class Prefixed(LazyArrays):
         self._arrays, self._prefix = arrays, prefix
 
     def kind(self, name: str) -> Kind:
-        """The type and shape of the array with the prefix."""
         return self._arrays.kind(self._prefix + name)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Rows of the array with the prefix."""
         return self._arrays.rows(self._prefix + name, start, stop)
 
     def __iter__(self) -> Iterator[str]:
@@ -122,8 +117,7 @@ def added(arrays: Mapping[str, AnyArray], changes: Mapping[str, AnyArray]) -> La
     """The changed arrays plus their changes, made when read."""
 
     def rows(name: str, start: int, stop: int) -> AnyArray:
-        found: AnyArray = rows_of(arrays, name, start, stop) + rows_of(changes, name, start, stop)
-        return found
+        return np.asarray(rows_of(arrays, name, start, stop) + rows_of(changes, name, start, stop))
 
     return ComputedArrays({name: kind_of(arrays, name) for name in changes}, rows)
 

@@ -69,8 +69,10 @@ class FileGroups(Mapping[str, LazyArrays]):
     @cached_property
     def _groups(self) -> dict[str, LazyArrays]:
         file = TensorFile(self._path, self._data)
-        groups = sorted({_group_of(key, self._path.name) for key in file})
-        return {group: Prefixed(file, f"{group}/") for group in groups}
+        parts = {key: key.partition("/") for key in file}
+        if odd := next((key for key, part in parts.items() if not all(part)), None):
+            raise PeerError(f"{self._path.name} holds a tensor without a group: {odd!r}")
+        return {group: Prefixed(file, f"{group}/") for group in sorted({part[0] for part in parts.values()})}
 
     def __getitem__(self, group: str) -> LazyArrays:
         return self._groups[group]
@@ -80,13 +82,6 @@ class FileGroups(Mapping[str, LazyArrays]):
 
     def __len__(self) -> int:
         return len(self._groups)
-
-
-def _group_of(key: str, source: str) -> str:
-    group, slash, name = key.partition("/")
-    if not (group and slash and name):
-        raise PeerError(f"{source} holds a tensor without a group: {key!r}")
-    return group
 
 
 class FlatGroups(GatheredArrays):

@@ -63,7 +63,6 @@ class ChunkSet:
         return ChunkSet((*self.runs[:place], *left, *self.runs[place + 1 :]))
 
     def below(self, count: int) -> "ChunkSet":
-        """The numbers of the set that are below `count`."""
         return ChunkSet(tuple((first, min(stop, count)) for first, stop in self.runs if first < count))
 
     def gap(self, count: int) -> tuple[int, int] | None:

@@ -45,7 +45,6 @@ class BlobRef(Frozen):
         return self.size <= INLINE_BYTES and self.chunks == 1
 
     def chunk_size(self, index: int) -> int:
-        """Bytes in chunk `index`."""
         return min(self.chunk_bytes, self.size - index * self.chunk_bytes)
 
 

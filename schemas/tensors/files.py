@@ -44,26 +44,29 @@ class TensorFile(KnownArrays):
     def __init__(self, path: Path, data: memoryview | None = None) -> None:
         self._path, self._data = path, data
         with _as_peer_errors(path.name):
-            header, size = _read_header(path) if data is None else _header_of(data)
+            if data is None:
+                header, size = _read_header(path)
+            else:
+                header = bytes(data[_LENGTH.size :][: _header_length(data[: _LENGTH.size])])
+                size = len(data)
             _check(path, header, size, data)
-            kinds, self._offsets = _parse(header)
+            # Shared by equal headers: those of 1,000 updates are as large as a model.
+            parse = _shared if len(header) <= MAX_SHARED_HEADER_BYTES else _kinds_and_offsets
+            kinds, self._offsets = parse(header)
         super().__init__(kinds)
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
-        """Read rows from the file or its bytes."""
         dtype, shape = self.kind(name)
-        row = dtype.itemsize * math.prod(shape[1:])
+        taken = (stop - start, *shape[1:]) if shape else ()
+        offset = self._offsets[name] + start * dtype.itemsize * math.prod(shape[1:])
         if self._data is not None:
-            taken = (stop - start, *shape[1:]) if shape else ()
-            return np.frombuffer(
-                self._data, dtype, math.prod(taken), self._offsets[name] + start * row
-            ).reshape(taken)
+            return np.frombuffer(self._data, dtype, math.prod(taken), offset).reshape(taken)
         with _as_peer_errors(self._path.name):
-            array = np.empty((stop - start, *shape[1:]) if shape else (), dtype)
+            array = np.empty(taken, dtype)
             # A descriptor: file objects would cost more than reading a few rows.
             descriptor = os.open(self._path, os.O_RDONLY)
             try:
-                read = fill(array, descriptor, self._offsets[name] + start * row)
+                read = fill(array, descriptor, offset)
             finally:
                 os.close(descriptor)
             if read != array.nbytes:
@@ -75,20 +78,14 @@ def _read_header(path: Path) -> tuple[bytes, int]:
     """The header and the size of a file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        length = _length(file.read(_LENGTH.size))
+        length = _header_length(file.read(_LENGTH.size))
         if length > MAX_SHARED_HEADER_BYTES:
             with safe_open(path, framework="numpy"):
                 pass  # refuse an invalid file before its header is read
         return file.read(length), size
 
 
-def _header_of(data: memoryview) -> tuple[bytes, int]:
-    """The header and the size of a file's bytes."""
-    return bytes(data[_LENGTH.size :][: _length(data[: _LENGTH.size])]), len(data)
-
-
-def _length(data: bytes | memoryview) -> int:
-    """Length of the header in bytes."""
+def _header_length(data: bytes | memoryview) -> int:
     if len(data) < _LENGTH.size:
         raise ValueError("it is shorter than its header's length")
     return int(_LENGTH.unpack(data)[0])
@@ -110,11 +107,6 @@ def _check(path: Path, header: bytes, size: int, data: memoryview | None) -> Non
         if len(_known_valid) >= MAX_KNOWN_VALID:
             _known_valid.clear()
         _known_valid.add((header, size))
-
-
-def _parse(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:
-    """Kinds and offsets, shared by equal headers: those of 1,000 updates are as large as a model."""
-    return _shared(header) if len(header) <= MAX_SHARED_HEADER_BYTES else _kinds_and_offsets(header)
 
 
 def _kinds_and_offsets(header: bytes) -> tuple[Mapping[str, Kind], Mapping[str, int]]:

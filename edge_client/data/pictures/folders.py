@@ -114,7 +114,6 @@ def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
 
 
 def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
-    """What a user may not expect of these pictures."""
     for note, count in Counter(note for picture in pictures for note in picture.notes).items():
         say_once(f"{root}: {count} of {counted(len(pictures), 'picture')} {note}")
     say_range([picture.pixels for picture in pictures], len(pictures), root, scale)

@@ -79,7 +79,6 @@ def read_picture(file: Path | bytes, *, scale: PictureScale | None = None) -> Pi
 
 
 def name_of(file: Path | bytes) -> str:
-    """A picture in messages."""
     return "the image" if isinstance(file, bytes) else f"image {file}"
 
 

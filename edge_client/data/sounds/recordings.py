@@ -54,12 +54,10 @@ class Recording:
 
     @property
     def label(self) -> str:
-        """The name of its class."""
         return self.fields[LABEL]
 
     @property
     def ending(self) -> str:
-        """The ending of the file's name, in lower case."""
         return self.path.suffix.lower()
 
 
@@ -97,7 +95,6 @@ def find_recordings(folder: Path, options: Mapping[str, str], *, split: str, sou
 
 
 def _endings() -> Collection[str]:
-    """Endings of the files that can be read here."""
     return PLAIN if importlib.util.find_spec("soundfile") is None else PLAIN + FURTHER
 
 
@@ -258,7 +255,6 @@ def _examples(sounds: list[Sound], counts: Sequence[int], length: int, hop: int)
 def _say(
     files: RecordingFiles, read: ReadFiles[Sound], counts: Sequence[int], seconds: str, source: str
 ) -> None:
-    """What the data are, and what a user may not expect of them."""
     say_once(
         f"{source}: {counted(len(counts), 'recording')}, {counted(sum(counts), 'example')} of {seconds} s"
     )

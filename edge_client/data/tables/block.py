@@ -37,11 +37,9 @@ class Block:
         return cls(table, [number for number, _ in rows], cells, broken)
 
     def where(self, place: int, column: str) -> str:
-        """Where a value is, for messages."""
         return f"{self.table.place(self.rows[place])}: column '{column}'"
 
     def is_whole(self) -> NDArray[np.bool_]:
-        """Which rows [N] are not broken."""
         whole = np.ones(len(self.rows), bool)
         whole[list(self.broken)] = False
         return whole

@@ -49,7 +49,7 @@ class CsvTable(Table):
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
-        """The rows with the numbers of their lines, without empty lines."""
+        """The rows, without empty lines, with the numbers of their lines."""
         with _text_of(self.path, self.encoding, self.size) as file:
             reader = csv.reader(file, delimiter=self.form.delimiter)
             rows = islice((row for row in reader if any(row)), self.form.head, None)
@@ -59,7 +59,6 @@ class CsvTable(Table):
                 raise ConfigError(f"{self.place(reader.line_num)} is no line of a table: {error}") from error
 
     def place(self, number: int) -> str:
-        """The line, for messages."""
         return f"{self.path} line {number}"
 
     def _plain(self, row: list[str], number: int) -> list[str]:
@@ -80,7 +79,6 @@ class CsvTable(Table):
 
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
-    """The table of a file, and its options."""
     return csv_table(path, options), options
 
 

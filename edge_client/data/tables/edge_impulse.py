@@ -23,7 +23,6 @@ ELSEWHERE = "read it by a function, python:module:function"
 
 
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
-    """The table of a file or folder, and its options."""
     folder = path if path.is_dir() else path.parent
     labels = {name: label for place in (folder.parent, folder) for name, label in _labels(place).items()}
     table = RecordingTable(path, ENDINGS, read_acquisition, partial(_label, labels))

@@ -47,7 +47,7 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
         late = csv_table(choice.late)
         settles_at.append(late.settles_at)
         (label,), ident = choice.labels, choice.ident or ""
-        rows.columns[label] = late_labels(late, rows.columns[ident].tolist(), ident=ident, label=label)
+        rows.columns[label] = _late_labels(late, rows.columns[ident].tolist(), ident=ident, label=label)
     breaks = _breaks(rows, choice)
     ends = rows_with_labels(_ends(len(rows), rows.columns, breaks, choice), rows.columns, choice)
     labels, names = labels_of(rows.columns, ends, choice)
@@ -56,7 +56,12 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     if labels.ndim > 1:
         mean, std = _statistics(labels)
         about = about.model_copy(update={"target_mean": mean, "target_std": std})
-    images = _windows(values, ends, choice.window) if choice.window else _chosen(values, ends)
+    if choice.window:
+        views = np.lib.stride_tricks.sliding_window_view(values, choice.window, axis=0)
+        images = np.ascontiguousarray(views[ends - (choice.window - 1)])
+    else:
+        # All rows are not copied.
+        images = values if len(ends) == len(values) else values[ends]
     data = labelled(images, labels, class_names=names, preprocessing=about)
     soonest = min((moment for moment in settles_at if moment is not None), default=None)
     skipped = table.skipped or rows.skipped
@@ -147,17 +152,6 @@ def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: Table
     return ends
 
 
-def _chosen(rows: NDArray[np.float32], ends: NDArray[np.int64]) -> NDArray[np.float32]:
-    """These rows; all of them are not copied."""
-    return rows if len(ends) == len(rows) else rows[ends]
-
-
-def _windows(rows: NDArray[np.float32], ends: NDArray[np.int64], window: int) -> NDArray[np.float32]:
-    """Windows [N, columns, window] that end at these rows."""
-    views = np.lib.stride_tricks.sliding_window_view(rows, window, axis=0)
-    return np.ascontiguousarray(views[ends - (window - 1)])
-
-
 def _inputs(rows: TableRows, choice: TableChoice) -> tuple[Preprocessing, NDArray[np.float32]]:
     """The statistics of all rows, and the rows [N, columns]; the columns are used up."""
     values, mean, std = list[NDArray[np.float32]](), tuple[float, ...](), tuple[float, ...]()
@@ -174,25 +168,17 @@ def _inputs(rows: TableRows, choice: TableChoice) -> tuple[Preprocessing, NDArra
 def _features(table: Table, rows: NDArray[np.float32], choice: TableChoice) -> tuple[Feature, ...]:
     """The inputs with their units, and with their kinds as far as these rows [N, columns] tell them."""
     first = first_row(table)[1]
-    is_binary = ((rows == 0) | (rows == 1)).all(axis=0)
-    kinds = [
-        _kind(first.get(name, ""), binary) for name, binary in zip(choice.inputs, is_binary, strict=True)
-    ]
+    # Zeros and ones may be numbers or truth values.
+    is_binary = dict(zip(choice.inputs, ((rows == 0) | (rows == 1)).all(axis=0), strict=True))
+    of_binary = {name: "truth" if is_truth(first.get(name, "")) else "" for name in choice.inputs}
+    kinds = [of_binary[name] if is_binary[name] else "number" for name in choice.inputs]
     features = features_of(choice.inputs, table.units)
     if not features:
         say_once(f"{choice.source}: the columns are taken in their order: they are many, or one has no name")
     return tuple(f.model_copy(update={"kind": kind}) for f, kind in zip(features, kinds, strict=False))
 
 
-def _kind(first: str, is_binary: bool) -> str:
-    """The kind of a column whose first value is this text: zeros and ones may be either."""
-    if not is_binary:
-        return "number"
-    return "truth" if is_truth(first) else ""
-
-
 def _statistics(rows: Column) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column."""
     mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
     # A constant column says nothing, and stays near 0.
     deviation[deviation < 1e-12 * np.maximum(1, np.abs(mean))] = 1.0
@@ -227,7 +213,7 @@ def window_ends(
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> Column:
+def _late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) -> Column:
     """The labels [N] of the examples with these ids [N], "" or NaN where there is none yet.
 
     The table has the columns `ident` and `label`; of an id that occurs twice, the last line counts. Labels

@@ -51,7 +51,6 @@ class RecordingTable(Table):
         yield self._rows()
 
     def place(self, number: int) -> str:
-        """The file of a row, for messages."""
         return str(self._paths[number - 1]) if number else str(self.path)
 
     def options(self, stated: Mapping[str, str]) -> Mapping[str, str]:
@@ -65,7 +64,6 @@ class RecordingTable(Table):
 
     @property
     def skipped(self) -> SkippedFiles | None:
-        """The broken files, which are left out."""
         return self._read.skipped
 
     @cached_property

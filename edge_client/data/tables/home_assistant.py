@@ -75,10 +75,6 @@ class HomeAssistantTable(Table):
             # Each entity has its first state at another moment.
             yield numbered_rows(names, dropwhile(lambda row: "" in row, rows))
 
-    def place(self, number: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} row {number}"
-
     @property
     def units(self) -> Mapping[str, str]:
         """The entities' units; one that has changed is said in the log."""

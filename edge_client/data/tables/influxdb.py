@@ -66,15 +66,6 @@ class InfluxTable(Table):
         """The header, then the rows, one series after the other; `ConfigError` for what is no such file."""
         yield enumerate(self._rows())
 
-    def place(self, number: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} row {number}"
-
-    @property
-    def units(self) -> Mapping[str, str]:
-        """None: InfluxDB has no units."""
-        return {}
-
     @cached_property
     def series(self) -> tuple[str, ...]:
         """The columns that tell series apart."""
@@ -113,7 +104,6 @@ class InfluxTable(Table):
                 yield [str(number), *key, *row]
 
     def _values(self, point: Point) -> dict[str, str]:
-        """A line's values by their names."""
         if point.is_long:
             return {".".join(point.columns[name] for name in self.name): point.columns[VALUE]}
         known = {*OF_QUERY, *self.series, *point.tags, TIME}

@@ -51,7 +51,6 @@ class JsonlTable(Table):
             raise ConfigError(f"{self.path} is no JSON in UTF-8: {error}") from error
 
     def place(self, number: int) -> str:
-        """The line, for messages."""
         return f"{self.path} line {number}"
 
 

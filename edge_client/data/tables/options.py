@@ -204,24 +204,18 @@ USUAL = frozenset(
 """Usual names of row numbers, in small letters."""
 
 
-def index_columns(table: Table) -> frozenset[str]:
-    """The columns that the file itself calls its rows' labels."""
-    return frozenset(table.index_columns)
-
-
 def nameless(table: Table, names: Collection[str]) -> frozenset[str]:
     """The columns that are no inputs unless they are named, whatever they hold."""
-    return frozenset(name for name in names if NAMELESS.fullmatch(name)) | index_columns(table)
+    return frozenset(name for name in names if NAMELESS.fullmatch(name)).union(table.index_columns)
 
 
 def numbering(columns: Mapping[str, Numbers]) -> frozenset[str]:
     """Those of the columns that number the rows by name and content."""
-    return frozenset(
-        name for name, column in columns.items() if name.lower() in USUAL and counts_rows(column)
-    )
+    usual = {name: column for name, column in columns.items() if name.lower() in USUAL}
+    return frozenset(name for name, column in usual.items() if _counts_rows(column))
 
 
-def counts_rows(column: Numbers) -> bool:
+def _counts_rows(column: Numbers) -> bool:
     """Whether whole numbers ascend by one from row to row, or each of them occurs once."""
     if (column != np.floor(column)).any() or (column < 0).any():
         return False

@@ -1,7 +1,8 @@
-"""Tables in Parquet files; needs pyarrow (the extra `parquet`)."""
+"""Tables in Parquet files, and what all tables share that pyarrow reads (the extra `parquet`)."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
 
 
 @dataclass(frozen=True)
-class ParquetTable(Table):
-    """A Parquet file whose columns are numbers, truth values, times, texts, or lists of numbers.
+class PyarrowTable(Table):
+    """A file whose columns are numbers, truth values, times, texts, or lists of numbers.
 
     With `even` all lists must have one length.
     """
@@ -30,37 +31,47 @@ class ParquetTable(Table):
     path: Path
     even: bool = True
 
-    @property
-    def index_columns(self) -> tuple[str, ...]:
-        """The columns that pandas has written as the labels of the rows."""
-        with self._file() as file:
-            return index_columns_of(file.schema_arrow)
+    @abstractmethod
+    def reader(self) -> AbstractContextManager[tuple[Any, Iterable[Any]]]:
+        """The schema and the record batches."""
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
-        """The header, then the rows with their numbers; `ConfigError` for what is no such file."""
-        with self._file() as file:
-            batches = file.iter_batches(batch_size=BATCH)
-            yield text_rows(self, file.schema_arrow.names, batch_rows(batches), even=self.even)
-
-    def place(self, number: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} row {number}"
+        with self.reader() as (schema, batches):
+            yield text_rows(self, schema.names, _batch_rows(batches), even=self.even)
 
     @property
     def units(self) -> Mapping[str, str]:
         """The units that the columns' metadata state."""
-        with self._file() as file:
-            return units_of(file.schema_arrow)
+        with self.reader() as (schema, _):
+            about = {field.name: field.metadata or {} for field in schema}
+        return {
+            name: stated[key].decode(errors="replace")
+            for name, stated in about.items()
+            for key in UNITS
+            if key in stated
+        }
+
+    @property
+    def index_columns(self) -> tuple[str, ...]:
+        """The columns that pandas has written as the labels of the rows."""
+        with self.reader() as (schema, _):
+            about = schema.pandas_metadata or {}
+        # A range of numbers is no column, and stands there as an object.
+        return tuple(name for name in about.get("index_columns", ()) if isinstance(name, str))
+
+
+class ParquetTable(PyarrowTable):
+    """A Parquet file."""
 
     @contextmanager
-    def _file(self) -> Iterator[Any]:
+    def reader(self) -> Iterator[tuple[Any, Iterable[Any]]]:
         pyarrow = import_pyarrow(self.path)
         from pyarrow.parquet import ParquetFile
 
         try:
             with ParquetFile(self.path) as file:
-                yield file
+                yield file.schema_arrow, file.iter_batches(batch_size=BATCH)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is no Parquet file, or is broken", quoted=error) from error
 
@@ -77,7 +88,7 @@ def import_pyarrow(path: Path) -> Any:
     return pyarrow
 
 
-def batch_rows(batches: Iterable[Any]) -> Iterator[Values]:
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Values]:
     """The rows of record batches, numbered from 1."""
     number = 0
     for batch in batches:
@@ -86,20 +97,3 @@ def batch_rows(batches: Iterable[Any]) -> Iterator[Values]:
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1
             yield number, row
-
-
-def index_columns_of(schema: Any) -> tuple[str, ...]:
-    """The columns of an Arrow schema that pandas has written as the labels of the rows."""
-    about = schema.pandas_metadata or {}
-    # A range of numbers is no column, and stands there as an object.
-    return tuple(name for name in about.get("index_columns", ()) if isinstance(name, str))
-
-
-def units_of(schema: Any) -> dict[str, str]:
-    """The units in the metadata of an Arrow schema's columns."""
-    return {
-        field.name: (field.metadata or {})[key].decode(errors="replace")
-        for field in schema
-        for key in UNITS
-        if key in (field.metadata or {})
-    }

@@ -88,7 +88,6 @@ class _Reader:
         self._count, self._broken, self._first_broken = 0, 0, ""
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Convert a block of rows."""
         block = Block.of(self._table, rows, self._names)
         numbers = {name: self._converted(block, name) for name in self._numbers}
         texts: dict[str, Column] = {name: block.texts(name) for name in self._texts}

@@ -53,13 +53,8 @@ class SenmlTable(Table):
         readings = ((record.time, record.name, record.value) for record in records)
         yield numbered_rows(names, wide_rows(readings, names, every=self.every))
 
-    def place(self, number: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} row {number}"
-
     @property
     def units(self) -> Mapping[str, str]:
-        """The units of the names."""
         return {name: unit for name, unit in _checked_units(self.path, self._records).items() if unit}
 
     @cached_property

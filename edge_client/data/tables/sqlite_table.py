@@ -26,20 +26,18 @@ class SqliteTable(Table):
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
-        """The header, then the rows with their numbers; `ConfigError` for what is no such table."""
         try:
             with connected(self.path) as database:
-                yield _rows(database, self._known(database))
+                yield _rows(database, self._existing_name(database))
         except sqlite3.Error as error:
             raise ConfigError(
                 f"{self.path} is no SQLite file with such a table, or is broken", quoted=error
             ) from error
 
     def place(self, number: int) -> str:
-        """Where a row is, for messages."""
-        return f"{self.path} table '{self.name}' row {number}" if self.name else f"{self.path} row {number}"
+        return f"{self.path} table '{self.name}' row {number}" if self.name else super().place(number)
 
-    def _known(self, database: sqlite3.Connection) -> str:
+    def _existing_name(self, database: sqlite3.Connection) -> str:
         """The name of the table; `ConfigError` unless there is exactly one such."""
         query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         names: list[str] = [name for (name,) in database.execute(query)]
@@ -47,9 +45,9 @@ class SqliteTable(Table):
             return self.name
         if not self.name and len(names) == 1:
             return names[0]
-        known = ", ".join(sorted(names)) or "none"
         hint = nearest(self.name, names) if self.name else ": state table=NAME"
-        raise ConfigError(f"{self.path} has no table '{self.name}'{hint}; it has {known}")
+        every = ", ".join(sorted(names)) or "none"
+        raise ConfigError(f"{self.path} has no table '{self.name}'{hint}; it has {every}")
 
 
 @contextmanager

@@ -20,16 +20,15 @@ class Table(ABC):
     """Rows of texts under a header, in the file `path`."""
 
     path: Path
-    has_decimal: ClassVar[bool] = False
-    """Whether the kind has the option `decimal`."""
+    has_decimal: ClassVar[bool] = False  # whether the kind has the option `decimal`
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Iterator[Row]]:
-        """The header as the first row, then all others, until the block ends."""
+        """The header as the first row, then all others; `ConfigError` for what is no such file."""
 
-    @abstractmethod
     def place(self, number: int) -> str:
         """Where a row is, for messages."""
+        return f"{self.path} row {number}"
 
     @property
     def units(self) -> Mapping[str, str]:

@@ -139,7 +139,6 @@ class Times:
         self._first = ""
 
     def add(self, texts: Sequence[str]) -> None:
-        """Read more texts of the column."""
         texts = [text.strip() for text in texts]
         if not self._first and texts:
             self._first, look = texts[0], texts[:LOOK]

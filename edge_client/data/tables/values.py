@@ -52,7 +52,6 @@ def is_number(text: str) -> bool:
 
 
 def is_truth(text: str) -> bool:
-    """Whether a text is a truth value in words."""
     return text.strip().lower() in TRUTH
 
 

@@ -81,14 +81,10 @@ def _numbers(data: LabelledData) -> LabelledData:
     return replace(data, labels=column, class_names=("target",), preprocessing=preprocessing)
 
 
-def _anything(data: LabelledData) -> LabelledData:
-    """Any labels: the network never sees them."""
-    return data
-
-
 _TAKEN: Mapping[LabelKind, Callable[[LabelledData], LabelledData]] = {
     "classes": _classes,
     "flags": _flags,
     "numbers": _numbers,
-    "none": _anything,
+    # The network never sees any.
+    "none": lambda data: data,
 }

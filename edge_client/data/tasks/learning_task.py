@@ -98,7 +98,6 @@ class LearningTask:
 
     @property
     def figures(self) -> tuple[Metric, ...]:
-        """All that is measured."""
         return (*self.metrics, *self.references)
 
     @property

@@ -15,21 +15,18 @@ T = TypeVar("T")
 def cross_entropy(outputs: Array, labels: Array) -> Array:
     """-log softmax(outputs)[label] [N], of outputs [N, classes] and labels int64 [N]."""
     shifted = outputs.astype(np.float64) - outputs.max(1, keepdims=True)
-    found: Array = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]
-    return found
+    return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels])
 
 
 def binary_cross_entropy(outputs: Array, flags: Array) -> Array:
     """The mean over classes of -log p(flag) [N], of outputs [N, L] before the sigmoid and flags [N, L]."""
     x = outputs.astype(np.float64)
-    found: Array = (np.maximum(x, 0) - x * flags + np.log1p(np.exp(-np.abs(x)))).mean(1)
-    return found
+    return np.asarray((np.maximum(x, 0) - x * flags + np.log1p(np.exp(-np.abs(x)))).mean(1))
 
 
 def squared_error(outputs: Array, targets: Array) -> Array:
     """The mean square of the differences of outputs and targets [N, L], per example [N]."""
-    found: Array = np.square(outputs.astype(np.float64) - targets).mean(1)
-    return found
+    return np.asarray(np.square(outputs.astype(np.float64) - targets).mean(1))
 
 
 LOSSES: Registry[Callable[[Array, Array], Array]] = Registry(

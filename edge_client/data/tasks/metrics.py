@@ -10,13 +10,14 @@ from collections.abc import Callable
 import numpy as np
 
 from edge_client.data.tasks.learning_task import Answers, Array
+from edge_client.data.tasks.losses import squared_error
 
 
 def class_counts(answers: Answers) -> Array:
     """Examples of each class, and those of them that are recognised, [classes, 2]."""
     classes = answers.outputs.shape[1]
-    known = (answers.labels >= 0) & (answers.labels < classes)
-    labels, right = answers.labels[known], (answers.outputs.argmax(1) == answers.labels)[known]
+    is_class = (answers.labels >= 0) & (answers.labels < classes)
+    labels, right = answers.labels[is_class], (answers.outputs.argmax(1) == answers.labels)[is_class]
     return np.stack([np.bincount(part, minlength=classes) for part in (labels, labels[right])], 1)
 
 
@@ -32,7 +33,6 @@ def accuracy(answers: Answers) -> float | None:
 
 
 def balanced_accuracy(answers: Answers) -> float | None:
-    """The mean of the classes' recalls."""
     return _mean(recalls(answers))
 
 
@@ -60,7 +60,6 @@ def flag_f1s(answers: Answers) -> Array:
 
 
 def flag_macro_f1(answers: Answers) -> float | None:
-    """The mean F1 score over classes."""
     return _mean(flag_f1s(answers))
 
 
@@ -78,12 +77,10 @@ def flag_auroc(answers: Answers) -> float | None:
 
 def absolute_errors(answers: Answers) -> Array:
     """The mean absolute error of each output [L]."""
-    found: Array = np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(0)
-    return found
+    return np.asarray(np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(0))
 
 
 def mean_absolute_error(answers: Answers) -> float | None:
-    """The mean absolute error over examples and outputs."""
     return float(absolute_errors(answers).mean()) if answers.labels.size else None
 
 
@@ -100,7 +97,6 @@ def naive_error(kind: int) -> Callable[[Answers], float | None]:
 
 
 def root_mean_square_error(answers: Answers) -> float | None:
-    """The root of the mean square error over examples and outputs."""
     if not answers.labels.size:
         return None
     return float(np.sqrt(np.square(answers.outputs.astype(np.float64) - answers.labels).mean()))
@@ -118,8 +114,7 @@ def r2(answers: Answers) -> float | None:
 
 def reconstruction_errors(answers: Answers) -> Array:
     """The mean square of what a network misses of each input, per example [N]."""
-    found: Array = np.square(answers.outputs.astype(np.float64) - answers.targets).mean(1)
-    return found
+    return squared_error(answers.outputs, answers.targets)
 
 
 def mean_reconstruction_error(answers: Answers) -> float | None:
@@ -153,14 +148,12 @@ def _f1(said: Array, true: Array) -> Array:
 
 
 def _one_hot(labels: Array, classes: int) -> Array:
-    found: Array = labels[:, None] == np.arange(classes)
-    return found
+    return np.asarray(labels[:, None] == np.arange(classes))
 
 
 def _softmax(outputs: Array) -> Array:
     shares = np.exp(outputs.astype(np.float64) - outputs.max(1, keepdims=True))
-    found: Array = shares / shares.sum(1, keepdims=True)
-    return found
+    return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
 def _ratio(part: Array, whole: Array) -> Array:
@@ -170,6 +163,5 @@ def _ratio(part: Array, whole: Array) -> Array:
 
 
 def _mean(values: Array) -> float | None:
-    """The mean of the values that are defined."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else None

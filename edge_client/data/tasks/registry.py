@@ -13,13 +13,11 @@ from schemas.errors import ConfigError, nearest
 
 def _softmax(outputs: Array, _: Array) -> Array:
     shares = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    found: Array = shares / shares.sum(axis=1, keepdims=True)
-    return found
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def _sigmoid(outputs: Array, _: Array) -> Array:
-    found: Array = 1 / (1 + np.exp(-outputs))
-    return found
+    return np.asarray(1 / (1 + np.exp(-outputs)))
 
 
 def _unchanged(outputs: Array, _: Array) -> Array:

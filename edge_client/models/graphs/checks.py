@@ -49,7 +49,7 @@ def check_graph(data: bytes, *, max_bytes: int, max_nodes: int) -> Any:
     if len(graph.node) > max_nodes:
         raise GraphRefused(f"it has {len(graph.node)} operators, at most {max_nodes} are run")
     for node in graph.node:
-        if node.op_type in CONTROL_FLOW or any(_has_graph(attribute) for attribute in node.attribute):
+        if node.op_type in CONTROL_FLOW or any(map(_inner, node.attribute)):
             raise GraphRefused(f"it has control flow: {node.op_type}")
     constants = sum(tensor.ByteSize() for tensor in tensors_of(graph))
     if constants > MAX_CONSTANT_BYTES:
@@ -126,10 +126,6 @@ def _inner(attribute: Any) -> list[Any]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
-def _has_graph(attribute: Any) -> bool:
-    return bool(_inner(attribute))
-
-
 # Counts the fields of a protobuf file before it is parsed: two bytes of a file may take 140 in memory.
 
 MESSAGE_TYPE = 11  # protobuf's number of fields that hold a message
@@ -145,7 +141,7 @@ def count_fields(data: bytes, descriptor: Any, *, limit: int) -> int:
     count, ranges = 0, [(0, len(data), descriptor)]
     while ranges and count <= limit:
         position, end, kind = ranges.pop()
-        inner = _messages_in(kind)
+        inner = {field.number: field.message_type for field in kind.fields if field.type == MESSAGE_TYPE}
         while position < end and count <= limit:
             count += 1
             tag, position = _varint(data, position, end)
@@ -153,11 +149,6 @@ def count_fields(data: bytes, descriptor: Any, *, limit: int) -> int:
             if tag & 7 == LENGTH and tag >> 3 in inner:
                 ranges.append((start, position, inner[tag >> 3]))
     return count
-
-
-def _messages_in(descriptor: Any) -> dict[int, Any]:
-    """The messages in a message by their field's number."""
-    return {field.number: field.message_type for field in descriptor.fields if field.type == MESSAGE_TYPE}
 
 
 def _skip(data: bytes, position: int, end: int, encoding: int) -> tuple[int, int]:

@@ -66,7 +66,6 @@ def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
 
 
 def noted_names(model: Any, key: str) -> frozenset[str]:
-    """The names in a graph's metadata under `key`."""
     noted = {entry.key: entry.value for entry in model.metadata_props}
     return frozenset(noted.get(key, "").split())
 
@@ -77,7 +76,6 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _constant(value: Any, weights: Weights) -> Any:
-    """The initializer in place of an open weight."""
     if value.name not in weights:
         raise GraphRefused(f"the graph needs {value.name!r}, which is no weight of this network")
     array = np.asarray(weights[value.name])

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from schemas.tensors.blobs import Groups
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from edge_client.pruning.attention import Attached
 
 

@@ -2,18 +2,12 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import LocalObjective, Run, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-    from torch.nn.modules.batchnorm import _BatchNorm
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 class BatchStatistics(LocalObjective):
@@ -28,7 +22,7 @@ class BatchStatistics(LocalObjective):
     measures: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._layers: list[_BatchNorm] = []
+        self._layers: list[nn.modules.batchnorm._BatchNorm] = []
         self._sums: dict[str, tuple[int, Tensor, Tensor]] = {}
         self._handles: list[Any] = []
 

@@ -5,16 +5,10 @@ Yu et al. 2020, Salvaging Federated Learning by Local Adaptation, section 3.2, w
 
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import checked_factor
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 class Distil(LocalObjective):

@@ -1,17 +1,11 @@
 """FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from edge_client.pruning.own_layers import ANCHOR
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import checked_factor, tensor_for, trained_parameters
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 class Prox(LocalObjective):

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.formulas import gradient_mass
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import (
@@ -13,9 +14,6 @@ from edge_client.training.objectives.parameters import (
     trained_parameters,
 )
 from schemas.tensors.blobs import Groups
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)

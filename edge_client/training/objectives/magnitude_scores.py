@@ -1,17 +1,11 @@
 """Scores of channels by the magnitude of their weights (ATTENDING, section 4.3; Li et al. 2017)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from edge_client.system.lazy_torch import nn, torch
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 class MagnitudeScores(LocalObjective):

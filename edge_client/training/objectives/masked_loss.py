@@ -1,15 +1,9 @@
 """HeteroFL's masked cross-entropy for labels that a device lacks (Diao et al. 2021, section 3)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 class MaskedLoss(LocalObjective):

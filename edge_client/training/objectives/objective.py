@@ -5,18 +5,13 @@ Each objective is one class in its own file and one entry in the registry; plain
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from edge_client.data.tasks.learning_task import LabelKind
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 Run = Callable[["Tensor"], "Tensor"]  # from inputs [B, C, H, W] to outputs [B, classes]
 

@@ -3,21 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edge_client.pruning.index_sets import IndexSet, submodel_index_set
 from edge_client.pruning.slicing import submodel_map
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.formulas import drawn_width, smaller_specs
 from edge_client.training.objectives.objective import Batch, LocalObjective, Run, StepNetwork, TrainingContext
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,18 +1,12 @@
 """Arguments of objectives: numbers, trained parameters, and the arrays that groups hold under their names."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from schemas.errors import ConfigError, InvariantError
 from schemas.tensors.blobs import Array, Arrays
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 
 def checked_factor(objective: str, option: str, value: float) -> float:

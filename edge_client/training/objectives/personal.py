@@ -1,15 +1,13 @@
 """Personal parameters (Hermes; Li et al. 2021, MobiCom)."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from edge_client.system.lazy_torch import nn
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.tensors.blobs import Arrays, Groups
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Masks = Mapping[str, Any]  # boolean arrays by parameter
 

@@ -1,17 +1,11 @@
 """FedGH's client (Yi et al. 2023, Heterogeneous Federated Learning with Generalized Global Header)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import array_of
 from schemas.tensors.blobs import Groups
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    from edge_client.system.lazy_torch import torch
 
 BATCH = 256
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.submodel import ChannelMap, SubModelSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
     from torch.utils.hooks import RemovableHandle
 
 

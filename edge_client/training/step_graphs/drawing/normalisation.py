@@ -154,7 +154,6 @@ def _spread(values: Tensor, x: Tensor) -> Tensor:
 
 
 def onnx_examples(x: Any) -> Any:
-    """The ONNX operators of `examples`."""
     from onnxscript import opset18
 
     return opset18.Cast(opset18.Shape(x, start=0, end=1), to=1)

@@ -52,7 +52,6 @@ class Windows:
         return [*self.maxima(torch.empty(1, 1, *sizes, device="meta")).shape[2:]]
 
     def within_rows(self) -> "Windows":
-        """The windows of one row each."""
         kernel, stride, padding, dilation = (sizes[1] for sizes in self._sizes)
         return Windows((1, kernel), (1, stride), (0, padding), (1, dilation), self.ceil)
 
@@ -142,7 +141,6 @@ def onnx_max_pool(
     dilation: Sequence[int],
     ceil: bool,
 ) -> Any:
-    """The ONNX operator of `max_pool`."""
     from onnxscript import opset18
 
     # The second output, the indices, is not computed if nothing reads it.

@@ -28,7 +28,6 @@ class StepGraph:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return len(self.data)
 
     @property
@@ -45,7 +44,6 @@ class StepGraph:
 
     @property
     def smallest_batch(self) -> int:
-        """Number of examples that a step needs."""
         return int(self._number(names.SMALLEST_BATCH, 1))
 
     @property

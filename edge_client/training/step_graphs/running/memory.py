@@ -14,9 +14,8 @@ from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.optimizer_names import kept_per_number
 from edge_client.training.step_graphs.running.graph_file import StepGraph
-from schemas.errors import PeerError
+from edge_client.training.trainer import equal_parts, no_memory
 from schemas.strategy import TrainingSettings
-from schemas.values import Reason
 
 MARGIN = 1.2  # factor by which free memory must exceed the estimate
 AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_000_000, 1.5, 1.5, 4
@@ -64,8 +63,7 @@ def sizes(step: Step, whole: int, weights: int) -> list[int]:
         return [whole]
     at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights, PER_FIXED_BYTE * step.fixed_bytes)
     most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
-    equal = dict.fromkeys(-(-whole // parts) for parts in range(1, whole + 1))
-    return [size for size in equal if size <= most]
+    return [size for size in equal_parts(whole) if size <= most]
 
 
 def micro_batch(
@@ -91,8 +89,4 @@ def micro_batch(
         if free is None or needed <= free:
             return None if size == whole else size
     assert free is not None
-    raise PeerError(
-        f"training needs {needed / 1e6:.0f} MB more, {free / 1e6:.0f} MB are free"
-        f" ({'batches of ' + str(size) if size > 1 else 'one example at a time'})",
-        reason=Reason.NO_MEMORY,
-    )
+    raise no_memory(needed, free, size)

@@ -1,4 +1,4 @@
-"""The lease of a federation: which server may serve it, retained on a topic of its own."""
+"""Between the servers of one federation: the lease, retained on a topic of its own, and the standby."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from pydantic import Field
 from schemas.base import Frozen
 from schemas.messages.message import Message
 from schemas.names import Name
+from schemas.tensors.chunks import BlobRef
 from schemas.values import Epoch, Instance, Text, UnixSeconds
 
 Beat = Annotated[int, Field(ge=0, le=10**15)]
@@ -54,3 +55,35 @@ class Lease(Message):
     def newest_served(self) -> int:
         """The newest epoch in which a server may have served."""
         return self.epoch if self.state != "claimed" or self.served is None else self.served
+
+
+class StandbyReport(Message):
+    """From a standby, every second and after each entry: it has taken all entries up to `confirmed`.
+
+    It has heard of those up to `known`. `series` is that of the entries; empty until it has heard of one.
+    """
+
+    kind: Literal["standby-report"] = "standby-report"
+    standby: Instance
+    series: Instance = ""
+    known: int = Field(default=0, ge=0)
+    confirmed: int = Field(default=0, ge=0)
+    origin: Text = ""
+
+
+class StandbyEntry(Message):
+    """To a standby: the next change of the run folder, as a blob; entry 1 of a series is the whole folder."""
+
+    kind: Literal["standby-entry"] = "standby-entry"
+    standby: Instance
+    series: Instance
+    number: int = Field(ge=1)
+    entry: BlobRef
+
+
+class StandbyRefusal(Message):
+    """To a standby: this run cannot be followed, and why."""
+
+    kind: Literal["standby-refusal"] = "standby-refusal"
+    standby: Instance
+    detail: Text
