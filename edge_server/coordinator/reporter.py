@@ -12,9 +12,8 @@ from edge_client.system.logging.context import about
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock
-from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.observability.snapshot import ServerParts, Snapshot, Watcher
 from edge_server.observability.views import make_snapshot, make_summary, make_workload
-from edge_server.observability.workload import ServerParts
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import EndRun, Note
 from edge_server.rounds.state import Federation

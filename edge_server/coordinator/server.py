@@ -23,8 +23,7 @@ from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper, StandbyOutput
 from edge_server.coordinator.standby.writing_right import HeldInbox, WritingRight
 from edge_server.observability.counters import RunCounters
-from edge_server.observability.snapshot import Watcher
-from edge_server.observability.workload import ServerParts
+from edge_server.observability.snapshot import ServerParts, Watcher
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (
     LabelsChanged,

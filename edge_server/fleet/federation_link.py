@@ -55,7 +55,6 @@ class FederationLink:
         )
 
     def open(self) -> None:
-        """Connect, now and after each loss of the connection."""
         self.connection.link.open()
 
     def close(self) -> None:
@@ -66,7 +65,6 @@ class FederationLink:
         self.connection.echo.tick(time.monotonic())
 
     def publish(self, device: str, message: Message) -> None:
-        """Publish a message to a device on its fleet topic."""
         site = self._sites.get(device)
         topic = (
             DeviceTopic(self.name, device, Channel.DOWN_FLEET)

@@ -34,7 +34,6 @@ def _figure(examples: int, right: int) -> ClassFigure:
 
 
 def pooled(devices: Iterable[MeasuredDevice]) -> dict[str, ClassCounts]:
-    """The sums over devices, class by class."""
     sums = dict[str, ClassCounts]()
     for device in devices:
         for name, (examples, right) in device.by_class.items():

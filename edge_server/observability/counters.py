@@ -156,7 +156,6 @@ class RunCounters:
         return self.uplink.total() - up, self.downlink.total() - down, self._clock() - began
 
     def traffic(self) -> dict[str, Any]:
-        """The counts so far, as JSON values."""
         refusals = [[device, reason, count] for (device, reason), count in self.refusals.items()]
         return {
             "uplink": dict(self.uplink),
@@ -167,7 +166,6 @@ class RunCounters:
         }
 
     def restore(self, traffic: Mapping[str, Any], history: Iterable[RoundRecord]) -> None:
-        """Continue from the counts and the closed rounds of an interrupted run."""
         self.uplink.update(traffic.get("uplink", {}))
         self.downlink.update(traffic.get("downlink", {}))
         self.indirect.restore(traffic)

@@ -86,7 +86,6 @@ def _target_rows(found: DataStatistics) -> list[FeatureRow]:
 
 
 def as_texts(found: DataStatistics) -> StatisticsTexts:
-    """The tables, and how far quantiles may be off."""
     rows = statistics_rows(found)
     examples, devices = counted_text(round(found.examples), "example"), counted_text(found.devices, "device")
     return StatisticsTexts(

@@ -10,8 +10,7 @@ from edge_server.config.units import duration_text
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
 from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested
-from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.workload import ServerParts, Workload
+from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
 from edge_server.rounds.events import EndRun
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.machine import Federation
@@ -71,7 +70,6 @@ def make_snapshot(
 
 
 def _waits_for(federation: Federation, now: float) -> str:
-    """What a waiting run waits for besides devices."""
     if federation.phase is not Phase.WAITING:
         return ""
     opening, left = federation.rules.opening, federation.not_before - now
@@ -190,7 +188,6 @@ def make_summary(
     duration_s: float,
     started_from: StartedFrom | None = None,
 ) -> Summary:
-    """The content of `summary.json`."""
     last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
     return Summary(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_rollout
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, add_service_verb, service_folder
 from edge_server.cli.output import add_verb_group, print_result, print_rows
 from schemas.errors import ConfigError
 
@@ -39,8 +39,12 @@ def register(subparsers: Subparsers) -> None:
         examples=EXAMPLES.replace("%%", "%"),
     )
     _make(verbs)
-    _list(verbs)
-    _show(verbs)
+    about = "every release, the newest first"
+    add_service_verb(verbs, "list", list_releases, help=about, example="client-release list")
+    about, example = "what a release contains", "client-release show 0.2.0"
+    add_service_verb(verbs, "show", show, help=about, example=example).add_argument(
+        "release", metavar="RELEASE"
+    )
     client_rollout.register(verbs)
 
 
@@ -86,7 +90,7 @@ def make(args: argparse.Namespace) -> int:
     from edge_server.security.signing_key import load_or_make_signing_key
     from edge_server.storage import audit_log
 
-    folder = _folder(args)
+    folder = service_folder(args)
     key = args.signing_key or folder.path / "signing.key"
     if not key.exists():
         raise ConfigError(f"signing key {key}: no such file; name the key whose signing.pub boards trust")
@@ -119,16 +123,8 @@ def _federation(args: argparse.Namespace, folder: "ServiceFolder") -> str:
     return settings.federation(args.federation).name
 
 
-# --- list, show ---
-def _list(verbs: Subparsers) -> None:
-    text = "examples:\n  edge-server client-release list\n"
-    parser = add_verb(verbs, "list", help="every release, the newest first", examples=text)
-    add_service_option(parser)
-    parser.set_defaults(execute=list_releases)
-
-
 def list_releases(args: argparse.Namespace) -> int:
-    store = _store(_folder(args))
+    store = _store(service_folder(args))
     releases = store.releases()
     newest = _newest_rollouts(store, releases)
     document = [{**_document(stored), "rollout": newest.get(stored.name)} for stored in releases]
@@ -161,16 +157,8 @@ def _newest_rollouts(store: "ReleaseStore", releases: "list[StoredRelease]") -> 
     return found
 
 
-def _show(verbs: Subparsers) -> None:
-    text = "examples:\n  edge-server client-release show 0.2.0\n"
-    parser = add_verb(verbs, "show", help="what a release contains", examples=text)
-    add_service_option(parser)
-    parser.add_argument("release", metavar="RELEASE")
-    parser.set_defaults(execute=show)
-
-
 def show(args: argparse.Namespace) -> int:
-    stored = _store(_folder(args)).checked(args.release)
+    stored = _store(service_folder(args)).checked(args.release)
     if args.format == "json":
         print_json({**_document(stored), "archive": str(stored.archive)})
         return 0
@@ -199,12 +187,6 @@ def _document(stored: "StoredRelease") -> dict[str, Any]:
         "key": stored.signed.key,
         **stored.release.model_dump(mode="json"),
     }
-
-
-def _folder(args: argparse.Namespace) -> "ServiceFolder":
-    from edge_server.storage.service_folder import open_service_folder
-
-    return open_service_folder(args.service)
 
 
 def _store(folder: "ServiceFolder") -> "ReleaseStore":

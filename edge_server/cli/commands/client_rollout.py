@@ -4,20 +4,26 @@ import argparse
 import json
 import logging
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
-from edge_server.cli.commands.rollout import add_group_options, add_pace_options, rules_of, seconds
+from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_server.cli.commands.rollout import (
+    add_group_options,
+    add_pace_options,
+    rules_of,
+    run_rollout,
+    seconds,
+    withdraw,
+)
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
     from edge_server.releases.client.store import ReleaseStore, StoredRelease
-    from edge_server.releases.rollout.progress import Progress
     from edge_server.releases.rollout.state import Rollout
     from edge_server.storage.service_folder import ServiceFolder
 
@@ -86,13 +92,12 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_server.releases.client.store import ReleaseStore
+    from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.open import rollout_lock
     from edge_server.releases.rollout.progress import Progress
-    from edge_server.releases.rollout.service import Interrupted
-    from edge_server.storage.service_folder import open_service_folder
 
     begin_log(args, level=logging.WARNING)
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     store = ReleaseStore(folder.releases)
     stored = store.checked(args.release)
     address = _address(args, folder, stored)
@@ -101,12 +106,9 @@ def execute(args: argparse.Namespace) -> int:
         rollout = _opened(args, folder, store, stored)
         if args.withdraw:
             progress.known(rollout)
-        try:
-            ended = _serve(store, stored, rollout, address, progress, args.give_up)
-        except Interrupted as pause:
-            say(f"edge-server: {pause}", file=sys.stderr)
-            return 130
-    return _end(args, folder, ended)
+        paths, journal = {stored.ref.digest: stored.archive}, RolloutJournal(store)
+        ended = run_rollout(rollout, journal, address, paths, progress.show, give_up_s=args.give_up)
+    return INTERRUPTED if ended is None else _end(args, folder, ended)
 
 
 def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredRelease") -> "BrokerAddress":
@@ -125,7 +127,6 @@ def _opened(
     """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.client.offering import new_rollout
     from edge_server.releases.rollout.journal import RolloutJournal
-    from edge_server.releases.rollout.machine import stop
     from edge_server.releases.rollout.open import begin_or_continue, reopen, with_labels
     from schemas.messages.client_update import UpdateTerms
 
@@ -134,9 +135,7 @@ def _opened(
     rules = rules_of(args, terms)
     fresh = new_rollout(stored, rules)
     if args.withdraw:
-        loaded = reopen(journal, fresh)
-        stopping = stop(loaded, "withdrawn by hand", time.monotonic())
-        journal.save(loaded, stopping)
+        stopping = withdraw(journal, reopen(journal, fresh))
         _record(folder, "client rollout withdrawn", stopping)
         return stopping
     rollout, left = begin_or_continue(journal, fresh)
@@ -153,28 +152,8 @@ def _opened(
     return with_labels(rollout, folder)
 
 
-def _serve(
-    store: "ReleaseStore",
-    stored: "StoredRelease",
-    rollout: "Rollout",
-    address: "BrokerAddress",
-    progress: "Progress",
-    give_up_s: float,
-) -> "Rollout":
-    from edge_server.coordinator.launch import stopped_by_signals
-    from edge_server.releases.rollout.journal import RolloutJournal
-    from edge_server.releases.rollout.service import RolloutService
-
-    paths = {stored.ref.digest: stored.archive}
-    journal = RolloutJournal(store)
-    service = RolloutService(rollout, journal, address, paths, progress.show, give_up_s=give_up_s)
-    with stopped_by_signals(service.interrupt):
-        return service.run()
-
-
 def _end(args: argparse.Namespace, folder: "ServiceFolder", ended: "Rollout") -> int:
     """Record the outcome, and print it."""
-    from edge_client.cli.app import DONE, FAILED
     from edge_server.releases.rollout.progress import summary
     from edge_server.releases.rollout.state import RolloutPhase
 

@@ -27,12 +27,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.concept is not None and args.concept not in CONCEPTS:
         raise ConfigError(f"unknown concept '{args.concept}'{nearest(args.concept, CONCEPTS)}")
     found = [
-        {
-            "concept": concept,
-            "name": name,
-            "from": registry.origin(name),
-            "summary": _summary(registry, name),
-        }
+        {"concept": concept, "name": name, "from": registry.origin(name), "summary": _summary(registry, name)}
         for concept, (_, registry) in CONCEPTS.items()
         if args.concept in (None, concept)
         for name in registry

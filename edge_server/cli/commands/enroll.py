@@ -13,7 +13,7 @@ from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
 from edge_server.cli.commands.enroll_options import add_options, check_options
-from edge_server.cli.commands.served import with_served
+from edge_server.cli.commands.fleet.serve import with_served
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.enroll_issue import certificate_end, has_inventory, trusted_key, write_code
+from edge_server.cli.commands.enroll_issue import enter_device, has_inventory, trusted_key, write_code
 from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
-    from edge_server.storage.inventory.enrolments import EnrolmentEntries
     from edge_server.storage.inventory.fleet_file import FleetRow
     from edge_server.storage.inventory.records import InventoryDevice
 
@@ -94,7 +93,7 @@ def enrol_fleet(args: argparse.Namespace, authority: "Authority", rows: "list[Fl
             if row.device not in kept:
                 issue_marked(authority, row.device, partial(give, args, authority, row, trust))
             if entries is not None and not (row.device in kept and entries.has(row.device)):
-                _enter(authority, entries, row)
+                enter_device(entries, authority, row.device, row.labels, row.note)
             done.append(Issued(row.device, path, row.device in kept))
             what = "was there before" if row.device in kept else "written"
             _say(args, f"{number} of {len(rows)}: {path} {what}")
@@ -120,19 +119,6 @@ def _give_code(args: argparse.Namespace, authority: "Authority", row: "FleetRow"
 
     withdraw_codes(authority, row.device)
     write_code(args, authority, row.device, trust)
-
-
-def _enter(authority: "Authority", entries: "EnrolmentEntries", row: "FleetRow") -> None:
-    from edge_server.storage.audit_log import local_user
-
-    entries.enter(
-        row.device,
-        labels=row.labels,
-        note=row.note,
-        at=authority.clock(),
-        until=certificate_end(authority, row.device),
-        who=local_user(),
-    )
 
 
 def _report(args: argparse.Namespace, authority: "Authority", done: list[Issued]) -> None:

@@ -1,6 +1,7 @@
 """What `edge-server enroll` does for one device and for each device of a fleet file."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_server.security.identity.authority import Authority
+    from edge_server.storage.inventory.enrolments import EnrolmentEntries
     from schemas.security.enrolment import EnrolmentCode
 
 
@@ -44,14 +46,6 @@ def has_inventory(args: argparse.Namespace) -> bool:
     return args.service is not None or default_service_folder().is_dir()
 
 
-def certificate_end(authority: "Authority", device: str) -> float | None:
-    """When the newest certificate of a device ends, in seconds since 1970; None without one."""
-    from edge_client.security.identity.certificates import validity_of
-
-    valid = authority.certificates(device)
-    return validity_of(valid[0]).not_after if valid else None
-
-
 def trusted_key(args: argparse.Namespace) -> str:
     """The public key for the device to trust, as text; empty if it trusts the broker."""
     from edge_server.security.signing_key import public_key_text
@@ -77,16 +71,24 @@ def write_code(
 
 def enter(args: argparse.Namespace, authority: "Authority") -> None:
     """Enter one enrolled device in the inventory, if there is one."""
-    from edge_server.storage.audit_log import local_user
     from edge_server.storage.inventory.enrolments import enrolment_entries
 
     with enrolment_entries(args.service, authority.settings.federation) as entries:
         if entries is not None:
-            entries.enter(
-                args.device,
-                labels=stated_labels(args),
-                note=args.note,
-                at=authority.clock(),
-                until=certificate_end(authority, args.device),
-                who=local_user(),
-            )
+            enter_device(entries, authority, args.device, stated_labels(args), args.note)
+
+
+def enter_device(
+    entries: "EnrolmentEntries",
+    authority: "Authority",
+    device: str,
+    labels: Mapping[str, str | None],
+    note: str | None,
+) -> None:
+    from edge_client.security.identity.certificates import validity_of
+    from edge_server.storage.audit_log import local_user
+
+    valid = authority.certificates(device)
+    until = validity_of(valid[0]).not_after if valid else None
+    at, who = authority.clock(), local_user()
+    entries.enter(device, labels=labels, note=note, at=at, until=until, who=who)

@@ -1,7 +1,7 @@
 """`edge-server init`: ask five questions and write a federation file."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,7 +116,7 @@ def execute(args: argparse.Namespace) -> int:
 
     if args.file.exists() and not args.force:
         raise ConfigError(f"{args.file} exists: name another file, or add --force")
-    answers = dict(_answers(asked=not args.yes))
+    answers = {each.key: each.read(each.default) if args.yes else _ask(each) for each in QUESTIONS}
     args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
     load_config(str(args.file))
     return print_result(
@@ -128,11 +128,6 @@ def execute(args: argparse.Namespace) -> int:
         f"  edge-server run {args.file} --broker mqtt://HOST:1883",
         f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS",
     )
-
-
-def _answers(*, asked: bool) -> Iterator[tuple[str, str]]:
-    for question in QUESTIONS:
-        yield question.key, _ask(question) if asked else question.read(question.default)
 
 
 def _ask(question: Question) -> str:

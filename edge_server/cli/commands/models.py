@@ -1,6 +1,7 @@
 """`edge-server models`: the registry of the runs' final models."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from edge_server.releases.registry.version import Version
 
 USUAL = RUNS / "registry"
+EXAMPLE = "home-20261121-180000"
 EXAMPLES = """\
 examples:
   edge-server models list
@@ -41,11 +43,22 @@ def register(subparsers: Subparsers) -> None:
         description="The registry of what runs have ended with.",
         examples=EXAMPLES,
     )
-    _list(verbs)
-    _show(verbs)
-    _diff(verbs)
-    _set_active(verbs)
-    _add(verbs)
+    _verb(verbs, "list", list_versions, help="every version, the newest first", example="list")
+    card = _verb(verbs, "show", show, help="a version's model card", example=f"show {EXAMPLE} > card.md")
+    card.add_argument("version", metavar="VERSION")
+    example = f"diff {EXAMPLE} home-20261122-180000"
+    two = _verb(verbs, "diff", diff, help="what two versions differ in", example=example)
+    two.add_argument("before", metavar="VERSION")
+    two.add_argument("after", metavar="VERSION")
+    example = f"set-active {EXAMPLE} && edge-server rollout --broker mqtt://server:1883"
+    about = "name the version that devices are meant to serve"
+    _verb(verbs, "set-active", set_active, help=about, example=example).add_argument(
+        "version", metavar="VERSION"
+    )
+    about = "enter the models of a run that is over"
+    added = _verb(verbs, "add", add, help=about, example=f"add runs/{EXAMPLE}")
+    added.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    added.add_argument("--name", metavar="VERSION", help="(default: the run's name)")
 
 
 def add_registry_option(parser: argparse.ArgumentParser) -> None:
@@ -67,17 +80,15 @@ def registry_folder(args: argparse.Namespace) -> Path:
     return args.registry or (own if own and own.is_dir() else USUAL)
 
 
-def _verb(verbs: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
-    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  {examples}\n")
+def _verb(
+    verbs: Subparsers, name: str, execute: Callable[[argparse.Namespace], int], *, help: str, example: str
+) -> argparse.ArgumentParser:
+    examples = f"examples:\n  edge-server models {example}\n"
+    parser = add_verb(verbs, name, help=help, examples=examples)
     add_registry_option(parser)
     add_service_option(parser)
+    parser.set_defaults(execute=execute)
     return parser
-
-
-# --- list ---
-def _list(verbs: Subparsers) -> None:
-    parser = _verb(verbs, "list", help="every version, the newest first", examples="edge-server models list")
-    parser.set_defaults(execute=list_versions)
 
 
 def list_versions(args: argparse.Namespace) -> int:
@@ -112,14 +123,6 @@ def _document(version: "Version", active: dict[str, str]) -> dict[str, object]:
     return {**version.model_dump(mode="json"), "active": _is_active(version, active)}
 
 
-# --- show ---
-def _show(verbs: Subparsers) -> None:
-    line = "edge-server models show home-20261121-180000 > card.md"
-    parser = _verb(verbs, "show", help="a version's model card", examples=line)
-    parser.add_argument("version", metavar="VERSION")
-    parser.set_defaults(execute=show)
-
-
 def show(args: argparse.Namespace) -> int:
     registry = _registry(args)
     version = registry.version(args.version)
@@ -129,15 +132,6 @@ def show(args: argparse.Namespace) -> int:
         return 0
     say((registry.path(version.version) / "README.md").read_text(), end="")
     return 0
-
-
-# --- diff ---
-def _diff(verbs: Subparsers) -> None:
-    line = "edge-server models diff home-20261121-180000 home-20261122-180000"
-    parser = _verb(verbs, "diff", help="what two versions differ in", examples=line)
-    parser.add_argument("before", metavar="VERSION")
-    parser.add_argument("after", metavar="VERSION")
-    parser.set_defaults(execute=diff)
 
 
 def diff(args: argparse.Namespace) -> int:
@@ -153,15 +147,6 @@ def diff(args: argparse.Namespace) -> int:
     return print_rows(args, document, ("", before.version, after.version, "change"), rows)
 
 
-# --- set-active ---
-def _set_active(verbs: Subparsers) -> None:
-    line = "edge-server models set-active home-20261121-180000 && edge-server rollout --broker mqtt://server:1883"
-    about = "name the version that devices are meant to serve"
-    parser = _verb(verbs, "set-active", help=about, examples=line)
-    parser.add_argument("version", metavar="VERSION")
-    parser.set_defaults(execute=set_active)
-
-
 def set_active(args: argparse.Namespace) -> int:
     registry = _registry(args)
     version = registry.version(args.version)
@@ -171,15 +156,6 @@ def set_active(args: argparse.Namespace) -> int:
     was = f", before {before}" if before not in (None, version.version) else ""
     line = f"{version.federation}: active is {version.version}{was}"
     return print_result(args, document, line, "Devices get it with `edge-server rollout`.")
-
-
-# --- add ---
-def _add(verbs: Subparsers) -> None:
-    line = "edge-server models add runs/home-20261121-180000"
-    parser = _verb(verbs, "add", help="enter the models of a run that is over", examples=line)
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    parser.add_argument("--name", metavar="VERSION", help="(default: the run's name)")
-    parser.set_defaults(execute=add)
 
 
 def add(args: argparse.Namespace) -> int:

@@ -32,6 +32,15 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_run_watching(parser)
 
 
+def add_final_registry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--registry",
+        type=Path,
+        metavar="DIR",
+        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
+    )
+
+
 def add_run_watching(parser: argparse.ArgumentParser) -> None:
     """Add the options for what shows a run."""
     add_dashboard_options(parser)

@@ -38,7 +38,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.observability.report.publish import publish_report
+    from edge_server.observability.report.report import publish_report
     from schemas.labels import parse_where
 
     form = None if args.format == "table" else args.format

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, positive_int
 from edge_server.cli.commands.enroll_options import add_authority_option
-from edge_server.cli.commands.fleet.serve import add_service_option
-from edge_server.cli.commands.served import with_served
+from edge_server.cli.commands.fleet.serve import add_service_option, with_served
 from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.app import DONE, FAILED, INTERRUPTED
 from edge_client.cli.commands.options import add_tls_options
 from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
 from edge_client.system.logging.setup import add_log_options, begin_log
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.registry.version import Version
+    from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.progress import Progress
     from edge_server.releases.rollout.rules import RolloutRules
+    from edge_server.releases.rollout.service import Show
     from edge_server.releases.rollout.state import Rollout, TierFile
     from schemas.messages.client_update import UpdateTerms
     from schemas.messages.rollout_terms import TrialTerms
@@ -268,7 +271,6 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.releases.registry.registry import Registry
     from edge_server.releases.rollout.open import offered_files, rollout_lock, wanted_version
     from edge_server.releases.rollout.progress import Progress
-    from edge_server.releases.rollout.service import Interrupted
 
     begin_log(args, level=logging.WARNING)
     registry = Registry.existing(registry_folder(args))
@@ -280,12 +282,8 @@ def execute(args: argparse.Namespace) -> int:
         if args.withdraw:
             progress.known(rollout)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
-        try:
-            ended = _serve(args, registry, version, rollout, paths, progress)
-        except Interrupted as pause:
-            say(f"edge-server: {pause}", file=sys.stderr)
-            return 130
-        return _end(args, registry, version, ended)
+        ended = _serve(args, registry, version, rollout, paths, progress)
+        return INTERRUPTED if ended is None else _end(args, registry, version, ended)
 
 
 def _rules(args: argparse.Namespace) -> "RolloutRules":
@@ -328,16 +326,12 @@ def _opened(
 ) -> "Rollout":
     """A new rollout, an unfinished one, or one to withdraw."""
     from edge_server.releases.rollout.journal import RolloutJournal
-    from edge_server.releases.rollout.machine import stop
     from edge_server.releases.rollout.open import begin_or_resume, reopen_for_withdrawal, with_labels
     from edge_server.storage.service_folder import ServiceFolder, default_service_folder
 
     journal = RolloutJournal(registry)
     if args.withdraw:
-        loaded = reopen_for_withdrawal(journal, version, files)
-        stopping = stop(loaded, "withdrawn by hand", time.monotonic())
-        journal.save(loaded, stopping)
-        return stopping
+        return withdraw(journal, reopen_for_withdrawal(journal, version, files))
     rollout, left = begin_or_resume(journal, version, _rules(args), files)
     if left and rollout.rules != _rules(args):
         say("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
@@ -363,11 +357,9 @@ def _serve(
     rollout: "Rollout",
     paths: dict[str, Path],
     progress: "Progress",
-) -> "Rollout":
-    from edge_server.coordinator.launch import stopped_by_signals
+) -> "Rollout | None":
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.run_events import RolloutEvents, run_of
-    from edge_server.releases.rollout.service import RolloutService
 
     address = _address(args, registry, version.federation)
     events = RolloutEvents(run_of(registry, version))
@@ -378,15 +370,42 @@ def _serve(
 
     events.show(rollout)
     with closing(events), rollout_watcher(args.metrics, both) as show:
-        journal = RolloutJournal(registry)
-        service = RolloutService(rollout, journal, address, paths, show, give_up_s=args.give_up)
+        return run_rollout(rollout, RolloutJournal(registry), address, paths, show, give_up_s=args.give_up)
+
+
+def withdraw(journal: "RolloutJournal", loaded: "Rollout") -> "Rollout":
+    """The rollout, stopped by hand, as the journal has it now."""
+    from edge_server.releases.rollout.machine import stop
+
+    stopping = stop(loaded, "withdrawn by hand", time.monotonic())
+    journal.save(loaded, stopping)
+    return stopping
+
+
+def run_rollout(
+    rollout: "Rollout",
+    journal: "RolloutJournal",
+    address: "BrokerAddress",
+    paths: "dict[str, Path]",
+    show: "Show",
+    *,
+    give_up_s: float,
+) -> "Rollout | None":
+    """The rollout as it has ended; None if the user has interrupted it, which is said."""
+    from edge_server.coordinator.launch import stopped_by_signals
+    from edge_server.releases.rollout.service import Interrupted, RolloutService
+
+    service = RolloutService(rollout, journal, address, paths, show, give_up_s=give_up_s)
+    try:
         with stopped_by_signals(service.interrupt):
             return service.run()
+    except Interrupted as pause:
+        say(f"edge-server: {pause}", file=sys.stderr)
+        return None
 
 
 def _end(args: argparse.Namespace, registry: "Registry", version: "Version", ended: "Rollout") -> int:
     """Record the active version, and print the outcome."""
-    from edge_client.cli.app import DONE, FAILED
     from edge_server.releases.rollout.progress import summary
     from edge_server.releases.rollout.state import RolloutPhase
 
@@ -402,5 +421,4 @@ def _end(args: argparse.Namespace, registry: "Registry", version: "Version", end
         say(json.dumps(summary(ended)), flush=True)
     elif active:
         say(active)
-    as_asked = not ended.left_with_it if args.withdraw else finished
-    return DONE if as_asked else FAILED
+    return DONE if (not ended.left_with_it if args.withdraw else finished) else FAILED

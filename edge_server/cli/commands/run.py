@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from edge_client.cli.app import INTERRUPTED
 from edge_client.cli.output import Subparsers, add_verb
@@ -11,6 +10,7 @@ from edge_server.cli.commands.fleet.serve import add_service_option
 from edge_server.cli.commands.options import (
     add_broker_options,
     add_config_words,
+    add_final_registry,
     add_run_options,
     begin_run_log,
     overrides_of,
@@ -34,12 +34,7 @@ def register(subparsers: Subparsers) -> None:
     add_config_words(parser)
     add_broker_options(parser)
     add_run_options(parser)
-    parser.add_argument(
-        "--registry",
-        type=Path,
-        metavar="DIR",
-        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
-    )
+    add_final_registry(parser)
     parser.add_argument(
         "--new", action="store_true", help="begin a new run instead of continuing an interrupted one"
     )

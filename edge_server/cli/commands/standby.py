@@ -6,7 +6,12 @@ from pathlib import Path
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import add_run_watching, add_server_broker, begin_run_log
+from edge_server.cli.commands.options import (
+    add_final_registry,
+    add_run_watching,
+    add_server_broker,
+    begin_run_log,
+)
 
 EXAMPLES = """\
 examples:
@@ -32,12 +37,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of the copy")
     parser.add_argument("--of", required=True, metavar="FEDERATION", help="the name of the federation")
     add_server_broker(parser)
-    parser.add_argument(
-        "--registry",
-        type=Path,
-        metavar="DIR",
-        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
-    )
+    add_final_registry(parser)
     add_run_watching(parser)
     parser.set_defaults(execute=execute)
 

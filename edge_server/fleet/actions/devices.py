@@ -19,12 +19,9 @@ def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
         before, after = inventory.set_labels(device.federation, device.device, changes)
-    return Change(
-        _named(device),
-        {"labels": before},
-        {"labels": after},
-        f"{device.device} has the labels {_said(after)}",
-    )
+    labels = ", ".join(f"{key}={value}" for key, value in after.items()) or "of its own only"
+    said = f"{device.device} has the labels {labels}"
+    return Change(_named(device), {"labels": before}, {"labels": after}, said)
 
 
 def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -88,15 +85,12 @@ def parse_changes(text: str) -> dict[str, str | None]:
     """`site=barn role-` as changes: a label to set, one to remove. Raises `ConfigError`."""
     changes: dict[str, str | None] = {}
     for word in text.replace(",", " ").split():
-        key, value = (checked_key(word[:-1]), None) if _removes(word) else parse_label(word)
+        removes = word.endswith("-") and "=" not in word
+        key, value = (checked_key(word[:-1]), None) if removes else parse_label(word)
         changes[key] = value
     if not changes:
         raise ConfigError("name at least one label: site=barn sets it, site- removes it")
     return changes
-
-
-def _removes(word: str) -> bool:
-    return word.endswith("-") and "=" not in word
 
 
 def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDevice:
@@ -111,7 +105,3 @@ def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDe
 
 def _named(device: InventoryDevice) -> str:
     return f"{device.federation}/{device.device}"
-
-
-def _said(labels: dict[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "of its own only"

@@ -71,7 +71,6 @@ class Alert(Frozen):
     def state(
         self, silences: "Iterable[Silence]", acknowledged: "Mapping[Key, Acknowledgement]", now: float
     ) -> str:
-        """The alert's phase for people, or that it is silenced or acknowledged."""
         if is_silenced(self.subject, silences, now):
             return "silenced"
         return "acknowledged" if self.key in acknowledged else f"{self.phase}"

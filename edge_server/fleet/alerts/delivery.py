@@ -25,7 +25,6 @@ Deliver = Callable[[Notification], None]  # Delivers a notification, or raises `
 
 
 def delay_s(attempts: int) -> float:
-    """Seconds until the next attempt after this number of failed ones."""
     return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(attempts - 1, 20)))
 
 
@@ -94,12 +93,8 @@ class DeliveryThread:
 
     def _failed(self, waiting: Waiting, error: str, now: float) -> None:
         if now - waiting.made_at >= GIVE_UP_S:
-            log.error(
-                "alerts: %s: a notification of %s is dropped: %s",
-                self._receiver,
-                waiting.notification.rule,
-                error,
-            )
+            rule = waiting.notification.rule
+            log.error("alerts: %s: a notification of %s is dropped: %s", self._receiver, rule, error)
             self._store.delivered(waiting.number)
             return
         if waiting.attempts == 0:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from edge_client.data.tasks.words import figure_text, leading
 from edge_server.fleet.settings.alert_kinds import Incident, IncidentKind
 from edge_server.releases.registry.registry import FILE
-from edge_server.rounds.event_entry import EventKind, RunEvent
+from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.event_list.file import EventRow, read_events
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 MOST_EVENTS = 2000  # Most events that one look reads of a run
 CLOCK_TICK_S = 2.0  # Most seconds between two times that a disk tells apart
-ABANDONED, FAILED = "round abandoned", "run failed"
+FAILURES = {"round abandoned": IncidentKind.ROUND, "run failed": IncidentKind.JOB}
 KINDS = (EventKind.REFUSAL, EventKind.ROUND)
 
 
@@ -106,7 +106,7 @@ class IncidentReader:
 
 def incident_of(row: EventRow, folder: Path, federation: str) -> Incident | None:
     event = row.event
-    kind = _kind(event)
+    kind = IncidentKind.REFUSAL if event.kind is EventKind.REFUSAL else FAILURES.get(event.subject)
     if kind is None or (kind is IncidentKind.REFUSAL and not event.device):
         return None
     return Incident(
@@ -118,12 +118,6 @@ def incident_of(row: EventRow, folder: Path, federation: str) -> Incident | None
         count=event.count,
         run=str(folder),
     )
-
-
-def _kind(event: RunEvent) -> IncidentKind | None:
-    if event.kind is EventKind.REFUSAL:
-        return IncidentKind.REFUSAL
-    return {ABANDONED: IncidentKind.ROUND, FAILED: IncidentKind.JOB}.get(event.subject)
 
 
 def federation_of(folder: Path) -> str:

@@ -42,8 +42,6 @@ class Plan:
 
 @dataclass(frozen=True)
 class Step:
-    """The alerts after an evaluation, and the notifications to send."""
-
     alerts: Alerts
     notifications: tuple[Notification, ...] = field(default=())
 

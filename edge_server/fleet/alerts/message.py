@@ -26,7 +26,6 @@ def title(notification: Notification) -> str:
 
 
 def body(notification: Notification) -> str:
-    """The text of a mail: one paragraph per alert."""
     if notification.test:
         return "This is a test of the receiver. No device needs attention.\n"
     at, page = notification.at, notification.page

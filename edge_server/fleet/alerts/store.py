@@ -44,8 +44,6 @@ OF_ALERT = "rule = ? AND kind = ? AND federation = ? AND name = ?"
 
 @dataclass(frozen=True)
 class Waiting:
-    """A notification that is not delivered, with its failed attempts."""
-
     number: int
     notification: Notification
     made_at: float
@@ -55,8 +53,6 @@ class Waiting:
 
 
 class AlertStore:
-    """The file, made if it is missing; usable from any thread."""
-
     def __init__(self, path: Path) -> None:
         self._file = SqliteFile(path, MIGRATIONS)
 
@@ -70,7 +66,6 @@ class AlertStore:
     def save(
         self, before: Alerts, after: Alerts, notifications: Sequence[Notification], *, now: float
     ) -> None:
-        """Write what an evaluation has changed; writes nothing where nothing has."""
         changed = [alert for key, alert in after.items() if before.get(key) != alert]
         gone = [key for key in before if key not in after]
         if not (changed or gone or notifications):
@@ -155,17 +150,11 @@ def _enqueue(database: sqlite3.Connection, notification: Notification, now: floa
         "DELETE FROM outbox WHERE receiver = ? AND rule = ? AND resend = 1",
         (notification.receiver, notification.rule),
     )
+    row = (notification.receiver, notification.rule, notification.resend, notification.model_dump_json())
     database.execute(
         "INSERT INTO outbox (receiver, rule, resend, notification, made_at, due_at)"
         " VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            notification.receiver,
-            notification.rule,
-            notification.resend,
-            notification.model_dump_json(),
-            now,
-            now,
-        ),
+        (*row, now, now),
     )
     database.execute(
         "DELETE FROM outbox WHERE receiver = ?1 AND number <= ("

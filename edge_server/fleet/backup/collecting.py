@@ -127,7 +127,9 @@ class Collector:
                 yield from self._pin(pins, own, inner, journal)
             elif own != journal:
                 with contextlib.suppress(FileNotFoundError):
-                    yield inner, own, own if _is_appended(own) else pins.pin(own)
+                    # A second name would not keep the bytes of a file that is written in place.
+                    in_place = own.name.endswith(APPENDED) or is_sqlite(own)
+                    yield inner, own, own if in_place else pins.pin(own)
 
     def _store(
         self, own: Path, path: Path, inner: str, *, secret: bool = False, as_it_is: bool = False
@@ -147,7 +149,8 @@ class Collector:
             digest, size = self._archive.store_file(copy)
             copy.unlink()
         elif path.name.endswith(APPENDED):
-            digest, size = self._archive.store_bytes(_whole_lines(path), ".txt")
+            data = path.read_bytes()
+            digest, size = self._archive.store_bytes(data[: data.rfind(b"\n") + 1], ".txt")
         else:
             digest, size = self._archive.store_file(path)
         mode = about.st_mode & 0o777
@@ -177,19 +180,8 @@ class Collector:
             self.folders.append(SavedFolder(path=path, mode=folder.stat().st_mode & 0o777))
 
 
-def _is_appended(path: Path) -> bool:
-    """Whether a file is written in place, so that a second name would not keep its bytes."""
-    return path.name.endswith(APPENDED) or is_sqlite(path)
-
-
 def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
-
-
-def _whole_lines(path: Path) -> bytes:
-    """The whole lines of a file to which lines are only appended."""
-    data = path.read_bytes()
-    return data[: data.rfind(b"\n") + 1]
 
 
 def _has_secret_noise(run: Path) -> bool:

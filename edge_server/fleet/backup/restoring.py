@@ -70,7 +70,6 @@ def check_target(target: Path) -> None:
 
 
 def _check_room(folder: Path, manifest: BackupManifest) -> None:
-    """Raise `ConfigError` unless the disk has room for all files as they are announced."""
     free = shutil.disk_usage(folder).free
     if manifest.bytes > free:
         raise ConfigError(

@@ -125,7 +125,6 @@ def _root(kind: str, path: Path, place: str, name: str = "") -> SavedRoot:
 
 
 def _signing_key(federation: Path) -> Path | None:
-    """The file that a federation file names as its signing key, if it exists."""
     try:
         named = tomllib.loads(federation.read_text())["federation"]["signing-key"]
     except (OSError, ValueError, KeyError):

@@ -91,7 +91,6 @@ class Inquiry:
 
     @property
     def over(self) -> bool:
-        """Whether every device has answered, or will not."""
         return not any(device.status in OPEN for device in self.devices.values())
 
 

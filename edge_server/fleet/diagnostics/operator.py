@@ -170,7 +170,6 @@ class OperatorConnection:
             self._connection.link.publish(str(self._topic(request.device)), encode_message(request))
 
     def _topic(self, device: str) -> DeviceTopic | SiteTopic:
-        """The topic of a device, or that of the gateway by which it was heard."""
         if device in self._sites:
             return SiteTopic(self._federation, self._sites[device], Channel.DOWN_FLEET, device)
         return DeviceTopic(self._federation, device, Channel.DOWN_FLEET)

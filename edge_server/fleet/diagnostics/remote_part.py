@@ -2,20 +2,20 @@
 
 import queue
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 
 from edge_server.fleet.diagnostics import inquiry as machine
-from edge_server.fleet.diagnostics.audit import record_request
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.fleet.part import Heard, Part, ServiceContext
+from edge_server.storage import audit_log
 from schemas.errors import EdgeError
 from schemas.messages import Death, DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal
 
 MOST_OPEN = 32  # Requests that the service works on at a time
 PATIENCE_S = 300.0
-
-Answer = Inquired  # What a device has answered: `status`, and `document` or `detail`
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Open:
     federation: str
     device: str
     terms: Terms
-    future: "Future[Answer]"
+    future: "Future[Inquired]"
     inquiry: Inquiry | None = None
 
 
@@ -37,7 +37,7 @@ class RemotePart(Part):
         self._new: queue.SimpleQueue[_Open] = queue.SimpleQueue()
         self._open: dict[str, _Open] = {}
 
-    def request(self, federation: str, device: str, terms: Terms, *, who: str) -> "Future[Answer]":
+    def request(self, federation: str, device: str, terms: Terms, *, who: str) -> "Future[Inquired]":
         """Ask a device; the request is in the audit log when the function returns.
 
         Raises `EdgeError` if too many requests are open.
@@ -45,7 +45,7 @@ class RemotePart(Part):
         if len(self._open) + self._new.qsize() >= MOST_OPEN:
             raise EdgeError(f"{MOST_OPEN} requests for diagnostics are open: wait until some are answered")
         record_request(self._context.folder.audit, who, federation, (device,), terms)
-        future: Future[Answer] = Future()
+        future: Future[Inquired] = Future()
         self._new.put(_Open(federation, device, terms, future))
         self._context.wake()
         return future
@@ -91,3 +91,13 @@ class RemotePart(Part):
             del self._open[request]
             if opened.future.set_running_or_notify_cancel():
                 opened.future.set_result(opened.inquiry.devices[opened.device])
+
+
+def record_request(path: Path, who: str, federation: str, devices: Sequence[str], terms: Terms) -> None:
+    """Append who asks which devices for what, as one entry."""
+    target = f"{federation}/{devices[0]}" if len(devices) == 1 else federation
+    asked = {"devices": list(devices)} if len(devices) != 1 else {}
+    limits = {} if terms.since_s is None else {"since_s": terms.since_s}
+    audit_log.append(
+        path, who=who, what=f"diagnostics {terms.what}", target=target, after={**asked, **limits} or None
+    )

@@ -1,9 +1,7 @@
 """The routes of page and API; every route but those of a login asks for a role."""
 
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -17,13 +15,9 @@ from starlette.types import ASGIApp
 
 from edge_server.fleet.page.device_rows import Json
 from edge_server.fleet.page.guard import PageGuard
-from edge_server.fleet.page.lists import FolderLists
-from edge_server.fleet.page.login_routes import DONE, LoginRoutes, json_object
-from edge_server.fleet.page.page_actions import PageActions
-from edge_server.fleet.page.visitor import Reception, Visitor
-from edge_server.fleet.people.openid import OpenIdProvider
+from edge_server.fleet.page.login_routes import DONE, LoginRoutes, PageParts, json_object
+from edge_server.fleet.page.visitor import Visitor
 from edge_server.fleet.people.roles import NotAllowed, check_role
-from edge_server.observability.dashboard.access import Access
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.app import ASSETS as SHARED_ASSETS
 from schemas.errors import ConfigError, EdgeError, PeerError
@@ -35,21 +29,8 @@ NOT_KNOWN = "log in first, or send a token: Authorization: Bearer TOKEN"
 Answer = Callable[[Request, Visitor], Json | None]
 
 
-@dataclass(frozen=True)
-class PageParts:
-    """What the application is made of; `setup` is the command that makes the first admin."""
-
-    reception: Reception
-    actions: PageActions
-    lists: FolderLists
-    access: Access
-    provider: OpenIdProvider | None
-    setup: str
-    clock: Callable[[], float] = time.time
-
-
 def make_app(parts: PageParts) -> ASGIApp:
-    login = LoginRoutes(parts.reception, parts.actions, parts.provider, setup=parts.setup, clock=parts.clock)
+    login = LoginRoutes(parts)
     api = Api(parts)
     app = Starlette(
         routes=[

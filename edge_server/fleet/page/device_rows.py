@@ -28,8 +28,6 @@ _SORTS: Mapping[str, Callable[[InventoryDevice], Any]] = {
 
 @dataclass(frozen=True)
 class DeviceQuery:
-    """What the page asks for: a selector, words, an order, and which rows of the result."""
-
     where: Where
     words: tuple[str, ...]
     sort: str
@@ -39,7 +37,6 @@ class DeviceQuery:
 
 
 def parse_query(asked: Mapping[str, str]) -> DeviceQuery:
-    """The query of an address; raises `ConfigError`."""
     order = asked.get("sort", "") or "device"
     sort = order.removeprefix("-")
     if sort not in _SORTS:
@@ -55,7 +52,6 @@ def parse_query(asked: Mapping[str, str]) -> DeviceQuery:
 
 
 def device_page(devices: Sequence[InventoryDevice], query: DeviceQuery) -> Json:
-    """The rows of one page, and how many devices there are, match, and are online."""
     found = [device for device in devices if _matches(device, query)]
     ordered = _ordered(found, query)[query.offset : query.offset + query.limit]
     return {

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from edge_server.fleet.page.device_rows import Json, device_detail, device_page, parse_query
@@ -57,7 +58,6 @@ class FolderLists:
         self._inventory.close()
 
     def devices(self, asked: Mapping[str, str], actor: Actor, now: float) -> Json:
-        """One page of the device list."""
         query, scope = parse_query(asked), parse_where(actor.where)
         known = self._devices()
         within = [device for device in known if scope.matches(device.selectable)] if actor.where else known
@@ -140,13 +140,12 @@ class AuditTail:
         with self._lock:
             self._read_on()
             known = list(self._known)
-        found: list[Json] = []
-        for entry in reversed(known):
-            if who in entry.who.lower() and what in f"{entry.what} {entry.target}".lower():
-                found.append(entry.model_dump(mode="json", exclude={"previous"}))
-            if len(found) >= most:
-                break
-        return found
+        found = (
+            entry.model_dump(mode="json", exclude={"previous"})
+            for entry in reversed(known)
+            if who in entry.who.lower() and what in f"{entry.what} {entry.target}".lower()
+        )
+        return list(islice(found, most))
 
     def _begin_again(self) -> None:
         self._known: deque[AuditEntry] = deque(maxlen=MOST_KNOWN)

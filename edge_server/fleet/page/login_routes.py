@@ -7,12 +7,14 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.people.login import LoginRefused, log_in, log_in_known
@@ -21,6 +23,7 @@ from edge_server.fleet.people.pending_logins import LONGEST_S, PendingLogins
 from edge_server.fleet.people.random_secrets import change_token_of, digest_of
 from edge_server.fleet.people.roles import LEAST
 from edge_server.fleet.people.values import Actor
+from edge_server.observability.dashboard.access import Access
 from edge_server.observability.dashboard.answers import error_of, json_answer
 from schemas.errors import EdgeError
 
@@ -31,25 +34,27 @@ DONE = "/login/done"
 MOST_AT_ONCE = 8  # Logins that are examined or wait for it; each takes a thread for a while
 
 
-class LoginRoutes:
-    """The handlers; `setup` is the command that makes the first admin, `folder` the service's."""
+@dataclass(frozen=True)
+class PageParts:
+    """What the application is made of; `setup` is the command that makes the first admin."""
 
-    def __init__(
-        self,
-        reception: Reception,
-        actions: PageActions,
-        provider: OpenIdProvider | None,
-        *,
-        setup: str,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._reception, self._actions, self._provider = reception, actions, provider
-        self._setup, self._clock = setup, clock
+    reception: Reception
+    actions: PageActions
+    lists: FolderLists
+    access: Access
+    provider: OpenIdProvider | None
+    setup: str
+    clock: Callable[[], float] = time.time
+
+
+class LoginRoutes:
+    def __init__(self, parts: PageParts) -> None:
+        self._reception, self._actions, self._provider = parts.reception, parts.actions, parts.provider
+        self._setup, self._clock = parts.setup, parts.clock
         self._examined = 0
         self._pending = PendingLogins(lambda: secrets.token_urlsafe(48))
 
     def me(self, request: Request) -> Response:
-        """`/api/me`: who asks, and what they may do; answers everybody."""
         visitor = self._reception.visitor(request, self._clock())
         value: dict[str, Any] = {"who": None, "openid": self._provider is not None, "now": self._clock()}
         if visitor is None:

@@ -54,7 +54,6 @@ def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
 
 
 def alert_list(folder: ServiceFolder, now: float) -> Json:
-    """Alerts that are not resolved, and silences that have not ended."""
     with closing(AlertStore(folder.alerts)) as store:
         alerts, silences, seen = store.alerts().values(), store.silences(now), store.acknowledged()
     return {

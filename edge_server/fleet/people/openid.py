@@ -43,8 +43,6 @@ class Answer:
 
 
 class ProviderHttp:
-    """The session that Authlib's client sends with."""
-
     def __init__(self) -> None:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -152,7 +150,6 @@ class OpenIdProvider:
         return KnownIdentity(f"{settings.issuer} {claims['sub']}", name, role)
 
     def _claims(self, token: Mapping[str, Any], pending: PendingLogin, now: float) -> Mapping[str, Any]:
-        """The checked claims of an ID token."""
         from authlib.oidc.core import CodeIDToken
         from joserfc.errors import JoseError
 

@@ -68,14 +68,12 @@ def rank(role: Role) -> int:
 
 
 def least_role(action: str) -> Role:
-    """The least role of an action; raises `InvariantError` for an action that is not in the table."""
     if action not in LEAST:
         raise InvariantError(f"the action '{action}' has no least role in LEAST")
     return LEAST[action]
 
 
 def check_role(role: Role, action: str) -> None:
-    """Raise `NotAllowed` if `role` may not do `action`."""
     least = least_role(action)
     if rank(role) < rank(least):
         needed = least if least is Role.ADMIN else f"{least} or admin"

@@ -186,10 +186,10 @@ def _failures(connection: sqlite3.Connection, kind: str, name: str) -> Failures:
 
 
 def _user(row: Any) -> User:
-    name, role, made_at, password_hash, subject = row
-    return User(name, Role(role), made_at, password_hash, subject)
+    name, role, *rest = row
+    return User(name, Role(role), *rest)
 
 
 def _token(row: Any) -> ApiToken:
-    name, role, where, made_by, made_at, ends_at, used_at = row
-    return ApiToken(name, Role(role), where, made_by, made_at, ends_at, used_at)
+    name, role, *rest = row
+    return ApiToken(name, Role(role), *rest)

@@ -87,8 +87,10 @@ class JobsPart(Part):
         for run in self._queue.on():
             outcome = self._processes.outcome(run.name, run.attempt)
             if outcome is not None:
-                said = last_line(self._folder.runs / run.name / LOG)
-                self._apply(RunEnded(run.name, run.attempt, outcome.code, self._is_over(run), said), now)
+                folder = self._folder.runs / run.name
+                over = ACTIONS[self._queue.jobs[run.job].action].is_over(folder)
+                said = last_line(folder / LOG)
+                self._apply(RunEnded(run.name, run.attempt, outcome.code, over, said), now)
 
     def _look_at_devices(self, now: float) -> None:
         """Renew the view of the devices if it is old and a run depends on it."""
@@ -98,10 +100,6 @@ class JobsPart(Part):
         if depends and not 0 <= now - self._fleet_at < (CHANGED_FLEET_EVERY_S if changed else FLEET_EVERY_S):
             self._fleet = devices_of_jobs(self._context.inventory, self._queue.jobs.values())
             self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
-
-    def _is_over(self, run: JobRun) -> bool:
-        action = ACTIONS[self._queue.jobs[run.job].action]
-        return action.is_over(self._folder.runs / run.name)
 
     def _apply(self, event: Event, now: float) -> None:
         """Apply an event; what follows is on disk before it is done."""

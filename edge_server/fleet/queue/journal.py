@@ -55,7 +55,6 @@ class JobJournal:
             return _jobs(database)
 
     def job(self, name: str) -> Job:
-        """The job of that name; raises `ConfigError`."""
         return self._named(name, self.jobs())
 
     def _named(self, name: str, jobs: Mapping[str, Job]) -> Job:
@@ -64,7 +63,6 @@ class JobJournal:
         return jobs[name]
 
     def add(self, job: Job) -> None:
-        """Add a job; raises `ConfigError` if there is one of that name."""
         with self._writing() as database:
             if job.name in _jobs(database):
                 raise ConfigError(
@@ -101,7 +99,6 @@ class JobJournal:
             return _runs(database, job, most=most)
 
     def load(self, rules: QueueRules | None = None) -> Queue:
-        """The queue as it was last written."""
         with self._reading() as database:
             jobs = _jobs(database)
             progress = database.execute("SELECT job, record FROM progress").fetchall()

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,16 +73,13 @@ class JobProcesses:
 
     def kill(self, run: str) -> None:
         """End the process with all that it has started."""
-        pid = self._pid(run)
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+        self._signal(run, signal.SIGKILL, os.killpg)
 
-    def _signal(self, run: str, number: signal.Signals) -> None:
+    def _signal(self, run: str, number: signal.Signals, send: Callable[[int, int], None] = os.kill) -> None:
         pid = self._pid(run)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                send(pid, number)
 
     def _pid(self, run: str) -> int | None:
         """The supervisor's process, if it still runs."""

@@ -4,7 +4,6 @@ Times are seconds since the epoch. cronsim treats daylight saving as Debian's cr
 hour runs right after it, a job of a repeated hour runs once.
 """
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -73,12 +72,8 @@ def next_time(schedule: At | Every | Cron, after: float, *, since: float) -> flo
         case Every(seconds=seconds):
             return since + seconds * (max(0, (after - since) // seconds) + 1)
         case Cron(expression=expression, zone=zone):
-            times = _times(expression, time_zone(zone), after)
-            return next((time for time in times if time > after), None)
-
-
-def _times(expression: str, zone: tzinfo, after: float) -> Iterator[float]:
-    return (moment.timestamp() for moment in CronSim(expression, datetime.fromtimestamp(after, zone)))
+            moments = CronSim(expression, datetime.fromtimestamp(after, time_zone(zone)))
+            return next((at for moment in moments if (at := moment.timestamp()) > after), None)
 
 
 def clock_text(at: float | None, schedule: At | Every | Cron | None) -> str:
@@ -88,7 +83,6 @@ def clock_text(at: float | None, schedule: At | Every | Cron | None) -> str:
 
 
 def time_zone(name: str) -> tzinfo:
-    """The zone of that name; raises `ConfigError`."""
     if name == "UTC":
         return UTC
     try:

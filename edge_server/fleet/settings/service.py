@@ -52,7 +52,6 @@ class ServedFederation(Settings):
         return parse_address(self.broker, self.tls(identity))
 
     def tls(self, identity: str) -> TlsFiles:
-        """The certificate files for `fleet` or `operator`."""
         if self.authority is None or self.broker.partition("://")[0] not in SECURE:
             return TlsFiles(self.ca, self.cert, self.key)
         folder = self.authority.expanduser() / identity

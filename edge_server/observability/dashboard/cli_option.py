@@ -59,7 +59,6 @@ def dashboard_watcher(args: argparse.Namespace, out: Path) -> "Iterator[Watcher]
 
 
 def token_of(args: argparse.Namespace) -> str | None:
-    """The token from the command line, else from the environment."""
     return args.dashboard_token or os.environ.get(TOKEN_VARIABLE) or None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.rounds.event_entry import EventKind
-from edge_server.storage.event_list.file import EventRow, last_change, read_events
+from edge_server.storage.event_list.file import last_change, read_events
 from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,10 @@ def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> J
     last = last_change(path)
     rows = read_events(path, kinds=kinds, device=device, after=after, most=MOST_EVENTS)
     return {
-        "events": [_value(row) for row in rows],
+        "events": [{"id": row.id, **{name: getattr(row.event, name) for name in SHOWN}} for row in rows],
         "last": max([last, *(row.change for row in rows)]),
         "kinds": [str(kind) for kind in EventKind],
     }
-
-
-def _value(row: EventRow) -> Json:
-    return {"id": row.id, **{name: getattr(row.event, name) for name in SHOWN}}
 
 
 class NewestEvent:

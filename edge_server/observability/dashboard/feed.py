@@ -17,8 +17,7 @@ from typing import TypeVar
 from edge_server.observability.dashboard.event_view import NewestEvent, fingerprint
 from edge_server.observability.dashboard.events import PageState, next_page_state
 from edge_server.observability.dashboard.fleet_view import fleet_rows
-from edge_server.observability.dashboard.journal_file import open_journal
-from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work, read_facts
+from edge_server.observability.dashboard.run_reader import FolderFacts, is_at_work, open_journal, read_facts
 from edge_server.observability.dashboard.run_view import Json, history_of, round_values, run_value
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.register import default_registry
@@ -79,7 +78,6 @@ class Feed:
         self._loop = asyncio.get_running_loop()
 
     def end(self) -> None:
-        """The event loop is about to end."""
         self._loop = None
 
     def _notify(self) -> None:
@@ -121,7 +119,6 @@ class Feed:
             return self._shown
 
     async def facts(self) -> tuple[FolderFacts, Snapshot | None]:
-        """The facts of the run folder, and the newest snapshot."""
         await self.shown()
         return self._folder.newest, self._snapshot
 
@@ -136,7 +133,6 @@ class Feed:
         return (self.closing or over) and self._shown is not None and self._shown.outcome is None
 
     def _timed_look(self, monotonic: float) -> tuple[PageState, float]:
-        """The current page state, and the processor seconds that it took."""
         began = time.thread_time()
         return self._look(monotonic), time.thread_time() - began
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text
-from edge_server.observability.dashboard.journal_file import unchanged
+from edge_server.observability.dashboard.run_reader import unchanged
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError

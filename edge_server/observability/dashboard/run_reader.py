@@ -3,9 +3,12 @@
 import contextlib
 import fcntl
 import math
+import shutil
 import sqlite3
+import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +16,6 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from edge_server.config.config import Config
-from edge_server.observability.dashboard.journal_file import open_journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_folder import RunFolder
@@ -212,3 +214,43 @@ def _planning(reader: JournalReader) -> Planning | None:
     tiers = {name: tier for name, (tier, _) in last.clients.items()}
     selected, examined = frozenset(last.selected), reader.verdicts(last.attempt)
     return Planning(last.round, selected, tiers, last.planned_at, examined)
+
+
+@contextlib.contextmanager
+def open_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
+    """Read a journal; `live` says that its writer may be running.
+
+    SQLite's readers share an index file with the writer and would create that file without one. So a journal
+    without a writer is opened as immutable, and one with the write-ahead log of a killed writer is copied
+    first. Raises `ConfigError` where the journal is missing or has another format.
+    """
+    if live:
+        try:
+            reader = JournalReader(path)
+        except ConfigError:
+            live = False  # a read-only folder without a running writer
+        else:
+            with closing(reader):
+                yield reader
+            return
+    with (
+        unchanged(path) as (readable, immutable),
+        closing(JournalReader(readable, immutable=immutable)) as reader,
+    ):
+        yield reader
+
+
+@contextlib.contextmanager
+def unchanged(path: Path) -> Iterator[tuple[Path, bool]]:
+    """A SQLite file to read without changing `path`, and whether it is immutable.
+
+    With a write-ahead log it is a copy, which is not immutable.
+    """
+    write_ahead_log = path.with_name(f"{path.name}-wal")
+    if not write_ahead_log.exists() or write_ahead_log.stat().st_size == 0:
+        yield path, True
+        return
+    with tempfile.TemporaryDirectory(prefix="edge-dashboard-") as folder:
+        for file in (path, write_ahead_log):
+            shutil.copyfile(file, Path(folder) / file.name)
+        yield Path(folder) / path.name, False

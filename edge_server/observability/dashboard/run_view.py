@@ -19,8 +19,7 @@ from edge_server.observability.data_statistics import (
     newest_statistics,
 )
 from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
-from edge_server.observability.snapshot import Snapshot
-from edge_server.observability.workload import Workload
+from edge_server.observability.snapshot import Snapshot, Workload
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.submodel import ChannelMap
 
@@ -83,7 +82,6 @@ def keep_times(before: Json, now: Json) -> Json:
 
 
 def history_of(facts: FolderFacts, snapshot: Snapshot | None) -> Sequence[RoundRecord]:
-    """The closed rounds."""
     return facts.history if snapshot is None else snapshot.history
 
 
@@ -220,7 +218,6 @@ def _by_class(history: Sequence[RoundRecord]) -> Json | None:
 
 
 def _statistics(history: Sequence[RoundRecord]) -> Json | None:
-    """The newest statistics of the devices' data as texts of two tables."""
     found = newest_statistics(history)
     if found is None:
         return None

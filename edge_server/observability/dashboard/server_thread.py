@@ -39,13 +39,10 @@ TlsPair = tuple[Path, Path]  # Files of a certificate chain and of its key
 
 @dataclass(frozen=True)
 class RunningDashboard:
-    """A dashboard that is served at `url`."""
-
     url: str
     feed: Feed
 
     def show(self, snapshot: Snapshot) -> None:
-        """Pass the newest snapshot to the pages."""
         self.feed.show(snapshot)
 
 

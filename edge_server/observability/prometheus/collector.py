@@ -21,8 +21,7 @@ from edge_server.observability.prometheus.metric_names import (
     gauges,
     histogram,
 )
-from edge_server.observability.snapshot import Snapshot
-from edge_server.observability.workload import ServerParts, Workload
+from edge_server.observability.snapshot import ServerParts, Snapshot, Workload
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import Phase
 from edge_server.storage.records import RoundRecord
@@ -224,6 +223,5 @@ def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
 
 
 def disk_families(free: int, size: int) -> Iterator[Metric]:
-    """Free and total bytes of the disk that holds the run folder."""
     yield from gauge("disk_free_bytes", "Free bytes on the disk that holds the run folder.", free)
     yield from gauge("disk_size_bytes", "Size of the disk that holds the run folder.", size)

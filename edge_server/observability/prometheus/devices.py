@@ -96,7 +96,6 @@ def readings_of_inventory(devices: Iterable[InventoryDevice]) -> Iterator[Device
 
 
 def inventory_families(devices: Iterable[InventoryDevice]) -> Iterator[Metric]:
-    """Devices of the inventory by federation and state."""
     counted = Counter((device.federation, _state(device)) for device in devices)
     federations = sorted({federation for federation, _ in counted})
     values: Labelled = {

@@ -4,11 +4,64 @@ Series differ in dashes, markers and end labels as well as in colour, so that ch
 with colour blindness. Colours come from the page's style sheet.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from edge_server.observability.report.axes import Axis, count_axis, value_axis
+
+@dataclass(frozen=True)
+class Axis:
+    """Maps values from `low` to `high` to drawing units from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+
+    def place(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def value_axis(
+    values: Sequence[float],
+    *,
+    start: float,
+    end: float,
+    from_zero: bool = False,
+    highest: float | None = None,
+) -> Axis:
+    """An axis that begins and ends at a tick; the margin around a flat line stays below `highest`."""
+    if from_zero or not values:
+        values = [*values, 0.0]
+    low, high = min(values), max(values)
+    if high <= low:
+        # A flat line gets a narrow margin; a flat line at zero lies on the bottom.
+        band = abs(low) * 0.1 or 1.0
+        low, high = (low - band if low else low), high + band
+    if highest is not None:
+        high = min(high, highest)
+    step = nice_step((high - low) / 5)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = tuple(index * step for index in range(first, last + 1))
+    return Axis(ticks[0], ticks[-1], start, end, ticks)
+
+
+def count_axis(values: Sequence[float], *, start: float, end: float) -> Axis:
+    """An axis of whole numbers from the first to the last."""
+    low, high = min(values, default=1), max(values, default=1)
+    step = max(1.0, nice_step((high - low) / 6)) if high > low else 1.0
+    ticks = tuple(index * step for index in range(math.ceil(low / step), math.floor(high / step) + 1))
+    margin = 0.5 if high <= low else 0.0
+    return Axis(low - margin, high + margin, start, end, ticks)
+
+
+def nice_step(rough: float) -> float:
+    """The smallest step of 1, 2 or 5 times a power of ten that is at least `rough`."""
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    return next((power * factor for factor in (1, 2, 5) if power * factor >= rough * (1 - 1e-9)), power * 10)
+
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
@@ -70,6 +123,8 @@ def line_chart(chart: Chart) -> str:
     # The first series is the most important one, so it is drawn last, over the others.
     beside = _has_room(shown)
     names = _labels(shown, x_axis, y_axis) if beside else ""
+    entries = "".join(_legend_entry(chart, *numbered) for numbered in enumerate(shown))
+    legend = "" if beside else f'<ul class="legend">{entries}</ul>'
     body = "".join(reversed(drawn)) + names
     if not shown:
         x, y = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
@@ -77,7 +132,7 @@ def line_chart(chart: Chart) -> str:
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(_spoken(chart, shown))}</title>'
-        f"{_frame(chart, x_axis, y_axis)}{body}</svg>{'' if beside else _legend(chart, shown)}"
+        f"{_frame(chart, x_axis, y_axis)}{body}</svg>{legend}"
     )
 
 
@@ -87,12 +142,7 @@ def _has_room(shown: Sequence[Series]) -> bool:
     return longest <= MOST_CHARACTERS and len(shown) <= (HEIGHT - BOTTOM - TOP) // LABEL_GAP + 1
 
 
-def _legend(chart: Chart, shown: Sequence[Series]) -> str:
-    """A list of the curves: line, marker, name and last value."""
-    return f'<ul class="legend">{"".join(_entry(chart, *numbered) for numbered in enumerate(shown))}</ul>'
-
-
-def _entry(chart: Chart, index: int, series: Series) -> str:
+def _legend_entry(chart: Chart, index: int, series: Series) -> str:
     style = index % len(DASHES)
     line = f'<path class="line" d="M0 6H28"{dash_of(style)}/>{_mark(style, 14, 6)}'
     text = escape(f"{series.label}: {chart.text(series.known[-1][1])}")

@@ -43,7 +43,6 @@ class RunContents:
     where: Where = EVERY
 
     def setting(self, section: str, key: str, default: Any = None) -> Any:
-        """One value of the federation file."""
         table = self.settings.get(section)
         return table.get(key, default) if isinstance(table, Mapping) else default
 
@@ -59,7 +58,6 @@ class RunContents:
 
     @property
     def simulated(self) -> bool:
-        """Whether its devices were virtual."""
         return any(record.virtual_time_s is not None for record in self.history)
 
 

@@ -31,7 +31,6 @@ def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
 
 
 def loss_chart(history: Sequence[RoundRecord]) -> Chart:
-    """The devices' training loss and the loss on the server's test data."""
     series = (
         curve("training", history, lambda record: record.train_loss),
         curve("test", history, lambda record: record.test_loss),

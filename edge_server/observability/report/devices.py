@@ -25,8 +25,7 @@ from edge_server.observability.report.document import (
     without_empty,
     words,
 )
-from edge_server.observability.terminal.tables import runtimes_differ
-from edge_server.observability.terminal.trials import serves_text
+from edge_server.observability.terminal.tables import runtimes_differ, serves_text
 from edge_server.storage.records import DeviceRecord
 
 TIER_COLUMNS = (

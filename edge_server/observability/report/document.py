@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 
 from edge_server.config.units import UNKNOWN
 from edge_server.observability.report.charts import Chart
-from edge_server.observability.report.html_table import Cell as Cell
 from edge_server.observability.report.parallel_axes import ParallelAxes
 
 SHOWN_ROWS = 40  # Visible rows of a table; HTML folds the others away, Markdown refers to the run's files
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell's unescaped text; a number unless `words`, highlighted with `alert`."""
+
+    text: str
+    words: bool = False
+    alert: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A report as one self-contained HTML page; all texts are escaped."""
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 
@@ -12,6 +12,7 @@ from edge_server.observability.report.document import (
     SHOWN_ROWS,
     Block,
     Card,
+    Cell,
     Code,
     Curves,
     Document,
@@ -22,8 +23,38 @@ from edge_server.observability.report.document import (
     Sweep,
     Table,
 )
-from edge_server.observability.report.html_table import html_table
 from edge_server.observability.report.parallel_axes import parallel_axes
+
+
+def html_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """The table in a box that scrolls horizontally; on narrow pages each row is a list of named cells."""
+    words = [cell.words for cell in rows[0]] if rows else [False] * len(columns)
+    heads = "".join(
+        f'<th scope="col"{_kinds(Cell(name, words=is_words))}>{escape(name)}</th>'
+        for name, is_words in zip(columns, words, strict=True)
+    )
+    body = "\n".join(
+        f"<tr>{_head(row[0], columns[0])}{''.join(map(_data, row[1:], columns[1:]))}</tr>" for row in rows
+    )
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>\n<thead><tr>{heads}</tr></thead>\n"
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _head(cell: Cell, column: str) -> str:
+    return f'<th scope="row"{_kinds(cell)} data-head="{escape(column)}">{escape(cell.text)}</th>'
+
+
+def _data(cell: Cell, column: str) -> str:
+    return f'<td{_kinds(cell)} data-head="{escape(column)}">{escape(cell.text)}</td>'
+
+
+def _kinds(cell: Cell) -> str:
+    kinds = [name for name, holds in (("words", cell.words), ("alert", cell.alert)) if holds]
+    return f' class="{" ".join(kinds)}"' if kinds else ""
+
 
 MORE_AT_LEAST = 10  # Minimum rows to fold away
 

@@ -73,7 +73,8 @@ def markdown_block(block: Block) -> str:
             drawn = ", ".join(plain(chart.title) for chart in charts)
             return f"The HTML page draws this: {drawn}."
         case Code(text, folded):
-            return _folded(folded, _code(text)) if folded else _code(text)
+            summary = f"<details><summary>{escape(folded)}</summary>\n\n"
+            return f"{summary}{_code(text)}\n\n</details>" if folded else _code(text)
         case Card(markdown):
             return re.sub(r"^(?=#)", "##", markdown, flags=re.MULTILINE).strip()
 
@@ -121,7 +122,3 @@ def _code(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"
-
-
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>\n\n{content}\n\n</details>"

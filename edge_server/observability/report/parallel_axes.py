@@ -5,8 +5,18 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
-from edge_server.observability.report.axes import Axis, value_axis
-from edge_server.observability.report.charts import DASHES, HEIGHT, LEFT, RIGHT, TOP, WIDTH, dash_of, svg_text
+from edge_server.observability.report.charts import (
+    DASHES,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    dash_of,
+    svg_text,
+    value_axis,
+)
 
 HIGH, LOW = TOP + 32, HEIGHT - 16
 CHARACTER = 8.5  # Widest mean width of a character, on a phone

@@ -1,12 +1,27 @@
-"""The report on a run, written to its folder as an HTML page and as Markdown."""
+"""The report on one run or several, as HTML, Markdown or JSON."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_text
 from edge_server.observability.figures import measured_figures, measured_name, naive_figures
+from edge_server.observability.report.comparison import runs_document
 from edge_server.observability.report.contents import RunContents, read_run_contents
-from edge_server.observability.report.document import Document, FactList
+from edge_server.observability.report.document import (
+    Card,
+    Code,
+    Curves,
+    Document,
+    FactList,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+)
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
@@ -14,7 +29,7 @@ from edge_server.observability.terminal.tables import epsilon_text
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import run_title
 from schemas.errors import ConfigError
-from schemas.labels import EVERY
+from schemas.labels import EVERY, Where
 
 NAME, MARKDOWN = "report.html", "report.md"
 
@@ -76,3 +91,77 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),
     )
+
+
+SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}
+
+
+def publish_report(
+    runs: Sequence[Path], *, form: str | None = None, out: Path | None = None, where: Where = EVERY
+) -> tuple[Any, list[Path]]:
+    """Write the HTML and the Markdown page, or only `form`; returns a value to print, if any, and the files.
+
+    The pages of one run go into its folder, those of several into the current one, unless `out` names the
+    file. The tables of tiers and devices are about the devices that `where` chooses. Raises `ConfigError` for
+    a folder without a run and for a file that cannot be written.
+    """
+    if where != EVERY and (len(runs) > 1 or (out is None and form != "json")):
+        raise ConfigError(
+            f"--where {where}: a report on some devices of one run; name its file with --out, so that the "
+            "report on all of them stays"
+        )
+    if form is None and out is not None:
+        form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
+        if form is None:
+            raise ConfigError(f"--out {out}: the name must end in .html, .md or .json, or else give --format")
+    contents = [replace(read_run_contents(run), where=where) for run in runs]
+    document = run_document(contents[0]) if len(runs) == 1 else runs_document(contents)
+    if form == "json" and out is None:
+        return report_value(document), []
+    stem = runs[0] / "report" if len(runs) == 1 else Path("compare")
+    forms = [form] if form else ["html", "markdown"]
+    return None, [
+        write_text(out or stem.with_suffix(SUFFIXES[name]), _text(document, name)) for name in forms
+    ]
+
+
+def _text(document: Document, form: str) -> str:
+    if form == "json":
+        return json.dumps(report_value(document), indent=2) + "\n"
+    return html_page(document) if form == "html" else markdown_page(document)
+
+
+def report_value(document: Document) -> dict[str, Any]:
+    """The report as a JSON value: sections by title, tables as lists of rows, curves as points."""
+    return {
+        "title": document.title,
+        "outcome": document.outcome,
+        "detail": document.detail,
+        "facts": dict(document.facts.rows),
+        "sections": {section.title: _blocks(section) for section in document.sections},
+    }
+
+
+def _blocks(section: Section) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for block in section.blocks:
+        match block:
+            case FactList(facts):
+                found.append({"facts": dict(facts)})
+            case Table():
+                texts = ((cell.text for cell in row) for row in block.rows)
+                rows = [dict(zip(block.columns, row, strict=True)) for row in texts]
+                found.append({"table": block.caption, "rows": rows})
+            case Curves(charts):
+                for chart in charts:
+                    curves = {line.label: [list(point) for point in line.points] for line in chart.series}
+                    found.append({"chart": chart.title, "curves": curves})
+            case Code(text, _):
+                found.append({"code": text})
+            case Paragraph(text):
+                found.append({"text": text})
+            case Card(markdown):
+                found.append({"markdown": markdown})
+            case Picture(name, _):
+                found.append({"picture": name})
+    return found

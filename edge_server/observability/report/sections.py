@@ -82,7 +82,6 @@ def warning_sections(
 
 
 def round_section(history: Sequence[RoundRecord], undone: Sequence[UndoneRecord] = ()) -> Section:
-    """The section with a row per round, the last one first, and a paragraph per undone round."""
     if not history:
         return Section("Rounds", (Paragraph("No round was closed."),))
     tiers = sorted({tier for record in history for tier in record.tier_metrics})
@@ -182,7 +181,6 @@ NO_REFUSALS = "No message of a device was refused."
 
 
 def refusal_section(run: RunContents) -> Section:
-    """The section of counts by reason, and of the refused devices, those with most refusals first."""
     devices = [row for row in run.summary.devices if row.refusals or row.quarantined_until is not None]
     in_rounds = Counter(str(row.reason) for record in run.history for row in record.rejected)
     messages: Counter[str] = Counter()

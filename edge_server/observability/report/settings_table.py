@@ -23,7 +23,6 @@ def flat(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def stated(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that differ from the defaults."""
     defaults = _defaults()
     return {key: value for key, value in flat(settings).items() if defaults.get(key) != value}
 

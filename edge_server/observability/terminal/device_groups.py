@@ -28,7 +28,6 @@ def fleet_line(devices: Sequence[DeviceView]) -> str:
 
 
 def fleet_table(devices: Sequence[DeviceView]) -> Table:
-    """One row per tier: states and bytes of its devices."""
     table = plain_table()
     table.expand = True
     add_numbers(table, "tier", "pruned", "devices")
@@ -44,7 +43,6 @@ def fleet_table(devices: Sequence[DeviceView]) -> Table:
 
 
 def tier_table(summary: Summary, *, dense: bool = False) -> Table:
-    """One row per tier: its devices, their counted updates, their total bytes."""
     table = plain_table("Devices by tier", dense=dense)
     add_numbers(table, "tier", "pruned", "devices", "took part", "updates", "refused", "down", "up")
     for tier in sorted({device.tier for device in summary.devices}):

@@ -4,8 +4,8 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Literal, Protocol, Self, TextIO
+from contextlib import AbstractContextManager
+from typing import Literal, Self, TextIO
 
 from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.live import Live
@@ -16,7 +16,7 @@ from rich.text import Text
 from edge_client.data.tasks.learning_task import Metric
 from edge_server.config.units import bytes_text, clean, clock_text, figure_text, loss_text, ratio_text
 from edge_server.observability.figures import best_of, figures_there, leading_metric, where_measured
-from edge_server.observability.snapshot import DeviceView, Snapshot
+from edge_server.observability.snapshot import DeviceView, Snapshot, Watcher
 from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
 from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.observability.terminal.log_lines import PlainDisplay
@@ -26,22 +26,10 @@ from edge_server.storage.records import RoundRecord
 from schemas.base import Frozen
 
 
-class Display(Protocol):
-    """Shows one run; leaving the context shows its end. All calls come from one thread."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Show the newest snapshot; called up to four times a second."""
-        ...
-
-
-def make_display(*, stream: TextIO | None = None, format: Literal["table", "json"] = "table") -> Display:
-    """The display for the stream (default: standard output) and the format."""
+def make_display(
+    *, stream: TextIO | None = None, format: Literal["table", "json"] = "table"
+) -> AbstractContextManager[Watcher]:
+    """The display for the stream (default: standard output) and the format; at its exit it shows the end."""
     # Looked up at call time, so that a redirected standard output is used.
     out = sys.stdout if stream is None else stream
     if format == "json":
@@ -126,7 +114,8 @@ def run_view(snapshot: Snapshot, size: ConsoleDimensions, *, ascii_only: bool = 
     if _has_figures(snapshot):
         below += [Text(), _figures(snapshot.history, size.width, ascii_only=ascii_only)]
     if snapshot.notes:
-        below += [Text(), *(_note(note) for note in snapshot.notes[-LAST_NOTES:])]
+        notes = map(clean, snapshot.notes[-LAST_NOTES:])
+        below += [Text(), *(Text(note, style="dim", no_wrap=True, overflow="ellipsis") for note in notes)]
     # Four lines: the heads, their rule, the line that counts the rest, and the cursor's line.
     rows = max(1, size.height - len(above) - _height(snapshot) - 4)
     # For many virtual devices, counts are more informative than a list of the busy ones.
@@ -253,7 +242,3 @@ def _curve(history: Sequence[RoundRecord], metric: Metric, *, ascii_only: bool) 
     curve = sparkline(values, ascii_only=ascii_only)
     best_text = "not measured yet" if best is None else f"  best {figure_text(metric)(best)}"
     return Text.assemble((f"{where} {metric.name}  ", "dim"), (curve, "cyan"), best_text, no_wrap=True)
-
-
-def _note(note: str) -> Text:
-    return Text(clean(note), style="dim", no_wrap=True, overflow="ellipsis")

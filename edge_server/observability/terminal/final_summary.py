@@ -19,11 +19,13 @@ from edge_server.observability.terminal.device_groups import is_large_fleet, tie
 from edge_server.observability.terminal.tables import (
     add_numbers,
     device_table,
+    on_trial,
     outcome_text,
     plain_table,
     round_table,
+    trial_line,
+    trial_table,
 )
-from edge_server.observability.terminal.trials import on_trial, trial_line, trial_table
 from edge_server.storage.records import DeviceRecord
 
 COMFORTABLE_WIDTH = 100
@@ -51,7 +53,6 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
 
 
 def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
-    """Print what training on the devices' own data has changed, if it was asked for."""
     line = personal_line(devices)
     if line:
         console.print()
@@ -61,7 +62,6 @@ def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense:
 
 
 def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
-    """Print the trials of the new model on devices that used another one, if there were any."""
     if not on_trial(devices):
         return
     console.print()
@@ -75,7 +75,6 @@ def _outcome(snapshot: Snapshot) -> str:
 
 
 def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
-    """One row per device: its figures as received and as trained, which it keeps, and why."""
     table = plain_table("Models trained on the devices' own data", dense=dense)
     table.add_column("device", overflow="fold")
     add_numbers(table, "received", "trained")

@@ -49,7 +49,9 @@ class PlainDisplay:
 def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     """The changes between two snapshots: devices, then closed rounds, then the phase."""
     if is_large_fleet(now.devices):
-        yield from _large_fleet_changes(before, now)
+        # Single devices of a large fleet come and go all the time.
+        if before is None or len(before.devices) != len(now.devices):
+            yield fleet_line(now.devices)
     else:
         known = {} if before is None else {view.device: view for view in before.devices}
         for view in now.devices:
@@ -71,12 +73,6 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
     moved = before is None or (before.phase, before.round) != (now.phase, now.round)
     if moved and now.phase not in BRIEF:
         yield f"{now.progress}: {now.state}"
-
-
-def _large_fleet_changes(before: Snapshot | None, now: Snapshot) -> Iterator[str]:
-    """One line when the number of known devices changes; single devices come and go all the time."""
-    if before is None or len(before.devices) != len(now.devices):
-        yield fleet_line(now.devices)
 
 
 def _device_changes(before: DeviceView | None, now: DeviceView) -> Iterator[str]:

@@ -22,7 +22,6 @@ class MlflowWriter:
         self._client, self._run = MlflowClient(tracking_uri=uri), ""
 
     def begin(self, facts: RunFacts) -> int:
-        """Find the run, or create it with the settings as its parameters."""
         found = self._client.get_experiment_by_name(facts.federation)
         experiment = (
             self._client.create_experiment(facts.federation) if found is None else found.experiment_id

@@ -17,14 +17,12 @@ class TensorBoardWriter:
         self._writer: Any = None
 
     def begin(self, facts: RunFacts) -> int:
-        """Open a new event file next to those of earlier processes."""
         folder = self._folder / facts.name
         last = _last_round(folder)
         self._writer = self._make(str(folder), purge_step=last + 1)
         return last
 
     def round(self, record: RoundRecord) -> None:
-        """Write one point per number and flush them."""
         for name, value in scalars(record).items():
             self._writer.add_scalar(name, value, record.round)
         self._writer.flush()

@@ -18,7 +18,6 @@ class WandbWriter:
         self._run: Any = None
 
     def begin(self, facts: RunFacts) -> int:
-        """Open or resume the run; its steps are rounds."""
         self._run = self._wandb.init(
             entity=self._entity,
             project=self._project,

@@ -6,8 +6,7 @@ from edge_server.cli.main import EDGE_SERVER
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["simulate fedavg rounds=3 workers=2 --seed 1", "simulate fedavg rounds=3 --seed 1 workers=2"],
+    "line", ["simulate fedavg rounds=3 workers=2 --seed 1", "simulate fedavg rounds=3 --seed 1 workers=2"]
 )
 def test_words_may_follow_options(line: str) -> None:
     args = EDGE_SERVER._parsed(line.split())

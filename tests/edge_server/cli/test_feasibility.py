@@ -40,18 +40,12 @@ IMPOSSIBLE = {
         ("data.source=folder:/nowhere",),
         "fedavg: [data] source: no image folder at /nowhere",
     ),
-    "a missing file": (
-        ("data.source=npz:/nowhere.npz",),
-        "fedavg: [data] source: cannot read /nowhere.npz",
-    ),
+    "a missing file": (("data.source=npz:/nowhere.npz",), "fedavg: [data] source: cannot read /nowhere.npz"),
     "a missing module": (
         ("data.source=python:no_such_module:load",),
         "fedavg: [data] source: data source python:no_such_module:load: there is no module 'no_such_module'",
     ),
-    "a missing function": (
-        ("data.source=python:os:load",),
-        "os.py has no function 'load'",
-    ),
+    "a missing function": (("data.source=python:os:load",), "os.py has no function 'load'"),
 }
 
 

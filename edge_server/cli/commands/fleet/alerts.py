@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, add_service_verb, service_folder
 from edge_server.cli.commands.fleet.users import open_desk, perform_here
 from edge_server.cli.output import add_verb_group, print_result
 
@@ -45,29 +45,13 @@ def register(subparsers: Subparsers) -> None:
         description="Alerts of `edge-server serve`.",
         examples=EXAMPLES,
     )
-    shown = add_verb(
-        verbs,
-        "list",
-        help="alerts that are not resolved, silences, and notifications that wait",
-        examples="examples:\n  edge-server alerts list --format json\n",
-    )
-    add_service_option(shown)
-    shown.set_defaults(execute=list_alerts)
-    _add_test(verbs)
+    about = "alerts that are not resolved, silences, and notifications that wait"
+    add_service_verb(verbs, "list", list_alerts, help=about, example="alerts list --format json")
+    about, example = "send a test to one receiver", "alerts test ops-mail"
+    test = add_service_verb(verbs, "test", test_receiver, help=about, example=example)
+    test.add_argument("receiver", metavar="RECEIVER", help="name of the receiver in service.toml")
     _add_acknowledge(verbs)
     _add_silence(verbs)
-
-
-def _add_test(verbs: Subparsers) -> None:
-    parser = add_verb(
-        verbs,
-        "test",
-        help="send a test to one receiver",
-        examples="examples:\n  edge-server alerts test ops-mail\n",
-    )
-    parser.add_argument("receiver", metavar="RECEIVER", help="name of the receiver in service.toml")
-    add_service_option(parser)
-    parser.set_defaults(execute=test_receiver)
 
 
 def _add_acknowledge(verbs: Subparsers) -> None:
@@ -102,15 +86,13 @@ def _add_silence(verbs: Subparsers) -> None:
     parser.set_defaults(execute=silence)
 
 
-# --- list ---
 def list_alerts(args: argparse.Namespace) -> int:
     from contextlib import closing
 
     from edge_server.fleet.alerts.store import AlertStore
-    from edge_server.storage.service_folder import open_service_folder
 
     now = time.time()
-    with closing(AlertStore(open_service_folder(args.service).alerts)) as store:
+    with closing(AlertStore(service_folder(args).alerts)) as store:
         alerts, silences, waiting = list(store.alerts().values()), store.silences(now), store.waiting()
         seen = store.acknowledged()
     if args.format == "json":
@@ -170,20 +152,17 @@ def _document(
     }
 
 
-# --- test ---
 def test_receiver(args: argparse.Namespace) -> int:
     from edge_server.fleet.alerts.alert_trial import try_receiver
     from edge_server.fleet.settings.service import load_service_settings
-    from edge_server.storage.service_folder import open_service_folder
 
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     try_receiver(folder, load_service_settings(folder.settings), args.receiver, now=time.time())
     return print_result(
         args, {"receiver": args.receiver, "delivered": True}, f"{args.receiver}: took the test"
     )
 
 
-# --- acknowledge ---
 def acknowledge(args: argparse.Namespace) -> int:
     with open_desk(args.service) as desk:
         several = desk.settings.federations
@@ -193,15 +172,13 @@ def acknowledge(args: argparse.Namespace) -> int:
     return print_result(args, {**given, "acknowledged": True}, change.said)
 
 
-# --- silence ---
 def silence(args: argparse.Namespace) -> int:
     from contextlib import closing
 
     from edge_server.fleet.alerts.store import AlertStore
-    from edge_server.storage.service_folder import open_service_folder
     from schemas.errors import ConfigError
 
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     if args.end is None and (args.where is None or args.lasts is None or not args.reason):
         raise ConfigError(
             'alerts silence: name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'

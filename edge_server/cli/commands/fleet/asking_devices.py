@@ -86,7 +86,7 @@ def ask(
     )
 
     def begun(devices: tuple[str, ...]) -> None:
-        from edge_server.fleet.diagnostics.audit import record_request
+        from edge_server.fleet.diagnostics.remote_part import record_request
         from edge_server.storage.audit_log import local_user
 
         if folder is not None and devices:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
 from edge_server.cli.commands.fleet.users import day_text
 from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
@@ -41,9 +41,8 @@ def register(subparsers: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_server.storage import audit_log
-    from edge_server.storage.service_folder import open_service_folder
 
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     if args.verify:
         return _verify(args, folder)
     entries = [entry for entry in audit_log.read(folder.audit) if _is_asked(args, entry)]

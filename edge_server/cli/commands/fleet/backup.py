@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
 from edge_server.cli.output import print_result
 from schemas.counted import counted
 
@@ -157,11 +157,10 @@ def _sources(args: argparse.Namespace) -> "Sources":
     """What the options name; without any of them the default folder of a service."""
     from edge_server.fleet.backup.sources import files_named_in, sources_of
     from edge_server.fleet.settings.service import load_service_settings
-    from edge_server.storage.service_folder import open_service_folder
 
     if args.service is None and (args.run or args.authority):
         return sources_of(None, args.authority, args.run)
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     settings = load_service_settings(folder.settings)
     stated = [served.authority for served in settings.federations]
     named = [path.expanduser().resolve() for path in (*args.authority, *stated) if path is not None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,9 +72,8 @@ class Opened:
 def opened(args: argparse.Namespace) -> Iterator[Opened]:
     """The inventory of the service folder; raises `ConfigError` if there is no such folder."""
     from edge_server.storage.inventory.inventory import Inventory
-    from edge_server.storage.service_folder import open_service_folder
 
-    folder = open_service_folder(args.service)
+    folder = service_folder(args)
     with closing(Inventory(folder.inventory)) as inventory:
         yield Opened(folder, inventory)
 

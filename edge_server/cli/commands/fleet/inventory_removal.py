@@ -14,8 +14,8 @@ from edge_server.cli.commands.fleet.inventory_options import (
     names_text,
     opened,
 )
+from edge_server.cli.commands.fleet.serve import with_served
 from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
-from edge_server.cli.commands.served import with_served
 from edge_server.cli.output import print_result
 from schemas.counted import counted
 from schemas.errors import ConfigError, EdgeError

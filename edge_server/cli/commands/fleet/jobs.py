@@ -4,16 +4,15 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet import jobs_add
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
 from edge_server.cli.output import add_verb_group, print_result, print_rows
 
 if TYPE_CHECKING:
     from edge_server.fleet.queue.job import Job, JobRun
     from edge_server.fleet.queue.overview import JobOverview
-    from edge_server.storage.service_folder import ServiceFolder
 
 EXAMPLES = """\
 examples:
@@ -26,6 +25,13 @@ examples:
 `edge-server serve DIR` runs the jobs of its folder; the commands work on the folder, whether or not it runs.
 """
 
+VERBS = {
+    "start": ("run a job now, or let a paused one go on", "{name} starts as soon as it is its turn"),
+    "pause": ("suspend a job until it is started again", "{name} is paused; `jobs start` lets it go on"),
+    "stop": ("end a job's run and follow its schedule no more", "{name} is stopped"),
+    "remove": ("remove a job; its run folders stay", "{name} is removed"),
+}
+
 
 def register(subparsers: Subparsers) -> None:
     verbs = add_verb_group(
@@ -36,39 +42,25 @@ def register(subparsers: Subparsers) -> None:
         examples=EXAMPLES,
     )
     jobs_add.register(verbs)
-    _list(verbs)
-    _show(verbs)
-    _changes(verbs)
-    _logs(verbs)
-
-
-def _verb(verbs: Subparsers, name: str, *, help: str, examples: str) -> argparse.ArgumentParser:
-    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  {examples}\n")
-    add_service_option(parser)
-    return parser
-
-
-def _folder(args: argparse.Namespace) -> "ServiceFolder":
-    from edge_server.storage.service_folder import open_service_folder
-
-    return open_service_folder(args.service)
+    about = "every job with its state and next time"
+    add_service_verb(verbs, "list", list_jobs, help=about, example="jobs list")
+    about = "a job, why it waits, and its last runs"
+    add_service_verb(verbs, "show", show, help=about, example="jobs show nightly", of="NAME")
+    for name, (about, _) in VERBS.items():
+        add_service_verb(verbs, name, change, help=about, example=f"jobs {name} nightly", of="NAME")
+    about, example = "the output of a job's newest run", "jobs logs nightly --follow"
+    log = add_service_verb(verbs, "logs", logs, help=about, example=example)
+    log.add_argument("name", metavar="NAME|RUN", help="a job, or one of its runs")
+    log.add_argument("--follow", action="store_true", help="go on until the run is over")
 
 
 def _overviews(args: argparse.Namespace) -> "dict[str, JobOverview]":
     from edge_server.fleet.queue.overview import read_overviews
     from edge_server.fleet.settings.service import load_service_settings
 
-    folder = _folder(args)
+    folder = service_folder(args)
     rules = load_service_settings(folder.settings).jobs
     return read_overviews(folder, at_once=rules.at_once, now=time.time())
-
-
-# --- list ---
-def _list(verbs: Subparsers) -> None:
-    parser = _verb(
-        verbs, "list", help="every job with its state and next time", examples="edge-server jobs list"
-    )
-    parser.set_defaults(execute=list_jobs)
 
 
 def list_jobs(args: argparse.Namespace) -> int:
@@ -105,22 +97,13 @@ def _clock(at: float | None, job: "Job") -> str:
     return clock_text(at, job.schedule)
 
 
-# --- show ---
-def _show(verbs: Subparsers) -> None:
-    parser = _verb(
-        verbs, "show", help="a job, why it waits, and its last runs", examples="edge-server jobs show nightly"
-    )
-    parser.add_argument("name", metavar="NAME")
-    parser.set_defaults(execute=show)
-
-
 def show(args: argparse.Namespace) -> int:
     from schemas.errors import ConfigError, nearest
 
     overviews = _overviews(args)
     if args.name not in overviews:
         raise ConfigError(
-            f"there is no job '{args.name}' in {_folder(args).path}{nearest(args.name, overviews)}"
+            f"there is no job '{args.name}' in {service_folder(args).path}{nearest(args.name, overviews)}"
         )
     overview = overviews[args.name]
     if args.format == "json":
@@ -165,27 +148,11 @@ def _run_line(run: "JobRun", job: "Job") -> tuple[str, ...]:
     )
 
 
-# --- start, pause, stop, remove ---
-VERBS = {
-    "start": ("run a job now, or let a paused one go on", "{name} starts as soon as it is its turn"),
-    "pause": ("suspend a job until it is started again", "{name} is paused; `jobs start` lets it go on"),
-    "stop": ("end a job's run and follow its schedule no more", "{name} is stopped"),
-    "remove": ("remove a job; its run folders stay", "{name} is removed"),
-}
-
-
-def _changes(verbs: Subparsers) -> None:
-    for name, (help, _) in VERBS.items():
-        parser = _verb(verbs, name, help=help, examples=f"edge-server jobs {name} nightly")
-        parser.add_argument("name", metavar="NAME")
-        parser.set_defaults(execute=change)
-
-
 def change(args: argparse.Namespace) -> int:
     from edge_server.fleet.queue import changes
     from edge_server.storage.audit_log import local_user
 
-    folder, who, verb = _folder(args), local_user(), args.jobs_verb
+    folder, who, verb = service_folder(args), local_user(), args.jobs_verb
     match verb:
         case "start":
             job = changes.start_job(folder, args.name, who=who, now=time.time())
@@ -198,25 +165,12 @@ def change(args: argparse.Namespace) -> int:
     return print_result(args, job.model_dump(mode="json"), VERBS[verb][1].format(name=f"job {args.name}"))
 
 
-# --- logs ---
-def _logs(verbs: Subparsers) -> None:
-    parser = _verb(
-        verbs,
-        "logs",
-        help="the output of a job's newest run",
-        examples="edge-server jobs logs nightly --follow",
-    )
-    parser.add_argument("name", metavar="NAME|RUN", help="a job, or one of its runs")
-    parser.add_argument("--follow", action="store_true", help="go on until the run is over")
-    parser.set_defaults(execute=logs)
-
-
 def logs(args: argparse.Namespace) -> int:
     import sys
 
     from edge_server.fleet.queue.log_reader import find_log, read_log
 
-    log = find_log(_folder(args), args.name)
+    log = find_log(service_folder(args), args.name)
     if args.format == "json":
         lines = [line for block in read_log(log) for line in block.splitlines()]
         print_json({"run": log.run, "path": str(log.path), "lines": lines})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.app import CommandLine
 from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
 from edge_server.cli.commands import client_release, rollout, run
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
 from edge_server.cli.output import print_result
 from schemas.errors import ConfigError, nearest
 
@@ -103,9 +103,8 @@ def _add_condition(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     from edge_server.fleet.queue.changes import add_job
     from edge_server.storage.audit_log import local_user
-    from edge_server.storage.service_folder import open_service_folder
 
-    folder, who = open_service_folder(args.service), local_user()
+    folder, who = service_folder(args), local_user()
     job = _job(args, folder, who=who, now=time.time())
     add_job(folder, job, who=who)
     hint = f"edge-server jobs show {job.name} shows what it waits for"

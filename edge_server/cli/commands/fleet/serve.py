@@ -3,11 +3,17 @@
 import argparse
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_client.cli.output import Subparsers, add_verb
 from edge_client.system.logging.setup import add_log_options, begin_log
 from edge_client.system.plain_text import say
+
+if TYPE_CHECKING:
+    from edge_server.fleet.settings.service import ServedFederation
+    from edge_server.storage.service_folder import ServiceFolder
 
 EXAMPLES = """\
 examples:
@@ -55,6 +61,32 @@ def add_service_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def service_folder(args: argparse.Namespace) -> "ServiceFolder":
+    """The folder of `--service`, or the usual one; raises `ConfigError` if there is none."""
+    from edge_server.storage.service_folder import open_service_folder
+
+    return open_service_folder(args.service)
+
+
+def add_service_verb(
+    verbs: Subparsers,
+    name: str,
+    execute: Callable[[argparse.Namespace], int],
+    *,
+    help: str,
+    example: str = "",
+    of: str = "",
+) -> argparse.ArgumentParser:
+    """Add a verb below another one, about the thing called `of`, that works on the folder of `--service`."""
+    examples = f"examples:\n  edge-server {example}\n" if example else ""
+    parser = add_verb(verbs, name, help=help, examples=examples)
+    if of:
+        parser.add_argument("name", metavar=of)
+    add_service_option(parser)
+    parser.set_defaults(execute=execute)
+    return parser
+
+
 def execute(args: argparse.Namespace) -> int:
     from edge_client.storage.atomic_files import usable_folder
     from edge_server.coordinator.launch import stopped_by_signals
@@ -74,3 +106,26 @@ def execute(args: argparse.Namespace) -> int:
         with stopped_by_signals(service.stop):
             service.run()
     return 0
+
+
+def served_federation(args: argparse.Namespace, name: str) -> "ServedFederation | None":
+    """The table of this federation in the folder of `--service`, or in the default one; None without any."""
+    from edge_server.fleet.settings.service import load_service_settings
+    from edge_server.storage.service_folder import ServiceFolder, default_service_folder
+
+    settings = load_service_settings(ServiceFolder(args.service or default_service_folder()).settings)
+    return next((served for served in settings.federations if served.name == name), None)
+
+
+def with_served(args: argparse.Namespace, name: str) -> argparse.Namespace:
+    """The options, with the authority and Mosquitto's pid file of `service.toml` where they name none."""
+    completed = argparse.Namespace(**vars(args))
+    served = served_federation(args, name)
+    if served is None or served.authority is None or args.authority is not None:
+        return completed
+    completed.authority = served.authority.expanduser()
+    pid_file = served.mosquitto_pid_file
+    stated = getattr(args, "mosquitto_pid", None) or getattr(args, "mosquitto_pid_file", None)
+    if pid_file is not None and not stated:
+        completed.mosquitto_pid_file = pid_file.expanduser()
+    return completed

@@ -3,14 +3,8 @@
 import argparse
 
 from edge_client.cli.output import Subparsers, positive_float
-from edge_server.cli.commands.fleet.users import (
-    ROLES,
-    day_text,
-    open_desk,
-    perform_here,
-    print_change,
-    verb,
-)
+from edge_server.cli.commands.fleet.serve import add_service_verb
+from edge_server.cli.commands.fleet.users import ROLES, day_text, open_desk, perform_here, print_change
 from edge_server.cli.output import add_verb_group, print_rows
 
 EXAMPLES = """\
@@ -34,14 +28,14 @@ def register(subparsers: Subparsers) -> None:
         description="Tokens for programs that use the API.",
         examples=EXAMPLES,
     )
-    verb(verbs, "list", _list, help="the tokens, their roles and ends")
-    made = verb(verbs, "make", _make, help="make a token", names="NAME")
+    add_service_verb(verbs, "list", _list, help="the tokens, their roles and ends")
+    made = add_service_verb(verbs, "make", _make, help="make a token", of="NAME")
     made.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
     made.add_argument("--where", default="", metavar="SELECTOR", help="only devices with these labels")
     made.add_argument(
         "--days", type=positive_float, default=USUAL_DAYS, metavar="N", help="until its end (default: 90)"
     )
-    verb(verbs, "revoke", _revoke, help="revoke a token", names="NAME")
+    add_service_verb(verbs, "revoke", _revoke, help="revoke a token", of="NAME")
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -3,13 +3,12 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import add_service_verb
 from edge_server.cli.output import add_verb_group, print_rows
 from schemas.errors import ConfigError
 
@@ -38,26 +37,14 @@ def register(subparsers: Subparsers) -> None:
         description="Who may use the service's page and API.",
         examples=EXAMPLES,
     )
-    verb(verbs, "list", _list, help="the users and their roles")
-    added = verb(verbs, "add", _add, help="add a user with a password", names="NAME")
+    add_service_verb(verbs, "list", _list, help="the users and their roles")
+    added = add_service_verb(verbs, "add", _change, help="add a user with a password", of="NAME")
     added.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
-    role = verb(verbs, "role", _role, help="change a role, also of open sessions", names="NAME")
+    role = add_service_verb(verbs, "role", _change, help="change a role, also of open sessions", of="NAME")
     role.add_argument("role", metavar="ROLE", help=", ".join(ROLES))
-    verb(verbs, "password", _password, help="set a new password; ends the sessions", names="NAME")
-    verb(verbs, "unlock", _unlock, help="let a user try again after failed logins", names="NAME")
-    verb(verbs, "remove", _remove, help="remove a user; ends the sessions", names="NAME")
-
-
-def verb(
-    verbs: Subparsers, name: str, execute: Callable[[argparse.Namespace], int], *, help: str, names: str = ""
-) -> argparse.ArgumentParser:
-    """Add one verb of `users` or `tokens`."""
-    parser = add_verb(verbs, name, help=help, examples="")
-    if names:
-        parser.add_argument("name", metavar=names)
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
-    return parser
+    add_service_verb(verbs, "password", _change, help="set a new password; ends the sessions", of="NAME")
+    add_service_verb(verbs, "unlock", _change, help="let a user try again after failed logins", of="NAME")
+    add_service_verb(verbs, "remove", _change, help="remove a user; ends the sessions", of="NAME")
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -68,31 +55,15 @@ def _list(args: argparse.Namespace) -> int:
     return print_rows(args, document, ("user", "role", "login", "since"), rows)
 
 
-def _add(args: argparse.Namespace) -> int:
-    return _say(args, "users.add", {"user": args.name, "role": args.role}, asks_password=True)
-
-
-def _role(args: argparse.Namespace) -> int:
-    return _say(args, "users.role", {"user": args.name, "role": args.role})
-
-
-def _password(args: argparse.Namespace) -> int:
-    return _say(args, "users.password", {"user": args.name}, asks_password=True)
-
-
-def _unlock(args: argparse.Namespace) -> int:
-    return _say(args, "users.unlock", {"user": args.name})
-
-
-def _remove(args: argparse.Namespace) -> int:
-    return _say(args, "users.remove", {"user": args.name})
-
-
-def _say(args: argparse.Namespace, action: str, given: dict[str, str], *, asks_password: bool = False) -> int:
+def _change(args: argparse.Namespace) -> int:
+    """Add, change or remove a user, as the verb says."""
+    verb, given = args.users_verb, {"user": args.name}
     with open_desk(args.service) as desk:
-        if asks_password:
-            given = {**given, "password": read_password(given["user"])}
-        print_change(args, perform_here(desk, action, given))
+        if verb in ("add", "role"):
+            given["role"] = args.role
+        if verb in ("add", "password"):
+            given["password"] = read_password(args.name)
+        print_change(args, perform_here(desk, f"users.{verb}", given))
     return 0
 
 

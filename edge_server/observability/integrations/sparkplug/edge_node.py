@@ -138,7 +138,6 @@ def _publish_due(node: EdgeNode, now_ms: int) -> Step:
 
 
 def _publish_births(node: EdgeNode, latest: Observed, bd_seq: int, now_ms: int) -> Step:
-    """Publish the node's birth, then those of its devices."""
     control: Metrics = {BD_SEQ: (Datatype.INT64, bd_seq), REBIRTH: (Datatype.BOOLEAN, False)}
     node = replace(_unborn(node), seq=0, node=latest.node, born_at=now_ms)
     node, birth = _numbered(node, "NBIRTH", None, {**control, **latest.node}, now_ms)

@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.inquiry import Inquired, Terms
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics, Request
-from edge_server.fleet.page.app import PageParts, make_app
+from edge_server.fleet.page.app import make_app
 from edge_server.fleet.page.lists import FolderLists
+from edge_server.fleet.page.login_routes import PageParts
 from edge_server.fleet.page.page_actions import PageActions
 from edge_server.fleet.page.page_part import first_admin_command
 from edge_server.fleet.page.visitor import Reception

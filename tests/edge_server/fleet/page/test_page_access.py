@@ -167,11 +167,7 @@ def test_other_methods_and_large_bodies_are_refused(stage: Stage) -> None:
 @pytest.mark.parametrize("body", [b"[]", b"nonsense", b'"text"', b"[" * 30_000, b"\xff", b"{}", SURROGATE])
 def test_malformed_bodies_are_one_clear_line(stage: Stage, body: bytes) -> None:
     browser = stage.visitor("ada")
-    headers = {
-        "X-Edge-Change": browser.me["change"],
-        "Origin": BASE,
-        "Content-Type": "application/json",
-    }
+    headers = {"X-Edge-Change": browser.me["change"], "Origin": BASE, "Content-Type": "application/json"}
     for path in ("/api/login", "/api/actions/devices.label"):
         answer = browser.client.post(path, content=body, headers=headers)
         assert answer.status_code == 400

@@ -78,9 +78,7 @@ def test_a_signature_by_another_key_is_refused(provider: FakeProvider) -> None:
         identity(provider)
 
 
-def test_a_signature_by_a_shared_secret_is_refused_always(
-    provider: FakeProvider,
-) -> None:
+def test_a_signature_by_a_shared_secret_is_refused_always(provider: FakeProvider) -> None:
     provider.signing = OctKey.import_key("the public key as a secret, which is an old trick")
     provider.header = {"alg": "HS256", "kid": "one"}
     with pytest.raises(PeerError, match="not valid"):
@@ -156,10 +154,7 @@ OIDC = {"issuer": "https://id.example", "client-id": "fleet", "roles": {"a": "ad
         ({"host": "0.0.0.0", "cert": "a.pem"}, "belong together"),
         ({"url": "http://fleet.example"}, "is not https"),
         ({"oidc": OIDC}, "oidc needs url"),
-        (
-            {"oidc": {**OIDC, "issuer": "http://id.example"}, "url": "https://a.example"},
-            "could log in",
-        ),
+        ({"oidc": {**OIDC, "issuer": "http://id.example"}, "url": "https://a.example"}, "could log in"),
         ({"oidc": {**OIDC, "scopes": ["email"]}, "url": "https://a.example"}, "need 'openid'"),
         ({"oidc": {**OIDC, "roles": {"a": "root"}}, "url": "https://a.example"}, "'viewer', 'operator'"),
     ],

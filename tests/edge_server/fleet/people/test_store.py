@@ -162,9 +162,7 @@ def test_a_token_has_a_role_a_selector_and_an_end(people: People) -> None:
     assert actor_of_token(people, secret, NOW) is None
 
 
-def test_a_user_of_the_provider_has_the_role_of_the_last_login(
-    people: People,
-) -> None:
+def test_a_user_of_the_provider_has_the_role_of_the_last_login(people: People) -> None:
     identity = KnownIdentity("https://id.example 42", "grace", Role.OPERATOR)
     for role in (Role.OPERATOR, Role.VIEWER):
         session = log_in_known(people, replace(identity, role=role), lengths=LENGTHS, now=NOW)

@@ -3,15 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.fleet.queue.events import (
-    Command,
-    DevicesOfJob,
-    Event,
-    JobsChanged,
-    RunEnded,
-    StartRun,
-    Tick,
-)
+from edge_server.fleet.queue.events import Command, DevicesOfJob, Event, JobsChanged, RunEnded, StartRun, Tick
 from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.machine import step
 from edge_server.fleet.queue.state import Queue, QueueRules

@@ -242,8 +242,7 @@ def test_grad_cam_without_a_convolution_gives_the_reason(ask):
 
 
 @pytest.mark.parametrize(
-    ("host", "name"),
-    [("a:1", "a"), ("A", "a"), ("[::1]:8", "::1"), ("[::1]", "::1"), ("", "")],
+    ("host", "name"), [("a:1", "a"), ("A", "a"), ("[::1]:8", "::1"), ("[::1]", "::1"), ("", "")]
 )
 def test_a_host_name_excludes_its_port(host, name):
     assert host_name(host) == name

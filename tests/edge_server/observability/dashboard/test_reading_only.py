@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.app import make_app
 from edge_server.observability.dashboard.feed import Feed
-from edge_server.observability.dashboard.journal_file import open_journal
-from edge_server.observability.dashboard.run_reader import read_facts
+from edge_server.observability.dashboard.run_reader import open_journal, read_facts
 from edge_server.storage.journal import Journal
 from tests.edge_server.observability.dashboard.folders import begun, close, ended
 

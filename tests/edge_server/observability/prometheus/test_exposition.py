@@ -13,8 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge_server.observability.prometheus.collector import RunCollector, exposition, run_registry
-from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.workload import ServerParts, Workload
+from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
 from tests.edge_server.observability.prometheus.running import PROMTOOL, busy
 from tests.edge_server.observability.terminal.shown import record, snapshot
 

@@ -42,9 +42,7 @@ def test_devices_are_counted_by_status_and_tier() -> None:
     assert registry.get_sample_value("edge_server_broker_connected") == 0
 
 
-def test_the_option_does_not_change_the_progress_lines(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_option_does_not_change_the_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
     world, shown = World().begin("a"), list[tuple[Rollout, str]]()
     for text in (None, "127.0.0.1:0"):
         with rollout_watcher(text, lambda *reported: shown.append(reported)) as show:

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from edge_server.observability.report.axes import count_axis, nice_step, value_axis
-from edge_server.observability.report.charts import Chart, Series, line_chart, separate_labels
+from edge_server.observability.report.charts import (
+    Chart,
+    Series,
+    count_axis,
+    line_chart,
+    nice_step,
+    separate_labels,
+    value_axis,
+)
 from edge_server.observability.report.curves import accuracy_chart
 from edge_server.observability.report.document import Table
 from edge_server.observability.report.report import write_report

@@ -1,13 +1,14 @@
 """Example snapshots and summaries of a run, and functions that render them to text."""
 
 import io
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 from rich.console import Console, ConsoleDimensions
 
-from edge_server.observability.snapshot import DeviceView, Snapshot
-from edge_server.observability.terminal.display import Display, run_view
+from edge_server.observability.snapshot import DeviceView, Snapshot, Watcher
+from edge_server.observability.terminal.display import run_view
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 
 
@@ -93,11 +94,11 @@ def view(now: Snapshot, *, width: int = 80, height: int = 30, **options: Any) ->
     return drawn(run_view(now, ConsoleDimensions(width, height), **options), width=width)
 
 
-def interrupt(display: Display, last: Snapshot) -> None:
+def interrupt(display: AbstractContextManager[Watcher], last: Snapshot) -> None:
     """Show one snapshot, then raise the interrupt of a user who stops the run."""
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012, SIM117
-        with display:
-            display.show(last)
+        with display as shown:
+            shown.show(last)
             raise KeyboardInterrupt
 
 

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from edge_server.observability.terminal.final_summary import print_closing
-from edge_server.observability.terminal.tables import LAST_ROUNDS, device_table, round_table
-from edge_server.observability.terminal.trials import trial_table
+from edge_server.observability.terminal.tables import LAST_ROUNDS, device_table, round_table, trial_table
 from edge_server.storage.records import DeviceRecord
 from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, drawn, record, scored, snapshot, summary
