@@ -29,8 +29,8 @@ class EventLoop:
     """Calls `tick` with the time every `tick_s` seconds, and `handle` with each event of the inbox.
 
     The time is in seconds of the monotonic clock; without `tick_s` the loop only waits for events. `name`
-    begins the lines of the log; with `refused` the owner logs a `PeerError` itself. `ignored` counts them by
-    reason.
+    begins the lines of the log; with `on_peer_error` the owner logs a `PeerError` itself. `ignored` counts
+    them by reason.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class EventLoop:
         handle: Callable[[Any], None],
         tick: Callable[[float], None] = lambda now: None,
         name: str = "",
-        refused: Callable[[PeerError], None] | None = None,
+        on_peer_error: Callable[[PeerError], None] | None = None,
     ) -> None:
         self._inbox, self._tick_s, self._tick, self._handle = inbox, tick_s, tick, handle
         self._line = f"{name}: ignored (%s): %s" if name else "ignored (%s): %s"
-        self._refused = refused or self._log
+        self._on_peer_error = on_peer_error or self._log
         self.next_tick = 0.0
         self.ignored: Counter[str] = Counter()
 
@@ -83,7 +83,7 @@ class EventLoop:
             call(argument)
         except PeerError as error:
             self.ignored[error.reason] += 1
-            self._refused(error)
+            self._on_peer_error(error)
 
     def _log(self, error: PeerError) -> None:
         log.warning(self._line, error.reason, error, extra={"reason": error.reason})

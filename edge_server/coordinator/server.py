@@ -89,7 +89,7 @@ class Server:
         self._watchdog = watchdog_of(os.environ)
         self._held = HeldInbox(self.inbox, self._right, reception.hand_over())
         self.loop = EventLoop(
-            self._held, TICK_S, tick=self._tick, handle=self._handle, refused=self._reporter.ignored
+            self._held, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self._reporter.ignored
         )
 
     def _make_right(self, lease: LeaseKeeper | None, *, linked: bool) -> WritingRight:

@@ -91,7 +91,7 @@ class OperatorConnection:
         self._up_at: float | None = None
         # A device that says nonsense is not the operator's concern, and does not keep others from answering.
         self._loop = EventLoop(
-            self._inbox, TICK_S, tick=self._tick, handle=self._handle, refused=lambda error: None
+            self._inbox, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=lambda error: None
         )
 
     def run(self) -> dict[str, Inquired]:

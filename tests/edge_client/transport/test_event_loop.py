@@ -122,7 +122,7 @@ def test_an_owner_that_logs_refusals_itself_is_told_of_each(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[PeerError] = []
-    desk = Desk(monkeypatch, refused=told.append)
+    desk = Desk(monkeypatch, on_peer_error=told.append)
     desk.fails = {"bad": PeerError("no sense")}
     desk.post("bad")
     desk.run(1)
