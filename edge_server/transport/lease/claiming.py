@@ -69,7 +69,7 @@ def ticked(state: LeaseState, phase: ClaimStep, now: float) -> Step:
 
 def cut_off(state: LeaseState, phase: ClaimStep, now: float) -> LeaseState:
     """A claim that the broker may have taken stands if it is the last message after the next connection."""
-    looking = Looking(now, phase.claim.beats)
+    looking = Looking(now, phase.claim.lives)
     return replace(state, phase=looking, log=_without_claim(state), cut_off=True)
 
 
@@ -97,7 +97,7 @@ def _settle(state: LeaseState, claiming: Claiming, now: float) -> LeaseState:
 
 def _look_again(state: LeaseState, phase: ClaimStep, now: float) -> LeaseState:
     """Begin to look again, with what was heard before the claim."""
-    return replace(state, phase=Looking(now, phase.claim.beats))
+    return replace(state, phase=Looking(now, phase.claim.lives))
 
 
 def _verify(state: LeaseState, claim: Claim, now: float) -> Step:

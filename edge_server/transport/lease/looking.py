@@ -26,14 +26,14 @@ Vacancy = Literal["left", "silent"] | None  # Why nobody holds the lease; None i
 
 
 def heard(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
-    """Count the renewals of a living holder."""
+    """Note the renewals of a living holder."""
     if received.retained:
         return take_answer(state, now), []
     if received.own or received.repeated or received.lease.state != "held":
         return state, []
     # What the broker had retained was older than a renewal that does not count.
     log = state.log if received.counts else state.log.based_on(received.lease, now)
-    return replace(state, log=log, phase=replace(looking, beats=looking.beats + 1)), []
+    return replace(state, log=log, phase=replace(looking, lives=True)), []
 
 
 def ticked(state: LeaseState, looking: Looking, now: float, alive: bool | None) -> Step:
@@ -94,7 +94,7 @@ def _compete(state: LeaseState, looking: Looking, last: Lease, vacancy: Vacancy,
 
 def _wait(state: LeaseState, looking: Looking, last: Lease, alive: bool | None) -> LeaseState:
     """Give way to a holder that lives: its process runs on this machine, or it was heard from elsewhere."""
-    lives = looking.beats > 0 if alive is None else alive
+    lives = looking.lives if alive is None else alive
     return _give_way(stop_reading(state), last) if lives else stop_reading(state)
 
 
@@ -114,7 +114,7 @@ def _claim(state: LeaseState, looking: Looking, now: float) -> Step:
     last = state.log.last
     left = last is None or (state.log.live and last.state in ("free", "over"))
     served = _newest_served(state)
-    claim = Claim(contestable=not left, served=served, beats=looking.beats)
+    claim = Claim(contestable=not left, served=served, lives=looking.lives)
     phase = Claiming(claim, since=now, next_at=now + RENEW_S)
     claiming = replace(stop_reading(state), epoch=_next_epoch(state), synced="", phase=phase)
     return claiming, [claiming.message("claimed", state.log.beat + 1, served=served)]

@@ -11,12 +11,12 @@ from schemas.messages import Lease
 class Looking:
     """The server listens for a holder.
 
-    `since` is when it connected, or began to look again, in seconds; `beats` counts the renewals of others
-    that it has heard.
+    `since` is when it connected, or began to look again, in seconds; another `lives` that was heard to renew
+    the lease.
     """
 
     since: float = NEVER
-    beats: int = 0
+    lives: bool = False
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Claim:
     """What each step of a claim hands to the next one.
 
     `contestable`: a holder may live that contradicts it; `served` is the newest epoch before it in which a
-    server held the lease; `beats` are those of `Looking`, which goes on if the claim is given up.
+    server held the lease; `lives` is that of `Looking`, which goes on if the claim is given up.
     """
 
     contestable: bool = False
     served: int | None = None
-    beats: int = 0
+    lives: bool = False
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,7 @@ def test_a_renewal_that_is_heard_twice_counts_once() -> None:
     once, _ = machine.step(looking, Heard(renewal), 1.0)
     twice, _ = machine.step(once, Heard(renewal), 1.5)
     assert twice == once
-    assert once.phase == Looking(since=0.0, beats=1)
+    assert once.phase == Looking(since=0.0, lives=True)
+    assert once.log.heard_at == 1.0
     following = LeaseState(holder("b"), "home", epoch=1).message("held", 8)
-    assert machine.step(twice, Heard(following), 2.0)[0].phase == Looking(since=0.0, beats=2)
+    assert machine.step(twice, Heard(following), 2.0)[0].log.heard_at == 2.0
