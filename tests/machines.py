@@ -43,6 +43,7 @@ from edge_server.rounds.gateway import events as gateway_events
 from edge_server.rounds.gateway import machine as gateway
 from edge_server.transport.lease import machine as lease
 from edge_server.transport.lease import state as lease_state
+from edge_server.transport.lease.phases import Looking
 from schemas.messages import BlobRequest, StandbyEntry
 from schemas.messages.remote import DiagnosticObstacle
 from schemas.messages.rollout_terms import Stage
@@ -166,9 +167,8 @@ def _session(step: Callable[..., Any]) -> None:
 def _model() -> None:
     device = models.Device()
     device.switch()
-    device.look()
-    device.now = 1000.0
-    device.look()
+    while device.stage is Stage.SWITCHED:
+        device.look()
     device.do(Withdrawn(models.WITHDRAWAL))
     device.do(models.RolledBack())
     refused = models.Device()
@@ -266,6 +266,20 @@ def _lease() -> None:
     broker.connect("b")
     broker.add("c")
     broker.run(3.0)
+    broker.cut("b", will=True)
+    broker.add("d")
+    broker.run(10.0)
+    broker.connect("b")
+    broker.run(1.0)
+    mute = leases.Broker(delay=1e9)
+    mute.add("a")
+    mute.run(12.0)
+
+
+def _lease_core(state: lease_state.LeaseState) -> Any:
+    """What is heard again as retained answers a question; a renewal that ended a claim is a sign of life."""
+    phase = replace(state.phase, lives=True) if isinstance(state.phase, Looking) else state.phase
+    return replace(state, log=replace(state.log, live=False), reading=None, phase=phase)
 
 
 def _following() -> None:
@@ -418,8 +432,7 @@ MACHINES = {
         lease.step,
         driven("edge_server.transport.lease.machine.step", _lease),
         lease_state.Tick(),
-        # What is heard again as retained is no longer live.
-        core=lambda state: replace(state, log=replace(state.log, live=False)),
+        core=_lease_core,
     ),
     "standby": Machine(
         following.step,

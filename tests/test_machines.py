@@ -22,7 +22,9 @@ def thinned(values: list[Any]) -> list[Any]:
 
 def pairs(name: str) -> Iterator[tuple[Machine, Moment]]:
     """Each state of the story, once what is due is done, with each of its events."""
-    machine, story = MACHINES[name], thinned([*moments(name)])
+    machine = MACHINES[name]
+    ticks = () if machine.tick is None else (type(machine.tick),)
+    story = thinned([moment for moment in moments(name) if type(moment.event) not in ticks])
     events: list[Any] = []
     for moment in story:
         if moment.event not in events:
