@@ -13,8 +13,7 @@ from edge_client.pruning.index_sets import (
     slice_index,
     submodel_index_set,
 )
-from edge_client.pruning.slicing import check
-from schemas.errors import InvariantError
+from edge_client.pruning.slicing import check, expect_shape
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays, kind_of, rows_of
 
@@ -33,8 +32,8 @@ class LazySlice(ComputedArrays):
         kinds: dict[str, Kind] = {}
         for name in arrays:
             layout, (dtype, shape) = channel_map.parameters.get(name), kind_of(arrays, name)
-            if layout is not None and tuple(shape) != tuple(layout.shape):
-                raise InvariantError(f"{name!r}: expected shape {tuple(layout.shape)}, got {tuple(shape)}")
+            if layout is not None:
+                expect_shape(name, shape, layout.shape)
             index_sets[name] = full_index_set(shape) if layout is None else submodel_index_set(layout, spec)
             kinds[name] = dtype, index_sets[name].sizes if shape else ()
         super().__init__(kinds, partial(sliced_rows, arrays, index_sets))

@@ -25,7 +25,7 @@ def extract(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> dict
     cut = {}
     for name, array in arrays.items():
         layout = _layout(name, channel_map)
-        _expect(name, array.shape, layout.shape)
+        expect_shape(name, array.shape, layout.shape)
         for axis, positions in cut_axes(layout, spec).items():
             array = np.take(array, positions, axis)
         cut[name] = array
@@ -44,7 +44,7 @@ def expand(
     coverage: dict[str, NDArray[np.bool_]] = {}
     for name, array in arrays.items():
         layout = _layout(name, channel_map)
-        _expect(name, array.shape, _cut_shape(layout, spec))
+        expect_shape(name, array.shape, _cut_shape(layout, spec))
         full[name], coverage[name] = _spread(array, layout, spec)
     return full, coverage
 
@@ -59,7 +59,7 @@ def permute(
     spec = SubModelSpec(kept={group: tuple(int(i) for i in places) for group, places in order.items()})
     check(spec, channel_map)
     for group in spec.kept:
-        _expect(group, (spec.count(group, 0),), (channel_map.groups[group].channels,))
+        expect_shape(group, (spec.count(group, 0),), (channel_map.groups[group].channels,))
     return extract(arrays, spec, channel_map)
 
 
@@ -145,6 +145,6 @@ def _layout(name: str, channel_map: ChannelMap) -> ParameterLayout:
     return channel_map.parameters[name]
 
 
-def _expect(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def expect_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     if tuple(shape) != tuple(expected):
         raise InvariantError(f"{name!r}: expected shape {tuple(expected)}, got {tuple(shape)}")

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from edge_client.models.fixed_state import distinct, sent_tensors
-from edge_client.pruning.slicing import check, cut_axes
+from edge_client.pruning.slicing import check, cut_axes, expect_shape
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
@@ -54,8 +54,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
         raise InvariantError(f"arrays and module differ in {odd}")
     kinds = {name: kind_of(arrays, name) for name in tensors}
     for name, tensor in tensors.items():
-        if tuple(tensor.shape) != kinds[name][1]:
-            raise InvariantError(f"{name!r}: expected shape {tuple(tensor.shape)}, got {kinds[name][1]}")
+        expect_shape(name, kinds[name][1], tuple(tensor.shape))
     with torch.no_grad():
         for name, tensor in distinct(tensors).items():
             for start, stop in blocks(kinds[name]):

@@ -30,10 +30,14 @@ def users_function(reference: str, *, what: str) -> Callable[..., object]:
         module = import_users(module_name)
     except FAILS as error:
         raise ConfigError(_why(error, module_name), key=what) from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise ConfigError(_nothing_there(module, name), key=what)
-    return found  # type: ignore[no-any-return]
+    function = getattr(module, name, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]
+    match = near(name, [key for key, value in vars(module).items() if callable(value) and key[:1] != "_"])
+    hint = f" (did you mean {match!r}?)" if match else ""
+    hidden = hidden_by_ours(AttributeError(name, name=name, obj=module))
+    file = getattr(module, "__file__", module.__name__)
+    raise ConfigError(f"{file} has no function {name!r}{hint}{hidden}", key=what)
 
 
 def _why(error: BaseException, module: str) -> str:
@@ -44,11 +48,3 @@ def _why(error: BaseException, module: str) -> str:
             f"command in the folder where it lies{hidden_by_ours(error)}"
         )
     return f"importing {module!r} failed: {error!r}{hidden_by_ours(error)}"
-
-
-def _nothing_there(module: ModuleType, name: str) -> str:
-    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    match = near(name, functions)
-    hint = f" (did you mean {match!r}?)" if match else ""
-    hidden = hidden_by_ours(AttributeError(name, name=name, obj=module))
-    return f"{getattr(module, '__file__', module.__name__)} has no function {name!r}{hint}{hidden}"

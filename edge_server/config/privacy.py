@@ -1,6 +1,7 @@
 """The section `[privacy]` of a federation file."""
 
 import math
+from dataclasses import fields
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -70,14 +71,6 @@ class PrivacySettings(Settings):
     def gaussian(self) -> Gaussian | None:
         if self.mechanism == "none":
             return None
-        return Gaussian(
-            noise_multiplier=self.noise_multiplier,
-            clip=None if isinstance(self.clip, str) else self.clip,
-            initial_clip=self.initial_clip,
-            target_quantile=self.target_quantile,
-            clip_learning_rate=self.clip_learning_rate,
-            quantile_noise=self.quantile_noise,
-            delta=self.delta,
-            budget=self.budget,
-            drawn=self.amplification,
-        )
+        alike = self.model_dump(include={field.name for field in fields(Gaussian)} - {"clip"})
+        clip = None if isinstance(self.clip, str) else self.clip
+        return Gaussian(**alike, clip=clip, drawn=self.amplification)

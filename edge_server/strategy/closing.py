@@ -59,7 +59,9 @@ def close(
     change = decay_missing(combined, matched, weighed.weights, state.params)
     sources = sources_of(matched)
     ranks = strategy.own_order and not state.ordered and any(source.groups.get(SCORES) for source in sources)
-    params, optimizer = _apply_change(strategy, state, sources, change, ranks=ranks, keep=keep)
+    params, optimizer = state.params, state.server_optimizer
+    if any(source.groups["model"] for source in sources):
+        params, optimizer = _apply_change(strategy, state, change, ranks=ranks, keep=keep)
     observed = _observed_of_updates(sources, weighed)
     if ranks:
         observed["norm_ratios"] = norm_ratios(matched, weighed.weights, state.params, params)
@@ -142,20 +144,12 @@ def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floa
 
 
 def _apply_change(
-    strategy: Strategy,
-    state: State,
-    sources: Sequence[ClientUpdate],
-    change: Arrays,
-    *,
-    ranks: bool,
-    keep: NewArrayStore,
+    strategy: Strategy, state: State, change: Arrays, *, ranks: bool, keep: NewArrayStore
 ) -> tuple[Arrays, Groups]:
-    """The server optimizer's step; none where nobody trained.
+    """The server optimizer's step.
 
     A round that `ranks` channels mostly reorders them: its change is added as it is and leaves no momentum.
     """
-    if not any(source.groups["model"] for source in sources):
-        return state.params, state.server_optimizer
     if ranks:
         return clamp_variances(add_change(state.params, change)), {}
     before, optimizer = state.server_optimizer, strategy.server_optimizer

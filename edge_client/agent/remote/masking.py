@@ -79,7 +79,9 @@ class Masker:
         self._places = [(_folder(path), hidden.places[path]) for path in _longest_first(hidden.places)]
         telling = (name for name in hidden.names if len(name) >= LEAST_CHARS and not name.isdigit())
         self._names = _by_first_word(telling)
-        self._files = _with_suffix(hidden.suffixes)
+        kinds = "|".join(re.escape(suffix) for suffix in sorted(hidden.suffixes) if suffix)
+        word = rf"(?<![^\s'\"/=:(\[])[^\s'\"/=:(\[]+(?i:{kinds})(?!\w)"
+        self._files = re.compile(word) if kinds else None
 
     def text(self, text: str) -> str:
         text = text[:LONGEST_TEXT]
@@ -153,11 +155,6 @@ def _longest_first(paths: Iterable[str]) -> list[str]:
 
 def _folder(path: str) -> re.Pattern[str]:
     return re.compile(re.escape(path.rstrip("/")) + r"(?![\w-])")
-
-
-def _with_suffix(suffixes: Iterable[str]) -> re.Pattern[str] | None:
-    kinds = "|".join(re.escape(suffix) for suffix in sorted(suffixes) if suffix)
-    return re.compile(rf"(?<![^\s'\"/=:(\[])[^\s'\"/=:(\[]+(?i:{kinds})(?!\w)") if kinds else None
 
 
 def _by_first_word(names: Iterable[str]) -> dict[str, list[tuple[int, str]]]:

@@ -11,31 +11,15 @@ Every message may be lost, duplicated, reordered or stale; important ones are re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_client.agent.session import downloads, epochs, results, secure_aggregation, secure_participation
-from edge_client.agent.session.events import (
-    BlobChecked,
-    BlobsDiscarded,
-    ChunkArrived,
-    ChunkBytesLimited,
-    ChunkLost,
-    Command,
-    Connected,
-    Declined,
-    Disconnected,
-    EntropyDrawn,
-    EpochReached,
-    Event,
-    GivenBack,
-    Received,
-    RunEnded,
-    SendMessage,
-    SessionRestored,
-    Stopping,
-    Tick,
-    UpdateMasked,
-    WorkDone,
-    WorkFailed,
+from edge_client.agent.session import (
+    downloads,
+    epochs,
+    events,
+    results,
+    secure_aggregation,
+    secure_participation,
 )
+from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
@@ -61,60 +45,60 @@ from schemas.values import Reason
 __all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
 
 
-def step(session: Session, event: Event, now: float) -> Step:
+def step(session: Session, event: events.Event, now: float) -> Step:
     """Apply one event.
 
     Raises `PeerError` for a chunk that does not fit its blob and for a message of a replaced server (the
     state is unchanged).
     """
     match event:
-        case Connected():
+        case events.Connected():
             return _resume(replace(session, connected=True), now)
-        case Disconnected():
+        case events.Disconnected():
             return replace(session, connected=False), []
-        case SessionRestored(snapshot, present):
+        case events.SessionRestored(snapshot, present):
             return _remembered(session, snapshot, present, now)
-        case EpochReached(task, epoch):
+        case events.EpochReached(task, epoch):
             return replace(session, starts=downloads.count_epoch(session.starts, task, epoch)), []
-        case Stopping():
+        case events.Stopping():
             if session.phase is not SessionPhase.WORKING:
                 return session, []
             return replace(session, starts=downloads.without_last_start(session.starts)), []
-        case ChunkLost(digest, index):
+        case events.ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
-        case Received(message):
+        case events.Received(message):
             epochs.check_epoch(session, message)
             return _receive(epochs.note_epoch(session, message), event, now)
-        case ChunkArrived(chunk, shared):
+        case events.ChunkArrived(chunk, shared):
             take = downloads.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)
-        case BlobChecked(digest, sound):
+        case events.BlobChecked(digest, sound):
             return downloads.blob_checked(session, digest, sound, now)
-        case BlobsDiscarded(held):
+        case events.BlobsDiscarded(held):
             return replace(session, held=held), []
-        case ChunkBytesLimited(chunk_bytes):
+        case events.ChunkBytesLimited(chunk_bytes):
             return results.limit_chunks(session, chunk_bytes), []
         case FetchEnded():
             return downloads.fetch_ended(session, event, now)
         case PutEnded():
             return results.upload_ended(session, event, now)
-        case WorkDone(result):
+        case events.WorkDone(result):
             return results.work_done(session, result, now)
-        case WorkFailed():
+        case events.WorkFailed():
             return results.work_failed(session, event, now)
-        case Declined():
+        case events.Declined():
             return session, _decline(session, event)
-        case GivenBack(detail):
+        case events.GivenBack(detail):
             return _give_back(session, detail)
-        case EntropyDrawn(task, entropy):
+        case events.EntropyDrawn(task, entropy):
             return secure_aggregation.entropy_drawn(session, task, entropy, now)
-        case UpdateMasked(update):
+        case events.UpdateMasked(update):
             return results.work_ended(session, update, now)
-        case Tick():
+        case events.Tick():
             return _tick(session, now)
 
 
-def _receive(session: Session, event: Received, now: float) -> Step:
+def _receive(session: Session, event: events.Received, now: float) -> Step:
     match message := event.message:
         case TrainTask() | DeliverTask():
             return _offered(session, message, event.present, now)
@@ -217,7 +201,7 @@ def _reply(session: Session, task: Task) -> Command:
     return SendMessage(task_reply(session, task, accepted=True, listens=session.listens))
 
 
-def _decline(session: Session, event: Declined) -> list[Command]:
+def _decline(session: Session, event: events.Declined) -> list[Command]:
     """Decline a task, unless the genuine task of that attempt is at hand: then this one is a forgery."""
     if session.is_at(event.task.run, event.task.attempt):
         return []

@@ -31,7 +31,8 @@ def receive(session: Session, message: AggregationMessage, now: float) -> Step:
 
 def update_trained(session: Session, update: Update, now: float) -> Step:
     """Keep the unmasked update until masks are agreed."""
-    return _with_masks(session, secure_participation.add_update(session.masks, update), now)
+    trained = replace(session.masks, trained=update)
+    return _with_masks(session, secure_participation.mask_when_agreed(trained), now)
 
 
 def repeat(session: Session, now: float) -> Step:

@@ -70,7 +70,7 @@ def receive(participation: SecureParticipation, message: AggregationMessage) -> 
     agreed = replace(participation, membership=membership)
     if membership.answer is not None:
         agreed = replace(agreed, helped={**participation.helped, message.run: message.round})
-    masking, commands = _mask_when_agreed(agreed)
+    masking, commands = mask_when_agreed(agreed)
     return masking, [*([SendMessage(reply)] if reply is not None else []), *commands]
 
 
@@ -96,11 +96,7 @@ def is_waiting_for(participation: SecureParticipation, message: AggregationMessa
     return known.cohort is not None and not known.ready
 
 
-def add_update(participation: SecureParticipation, update: Update) -> Step:
-    return _mask_when_agreed(replace(participation, trained=update))
-
-
-def _mask_when_agreed(participation: SecureParticipation) -> Step:
+def mask_when_agreed(participation: SecureParticipation) -> Step:
     known, update = participation.membership, participation.trained
     if update is None or known is None or not known.ready:
         return participation, []
@@ -120,7 +116,3 @@ def masked_rounds(participation: SecureParticipation) -> Mapping[str, int]:
     known = participation.membership
     now = {known.task.run: known.task.round} if known is not None else {}
     return {**participation.helped, **now}
-
-
-def without_task(participation: SecureParticipation) -> SecureParticipation:
-    return replace(participation, membership=None, trained=None)

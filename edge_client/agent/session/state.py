@@ -135,5 +135,5 @@ def drop_task(session: Session) -> Step:
     stop += [StopTransfers()] if session.transfers.busy else []
     unanswered = session.result if session.phase is SessionPhase.REPORTING else session.unanswered
     idle = replace(session, task=None, phase=SessionPhase.IDLE, receiving={}, result=None)
-    masks = secure_participation.without_task(session.masks)
+    masks = replace(session.masks, membership=None, trained=None)
     return replace(idle, unanswered=unanswered, transfers=ObjectStoreTransfers(), masks=masks), stop

@@ -119,11 +119,8 @@ class Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path != "/predict":
             self._refuse(HTTPStatus.NOT_FOUND, "there is POST /predict, GET /healthz and GET /metrics")
             return
-        body = self._body()
-        if body is not None:
-            self._predict(body)
-
-    def _predict(self, body: bytes) -> None:
+        if (body := self._body()) is None:
+            return
         predictor = self.server.predictor
         outcome, document = answer_or_refuse(body, lambda: predictor.answer(body, top=self._top()))
         predictor.metrics.request("http", outcome)

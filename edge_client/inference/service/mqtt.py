@@ -60,7 +60,10 @@ class MqttChannel:
             case None:
                 self._closed = True
             case Arrived(_, payload):
-                self._respond(payload)
+                outcome, document = answer_or_refuse(payload, lambda: self._answer(payload))
+                self._predictor.metrics.request("mqtt", outcome)
+                document.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
+                self._link.publish(self._answers, json.dumps(document).encode())
             case LinkUp():
                 log.info("answering at %s on %s", self._address, self._answers)
                 self._link.handle(event)
@@ -71,12 +74,6 @@ class MqttChannel:
                 log.warning("%s does not let this service subscribe to requests: %s", self._address, reason)
             case Confirmed():
                 self._link.handle(event)
-
-    def _respond(self, payload: bytes) -> None:
-        outcome, document = answer_or_refuse(payload, lambda: self._answer(payload))
-        self._predictor.metrics.request("mqtt", outcome)
-        document.setdefault("id", hashlib.sha256(payload).hexdigest()[:16])
-        self._link.publish(self._answers, json.dumps(document).encode())
 
     def _answer(self, payload: bytes) -> dict[str, Any]:
         if len(payload) > self._max_body:

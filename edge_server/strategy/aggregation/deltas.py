@@ -12,7 +12,7 @@ import numpy as np
 from edge_client.compression.decoding import Decoded
 from edge_client.pruning.index_sets import AxisIndex, IndexSet, full_index_set
 from edge_client.pruning.lazy_slicing import read_rows
-from edge_client.pruning.slicing import moved_axes
+from edge_client.pruning.slicing import expect_shape, moved_axes
 from edge_server.strategy.aggregation.blocks import as_rows
 from edge_server.strategy.aggregation.coverage import Order, UpdateCoverage, full_coverage
 from schemas.errors import InvariantError
@@ -117,9 +117,7 @@ class SubModelDeltas(Deltas):
         return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
 
     def _expect(self, name: str, reach: IndexSet) -> None:
-        shape = kind_of(self._arrays, name)[1] or (1,)
-        if shape != reach.sizes:
-            raise InvariantError(f"{name!r}: expected shape {reach.sizes}, got {shape}")
+        expect_shape(name, kind_of(self._arrays, name)[1] or (1,), reach.sizes)
 
     def moved(self, order: Order) -> Deltas:
         return SubModelDeltas(self._arrays, self.coverage.moved(order), self.channel_map)

@@ -1,7 +1,6 @@
 """Means of a round's updates over the holders of each coordinate, a few rows at a time."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,8 @@ def exact_mean(
     weights = [np.float64(count) for count in counts]
 
     def rows(name: str, start: int, stop: int) -> Array:
-        adding, reached = _added(ExactAccumulator, updates, weights, name, start, stop)
+        adding = ExactAccumulator(name, start, stop, kind_of(updates[0].delta, name)[1] or (1,))
+        reached = _add_all(adding, updates, weights)
         for part in parts:
             adding.add_sums(*(as_rows(rows_of(part.groups[g], name, start, stop)) for g in (COARSE, FINE)))
         return divide_by_weight(adding.total, sum_weights(reached, weights))
@@ -58,30 +58,19 @@ def exact_mean(
     return blocks.lazy_arrays(kinds_of(updates), rows)
 
 
-Accumulator = TypeVar("Accumulator", bound=RowAccumulator)
-
-
-def _added(
-    accumulator: type[Accumulator],
-    updates: Sequence[GlobalUpdate],
-    weights: Sequence[float],
-    name: str,
-    start: int,
-    stop: int,
-) -> tuple[Accumulator, list[IndexSet]]:
-    """An accumulator with these rows of all updates, and what each update covers of them."""
-    shape = kind_of(updates[0].delta, name)[1] or (1,)
-    adding, reached = accumulator(name, start, stop, shape), []
-    for update, weight in zip(updates, weights, strict=True):
-        reached.append(adding.add(update, weight))
-    return adding, reached
+def _add_all(
+    adding: RowAccumulator, updates: Sequence[GlobalUpdate], weights: Sequence[float]
+) -> list[IndexSet]:
+    """Add the rows of all updates; returns what each of them covers of these rows."""
+    return [adding.add(update, weight) for update, weight in zip(updates, weights, strict=True)]
 
 
 def weighted_sum(
     updates: Sequence[GlobalUpdate], weights: Sequence[float], name: str, start: int, stop: int
 ) -> tuple[Floats, list[IndexSet]]:
     """Rows of the sum of w_k delta_k, and what each update covers of these rows."""
-    adding, reached = _added(RowAccumulator, updates, weights, name, start, stop)
+    adding = RowAccumulator(name, start, stop, kind_of(updates[0].delta, name)[1] or (1,))
+    reached = _add_all(adding, updates, weights)
     return adding.total, reached
 
 

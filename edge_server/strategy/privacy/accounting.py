@@ -44,24 +44,18 @@ def epsilon(releases: tuple[Release, ...], delta: float, *, replaced: bool = Fal
     """The epsilon that all releases together spend at `delta`; `replaced`: under the relation replace-one."""
     if not releases:
         return 0.0
-    exact = _known_cohorts(releases, delta, reach=2.0 if replaced else 1.0)
-    return min(exact, _drawn_cohorts(releases, delta)) if replaced else exact
-
-
-def _known_cohorts(releases: tuple[Release, ...], delta: float, *, reach: float) -> float:
-    """Epsilon without random selection; one client moves a sum by `reach` times the clip."""
     from dp_accounting import get_epsilon_gaussian  # type: ignore[import-untyped]
 
+    reach = 2.0 if replaced else 1.0  # one client moves a sum by so many clips
     precision = sum(release.rounds * (reach / release.noise_multiplier) ** 2 for release in releases)
-    return float(get_epsilon_gaussian(1 / math.sqrt(precision), delta))
-
-
-def _drawn_cohorts(releases: tuple[Release, ...], delta: float) -> float:
+    exact = float(get_epsilon_gaussian(1 / math.sqrt(precision), delta))
+    if not replaced:
+        return exact
     from dp_accounting import rdp
 
     divergence = sum(release.rounds * _divergence(*release[:3]) for release in releases)
-    spent, _ = rdp.compute_epsilon(_accountant().orders, divergence, delta)
-    return float(spent)
+    drawn, _ = rdp.compute_epsilon(_accountant().orders, divergence, delta)
+    return min(exact, float(drawn))
 
 
 @lru_cache(maxsize=1024)

@@ -9,11 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from numpy.random import Generator
 
 from edge_client.pruning.channel_selection import Ratio, mean_ratio
 from edge_server.strategy.aggregation.updates import sources_of
-from edge_server.strategy.selection.interface import Arms, Client, LearnedRatios, RatioPolicy, RoundResult
+from edge_server.strategy.selection.interface import (
+    Arms,
+    Client,
+    Clients,
+    LearnedRatios,
+    RatioPolicy,
+    RoundResult,
+)
 
 Arm = tuple[float, float]  # the interval of ratios from the first number up to, not including, the second
 Pull = tuple[float, float]  # a ratio that a device trained with, and its reward
@@ -49,7 +56,7 @@ class Bandit(RatioPolicy):
             raise ValueError("threshold and gap must be above 0")
 
     def act(
-        self, state: LearnedRatios | None, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: LearnedRatios | None, clients: Clients, number: int, rng: Generator
     ) -> dict[str, Ratio]:
         """A ratio per device; the order of `clients` is irrelevant."""
         chosen = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypedDict, TypeVar
 
-import numpy as np
+from numpy.random import Generator
 
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.system.plugins import Traits
@@ -47,6 +47,9 @@ class Client:
     examples: int = 0
 
 
+Clients = Sequence[Client]
+
+
 @dataclass(frozen=True, eq=False)
 class RoundResult:
     """A closed round: its updates, the weight of each, the model before and after it.
@@ -60,7 +63,7 @@ class RoundResult:
     weights: Mapping[str, float]
     before: Arrays
     after: Arrays
-    clients: Sequence[Client] = ()
+    clients: Clients = ()
     channel_map: ChannelMap = _NO_CHANNELS
     keep: NewArrayStore = MemoryArrays
 
@@ -71,6 +74,9 @@ class Explanation:
 
     because: str
     score: float | None = None
+
+
+Explain = Callable[[str], Explanation]
 
 
 @dataclass(frozen=True)
@@ -89,15 +95,11 @@ class PolicyTraits(Traits):
 class Policy(Protocol, Generic[Chosen, PolicyState]):
     """A choice per round, and a state that learns from each result (None at first)."""
 
-    def act(
-        self, state: PolicyState, clients: Sequence[Client], number: int, rng: np.random.Generator
-    ) -> Chosen:
+    def act(self, state: PolicyState, clients: Clients, number: int, rng: Generator) -> Chosen:
         """Choose among `clients`: a selection `number` of them, a ratio policy for round `number`."""
         ...
 
-    def explain(
-        self, state: PolicyState, clients: Sequence[Client], chosen: Collection[str]
-    ) -> Callable[[str], Explanation]:
+    def explain(self, state: PolicyState, clients: Clients, chosen: Collection[str]) -> Explain:
         """From a device's name to why `act` chose it or not, given the same state."""
         return lambda name: Explanation("chosen" if name in chosen else "not chosen this time")
 

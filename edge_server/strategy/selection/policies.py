@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.system.plugins import TraitRegistry
@@ -14,6 +15,8 @@ from edge_server.strategy.explanations import Observed
 from edge_server.strategy.selection.bandit import Bandit
 from edge_server.strategy.selection.interface import (
     Client,
+    Clients,
+    Explain,
     Explanation,
     LearnedRatios,
     Policy,
@@ -32,16 +35,12 @@ __all__ = ["RATIOS", "SELECTIONS", "Client", "Policy", "RoundResult"]
 class Uniform(SelectionPolicy):
     """Selection: a share of the devices, each as likely as any other (McMahan et al. 2017)."""
 
-    def act(
-        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
-    ) -> tuple[str, ...]:
+    def act(self, state: Scores | None, clients: Clients, number: int, rng: Generator) -> tuple[str, ...]:
         names = sorted(client.name for client in clients)
         chosen = rng.choice(len(names), size=min(number, len(names)), replace=False)
         return tuple(names[index] for index in sorted(chosen))
 
-    def explain(
-        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
-    ) -> Callable[[str], Explanation]:
+    def explain(self, state: Scores | None, clients: Clients, chosen: Collection[str]) -> Explain:
         drawn, count = f"{len(chosen)} of {len(clients)}, each alike", len(clients)
         if len(chosen) == count:
             return lambda name: Explanation(f"all {count} take part", 1 / count)
@@ -56,20 +55,16 @@ class LargestTier(Uniform):
     The control of every method for unlike devices: what the strongest devices reach without the others.
     """
 
-    def act(
-        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
-    ) -> tuple[str, ...]:
+    def act(self, state: Scores | None, clients: Clients, number: int, rng: Generator) -> tuple[str, ...]:
         return super().act(state, _strongest(clients), number, rng)
 
-    def explain(
-        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
-    ) -> Callable[[str], Explanation]:
+    def explain(self, state: Scores | None, clients: Clients, chosen: Collection[str]) -> Explain:
         strongest = _strongest(clients)
         names, drawn = {client.name for client in strongest}, super().explain(state, strongest, chosen)
         return lambda name: drawn(name) if name in names else Explanation("its tier does not take part", 0.0)
 
 
-def _strongest(clients: Sequence[Client]) -> Sequence[Client]:
+def _strongest(clients: Clients) -> Sequence[Client]:
     highest = max((client.tier for client in clients), default=0)
     return [client for client in clients if client.tier == highest]
 
@@ -90,9 +85,7 @@ class Attention(SelectionPolicy):
         if not 0 <= self.alpha < 1:
             raise ValueError("alpha must be in [0, 1)")
 
-    def act(
-        self, state: Scores | None, clients: Sequence[Client], number: int, rng: np.random.Generator
-    ) -> tuple[str, ...]:
+    def act(self, state: Scores | None, clients: Clients, number: int, rng: Generator) -> tuple[str, ...]:
         """Names of `number` devices, sorted, drawn one by one in proportion to score."""
         names = sorted(client.name for client in clients)
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
@@ -102,9 +95,7 @@ class Attention(SelectionPolicy):
         first = np.argsort(times, kind="stable")[:number]
         return tuple(names[index] for index in sorted(first))
 
-    def explain(
-        self, state: Scores | None, clients: Sequence[Client], chosen: Collection[str]
-    ) -> Callable[[str], Explanation]:
+    def explain(self, state: Scores | None, clients: Clients, chosen: Collection[str]) -> Explain:
         scores = attention_scores(state or {}, {client.name: client.examples for client in clients})
         mean = sum(scores[client.name] for client in clients) / max(1, len(clients))
         everyone = f"all {len(clients)} take part" if len(chosen) == len(clients) else ""
@@ -175,7 +166,7 @@ class ByTier(RatioPolicy):
     ratios: tuple[Ratio, ...]
 
     def act(
-        self, state: LearnedRatios | None, clients: Sequence[Client], number: int, rng: np.random.Generator
+        self, state: LearnedRatios | None, clients: Clients, number: int, rng: Generator
     ) -> dict[str, Ratio]:
         """A ratio per device; a tier beyond the list counts as the last one."""
         return {client.name: self.ratios[min(client.tier, len(self.ratios)) - 1] for client in clients}
