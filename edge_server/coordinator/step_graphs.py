@@ -89,32 +89,17 @@ class StepGraphs:
         # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
         trains = trains or not inside
         key = self._key(module, spec, inside, trains=trains)
-        if key not in self._known:
-            self._known[key] = kept_graph(key) or self._drawn(module, spec, inside, key, trains=trains)
-        return self._known[key]
+        data = self._known.get(key) or kept_graph(key)
+        if data is None:
+            from edge_client.training.step_graphs.drawing.step import draw_step
 
-    def _drawn(
-        self,
-        module: nn.Module,
-        spec: SubModelSpec,
-        objectives: tuple[Component, ...],
-        key: str,
-        *,
-        trains: bool,
-    ) -> bytes:
-        from edge_client.training.step_graphs.drawing.step import draw_step
-
-        log.info("drawing a training step of %s, which takes a while", self._model)
-        data = draw_step(
-            module,
-            self._input_shape,
-            objectives,
-            spec=spec,
-            channel_map=self._channel_map,
-            trains=trains,
-            task=self._task,
-        )
-        keep_graph(key, data)
+            log.info("drawing a training step of %s, which takes a while", self._model)
+            shape, channel_map, task = self._input_shape, self._channel_map, self._task
+            data = draw_step(
+                module, shape, inside, spec=spec, channel_map=channel_map, trains=trains, task=task
+            )
+            keep_graph(key, data)
+        self._known[key] = data
         return data
 
     def _key(

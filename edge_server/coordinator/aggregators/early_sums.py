@@ -1,6 +1,6 @@
 """Updates that an aggregator process adds as soon as it has examined them, while they are in memory.
 
-When their round is closed, it will likely want them with the weights that `early_weights` has given them.
+When their round is closed, it will likely want them with the weights that `EarlyWeights` has given them.
 Where it does not, its sum is made of the files.
 """
 

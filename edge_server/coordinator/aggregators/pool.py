@@ -202,8 +202,7 @@ class AggregatorPool:
         """Add all members: each process those that it has examined, and a share of the others."""
         self._setup.remove_sums()
         named = {str(next(self._names)): share for share in self._shares_to_add(members)}
-        calls = [Call(worker.add, (share, name)) for name, share in named.items()]
-        groups = self._finish(calls, self._begin(calls))
+        groups = self._run([Call(worker.add, (share, name)) for name, share in named.items()])
         weights = [{member.update.device: member.weight for member in share} for share in named.values()]
         return Added(
             [self._setup.read(*read) for read in zip(named, weights, strict=True)],
@@ -230,13 +229,17 @@ class AggregatorPool:
             shares[next(others) if index is None else index].append(member)
         return shares[: 1 + max(index for index, share in enumerate(shares) if share)]
 
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        """The values of at most one call for each process; raises what the first of them raised."""
+        return self._finish(calls, self._begin(calls))
+
     def _begin(self, calls: Sequence[Call]) -> dict[int, Taken]:
         """Hand each call to a process; returns those that were taken, by index."""
         taken = {index: self._hand(index, call) for index, call in enumerate(calls)}
         return {index: found for index, found in taken.items() if found is not None}
 
     def _finish(self, calls: Sequence[Call], taken: Mapping[int, Taken]) -> list[Any]:
-        """The values of at most one call for each process; raises what the first of them raised."""
+        """The values of calls, some of which processes have taken; raises as `_run`."""
         answers: dict[int, Answer] = {}
         how = ""
         for _ in range(TRIES):

@@ -1,12 +1,12 @@
 """Checks uploaded updates against earlier ones, and writes the verdicts to disk."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
-from edge_server.coordinator.aggregators.early_weights import EarlyWeights
 from edge_server.coordinator.aggregators.pool import AggregatorPool
 from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.coordinator.model_state import ModelState
@@ -24,6 +24,7 @@ from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
 from edge_server.storage.recovery import Resumption
+from edge_server.strategy.aggregation.updates import ClientUpdate, is_statistic
 from edge_server.strategy.planning import params_of
 from edge_server.strategy.strategy import State
 from schemas.errors import PeerError
@@ -32,6 +33,10 @@ from schemas.values import Reason
 
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Updates examined concurrently; the other cores are for the rest of the server and the broker."""
+MOST_NUMBERS = 4_000_000
+"""Numbers of the largest model whose updates are added early: each process then needs 64 MB for their sum."""
+EARLY_TRANSFORMS = frozenset({"fill-with-global"})
+"""Transforms that need nothing that is known only when the round is closed."""
 
 
 class PendingCheck(NamedTuple):
@@ -48,6 +53,33 @@ class PendingCheck(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the update is here, and holds the trained numbers of one device."""
         return self.update.receipt is None and self.task.masking is None and self.task.statistics is None
+
+
+class EarlyWeights:
+    """The weights that updates will likely have when their round is closed.
+
+    Updates are not added early if the server itself looks at their numbers: at variances of normalisation, or
+    to test them (the canary).
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        spec, parameters = context.config.strategy, context.channel_map.parameters
+        self._weighting = context.strategy.weighting
+        self._may = (
+            context.strategy.summed
+            and context.config.firewall.canary is None
+            and {transform.name for transform in spec.transforms} <= EARLY_TRANSFORMS
+            and not any(is_statistic(name) for name in parameters)
+            and sum(math.prod(layout.shape) for layout in parameters.values()) <= MOST_NUMBERS
+        )
+
+    def weight(self, update: Update, state: State) -> int | None:
+        """The whole weight of an update; None if it is not to be added early."""
+        examples = update.metrics.examples
+        if not self._may or not state.exact or not examples:
+            return None
+        counts = self._weighting.counts([ClientUpdate(update.device, update.spec, {}, examples)])
+        return None if counts is None else counts[0]
 
 
 class UpdateExaminer:

@@ -28,12 +28,12 @@ def check_training(update: Update, task: TrainTask) -> None:
     """
     plan, metrics = task.training, update.metrics
     if metrics.epochs > plan.local_epochs:
-        raise _refused(f"{metrics.epochs} epochs, {plan.local_epochs} were asked for")
+        raise out_of_bounds(f"{metrics.epochs} epochs, {plan.local_epochs} were asked for")
     full, rest = divmod(metrics.examples, plan.batch_size)
     least, most = metrics.epochs * full, metrics.epochs * (full + (rest > 0))
     if not least <= metrics.steps <= most:
         detail = f"{metrics.examples} examples in {metrics.epochs} epochs take {most}"
-        raise _refused(f"{metrics.steps} steps: {detail}")
+        raise out_of_bounds(f"{metrics.steps} steps: {detail}")
     if metrics.by_class:
         _check_counts(metrics.by_class, metrics.measured_on, task)
 
@@ -41,15 +41,17 @@ def check_training(update: Update, task: TrainTask) -> None:
 def _check_counts(by_class: Sequence[tuple[int, int]], held_out: int, task: TrainTask) -> None:
     """Raise `PeerError` unless these can be the counts of as many examples; a device may count none."""
     if not task.by_class:
-        raise _refused("counts by class were not asked for")
+        raise out_of_bounds("counts by class were not asked for")
     if len(by_class) != task.model.num_classes:
-        raise _refused(f"counts of {len(by_class)} classes, the model has {task.model.num_classes}")
+        raise out_of_bounds(f"counts of {len(by_class)} classes, the model has {task.model.num_classes}")
     for examples, right in by_class:
         if not right <= examples <= held_out:
-            raise _refused(f"{right} of {examples} examples of a class are right, {held_out} are held out")
+            raise out_of_bounds(
+                f"{right} of {examples} examples of a class are right, {held_out} are held out"
+            )
     total = sum(examples for examples, _ in by_class)
     if learning_task(task.model.task).exclusive and total != held_out:
-        raise _refused(f"the counts by class are of {total} examples, {held_out} are held out")
+        raise out_of_bounds(f"the counts by class are of {total} examples, {held_out} are held out")
 
 
 def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule]) -> None:
@@ -59,7 +61,7 @@ def check_group_values(update: Update, groups: Groups, rules: Sequence[GroupRule
     """
     for name, scores in groups.get("attention", {}).items():
         if not bool(((scores >= -ROUNDING) & (scores <= 1 + ROUNDING)).all()):
-            raise _refused(f"attention behind '{name}' is not between 0 and 1")
+            raise out_of_bounds(f"attention behind '{name}' is not between 0 and 1")
     for rule in rules:
         if rule.name in groups:
             rule.check(groups[rule.name], update.metrics.examples)
@@ -78,7 +80,7 @@ def check_variances(
     `params` are the current global model. A `late` update (buffered mode) started from an earlier one, whose
     variances are assumed to be at most twice as large.
     """
-    if not any(name.rpartition(".")[2] == VARIANCE for name in channel_map.parameters):
+    if not any(map(is_variance, channel_map.parameters)):
         return
     model = groups["model"]
     names = [name for name in model if is_variance(name)]
@@ -89,11 +91,15 @@ def check_variances(
         known = np.asarray(before[name], np.float64) * (2 if late else 1)
         after = known + model[name]
         if bool((after < -ROUNDING * np.maximum(known, 1)).any()):
-            raise _refused(f"'{name}' has variances below 0")
+            raise out_of_bounds(f"'{name}' has variances below 0")
 
 
-def _refused(detail: str) -> PeerError:
+def out_of_bounds(detail: str) -> PeerError:
     return PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
+
+
+def wrong_shape(detail: str) -> PeerError:
+    return PeerError(detail, reason=Reason.WRONG_SHAPE)
 
 
 def cap_birth_claims(devices: Iterable[Device], claims: Claims) -> tuple[tuple[Device, ...], dict[str, str]]:

@@ -11,7 +11,12 @@ import numpy as np
 from edge_client.compression.chain import make_chain
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check, expected_shapes
-from edge_server.coordinator.validation.consistency import check_group_values, is_variance
+from edge_server.coordinator.validation.consistency import (
+    check_group_values,
+    is_variance,
+    out_of_bounds,
+    wrong_shape,
+)
 from edge_server.coordinator.validation.data_statistics import answer_numbers
 from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes_of
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
@@ -81,7 +86,7 @@ def examine_receipt(
     model = shapes["model"]
     names = channel_map.parameters.keys() if receipt.parameters is None else set(receipt.parameters)
     if names != model.keys():
-        raise PeerError("the update is not of the parameters that were asked for", reason=Reason.WRONG_SHAPE)
+        raise wrong_shape("the update is not of the parameters that were asked for")
     others = {name: arrays for name, arrays in groups.items() if name != "model"}
     _check_names({"model": {}, **others}, task, shapes.keys(), scored=update.metrics.examples > 0)
     shapes["model"] = {name: shape for name, shape in model.items() if is_variance(name)}
@@ -124,25 +129,23 @@ def _counts(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, 
 def _check_spec(spec: SubModelSpec, task: TrainTask, channel_map: ChannelMap) -> None:
     if task.personal is None:
         if spec != task.spec:
-            raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)
+            raise wrong_shape("the update is of another sub-model than the task's")
         return
     expected = _counts(task.personal, channel_map)
     kept = {name: spec.count(name, channel_map.groups[name].channels) for name in expected}
     if kept != expected or not spec.kept.keys() <= expected.keys() or not spec.fits(channel_map):
-        raise PeerError(f"expected {expected} channels, got {kept}", reason=Reason.WRONG_SHAPE)
+        raise wrong_shape(f"expected {expected} channels, got {kept}")
     try:
         check(spec, channel_map)
     except InvariantError as error:
-        raise PeerError(str(error), reason=Reason.WRONG_SHAPE) from error
+        raise wrong_shape(str(error)) from error
 
 
 def _check_names(groups: Groups, task: TrainTask, allowed: Set[str], *, scored: bool) -> None:
     """A device that chose its own channels sends its scores, unless it has no examples."""
     needed = {"model", "attention"} if task.personal is not None and scored else {"model"}
     if not needed <= groups.keys() <= allowed:
-        raise PeerError(
-            f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}", reason=Reason.WRONG_SHAPE
-        )
+        raise wrong_shape(f"expected groups {sorted(needed)}, got {sorted(groups)[:5]}")
 
 
 def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping[str, Shape]:
@@ -154,12 +157,11 @@ def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping
 def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
     if arrays.keys() != shapes.keys():
         differing = sorted(arrays.keys() ^ shapes.keys())[:3]
-        raise PeerError(f"group '{group}' is off in {differing}", reason=Reason.WRONG_SHAPE)
+        raise wrong_shape(f"group '{group}' is off in {differing}")
     for name in arrays:
         dtype, shape = kind_of(arrays, name)
         if dtype != np.float32 or not _fits(shape, shapes[name]):
-            detail = f"'{name}': expected float32 {tuple(shapes[name])}, got {dtype} {shape}"
-            raise PeerError(detail, reason=Reason.WRONG_SHAPE)
+            raise wrong_shape(f"'{name}': expected float32 {tuple(shapes[name])}, got {dtype} {shape}")
 
 
 def _check_numbers(sizes: Magnitudes) -> None:
@@ -170,7 +172,7 @@ def _check_numbers(sizes: Magnitudes) -> None:
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
     for name, largest in named:
         if largest > MAX_ABS:
-            raise PeerError(f"'{name}' exceeds {MAX_ABS:g}", reason=Reason.OUT_OF_BOUNDS)
+            raise out_of_bounds(f"'{name}' exceeds {MAX_ABS:g}")
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

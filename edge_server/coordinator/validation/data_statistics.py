@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.tasks.registry import learning_task
+from edge_server.coordinator.validation.consistency import out_of_bounds, wrong_shape
 from schemas.errors import PeerError
 from schemas.messages import TrainTask, Update
 from schemas.statistics import (
@@ -54,7 +55,7 @@ def examine_statistics(update: Update, groups: Groups, task: TrainTask, request:
     _check_kinds(update, groups, task, request)
     known = {group: _read(group, arrays) for group, arrays in groups.items()}
     if examples < 1:
-        raise _refused("the statistics are those of no example")
+        raise out_of_bounds("the statistics are those of no example")
     _check_sums(FEATURES, known[FEATURES], request.features, examples * math.prod(shape[1:]))
     if TARGETS in known:
         _check_sums(TARGETS, known[TARGETS], request.targets, examples)
@@ -81,16 +82,15 @@ def _check_kinds(update: Update, groups: Groups, task: TrainTask, request: Stati
     expected = answer_shapes(request, task.model)
     found = {group: set(arrays) for group, arrays in groups.items()}
     if update.spec != task.spec or found != {group: set(arrays) for group, arrays in expected.items()}:
-        raise PeerError(
-            f"expected the groups {sorted(expected)} with their arrays, got {sorted(found)[:5]}",
-            reason=Reason.WRONG_SHAPE,
+        raise wrong_shape(
+            f"expected the groups {sorted(expected)} with their arrays, got {sorted(found)[:5]}"
         )
     for group, arrays in expected.items():
         for name, shape in arrays.items():
             kind = kind_of(groups[group], name)
             if kind != (np.dtype("<f8"), shape):
                 detail = f"'{group}/{name}': expected float64 {shape}, got {kind[0]} {kind[1]}"
-                raise PeerError(detail, reason=Reason.WRONG_SHAPE)
+                raise wrong_shape(detail)
 
 
 def _check_sums(group: str, sums: Sums, ranges: Ranges | None, count: int) -> None:
@@ -102,21 +102,21 @@ def _check_sums(group: str, sums: Sums, ranges: Ranges | None, count: int) -> No
     centre = np.zeros(len(sums[COUNT])) if ranges is None else np.asarray(ranges.centre)
     least, most = sums[LEAST] - centre, sums[MOST] - centre
     if bool((sums[COUNT] != count).any()):
-        raise _refused(f"'{group}' has other counts than {count}")
+        raise out_of_bounds(f"'{group}' has other counts than {count}")
     if bool((np.maximum(np.abs(sums[LEAST]), np.abs(sums[MOST])) > MAX_VALUE).any()):
-        raise _refused(f"'{group}' has values beyond {MAX_VALUE:g}")
+        raise out_of_bounds(f"'{group}' has values beyond {MAX_VALUE:g}")
     mean, scale = sums[SUM] / count, np.maximum(np.abs(least), np.abs(most)) + np.abs(centre)
     near = ROUNDING * scale
     if bool(((least > most) | (mean < least - near) | (mean > most + near)).any()):
-        raise _refused(f"'{group}' has a mean that is not between its least and most value")
+        raise out_of_bounds(f"'{group}' has a mean that is not between its least and most value")
     variance = sums[SQUARES] / count - np.square(mean)
     allowed = ROUNDING * np.square(scale)
     if bool(((variance < -allowed) | (variance > (most - mean) * (mean - least) + allowed)).any()):
-        raise _refused(f"'{group}' has a variance that no values between its least and most have")
+        raise out_of_bounds(f"'{group}' has a variance that no values between its least and most have")
     if HISTOGRAM in sums:
         _check_counts(f"{group}/{HISTOGRAM}", sums[HISTOGRAM])
         if bool((sums[HISTOGRAM].sum(1) != count).any()):
-            raise _refused(f"'{group}/{HISTOGRAM}' does not count {count} values")
+            raise out_of_bounds(f"'{group}/{HISTOGRAM}' does not count {count} values")
 
 
 def _check_labels(counts: NDArray[np.float64], examples: int, *, single: bool) -> None:
@@ -124,13 +124,9 @@ def _check_labels(counts: NDArray[np.float64], examples: int, *, single: bool) -
     _check_counts(LABELS, counts)
     counted = float(counts.sum() if single else counts.max(initial=0))
     if counted > examples or (single and counted < examples):
-        raise _refused(f"'{LABELS}' does not count the labels of {examples} examples")
+        raise out_of_bounds(f"'{LABELS}' does not count the labels of {examples} examples")
 
 
 def _check_counts(name: str, counts: NDArray[np.float64]) -> None:
     if bool(((counts < 0) | (counts != np.floor(counts))).any()):
-        raise _refused(f"'{name}' has counts that are no whole numbers from 0")
-
-
-def _refused(detail: str) -> PeerError:
-    return PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
+        raise out_of_bounds(f"'{name}' has counts that are no whole numbers from 0")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from edge_server.config.sections import FirewallSettings
+from edge_server.coordinator.validation.consistency import out_of_bounds
 from edge_server.coordinator.validation.magnitudes import Magnitude, Magnitudes
 from edge_server.strategy.aggregation.updates import is_statistic
-from schemas.errors import PeerError
 from schemas.submodel import ChannelMap
 from schemas.values import Reason
 
@@ -95,7 +95,7 @@ class NormBound:
         for kind, norm in norms.items():
             most = self.bound(kind, reference)
             if self.settings.norm_bound and most is not None and norm > most:
-                raise PeerError(_words(kind, norm, most, "now"), reason=Reason.OUT_OF_BOUNDS)
+                raise out_of_bounds(_words(kind, norm, most, "now"))
 
     def find_outliers(
         self, updates: Mapping[str, Norms], spreads: Mapping[str, float] | None = None

@@ -31,7 +31,7 @@ from edge_client.compression.quantization import BYTE, Int8, largest_byte, row_b
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.compression.zstd import is_compressed
 from edge_client.pruning.slicing import expected_shapes
-from edge_server.coordinator.validation.consistency import check_training
+from edge_server.coordinator.validation.consistency import check_training, out_of_bounds, wrong_shape
 from edge_server.coordinator.validation.contents import examine, examine_receipt, max_answer_bytes
 from edge_server.coordinator.validation.data_statistics import examine_statistics
 from edge_server.coordinator.validation.magnitudes import Magnitudes
@@ -151,7 +151,7 @@ def examine_site_update(
     try:
         check_training(update, task)
         if task.masking is not None or task.statistics is not None:
-            raise PeerError("answers to this task are not summed at sites", reason=Reason.WRONG_SHAPE)
+            raise wrong_shape("answers to this task are not summed at sites")
         groups = _with_model(FileGroups(path) if path is not None else {})
         sizes = examine_receipt(update, receipt, groups, task, channel_map, rules)
         return Examination(groups=groups, sizes=sizes)
@@ -215,7 +215,9 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
     wanted = dict.fromkeys(chain.parts, coded) if coded else {}
     found = {part: set(groups[part]) for part in PARTS if part in groups}
     if found != wanted:
-        raise _wrong(f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays")
+        raise wrong_shape(
+            f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays"
+        )
     for name in sorted(coded):
         if chain.sparsifier is not None:
             _check_sparse(groups, name, shapes[name], chain)
@@ -239,7 +241,7 @@ def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
     coded = is_coded(shape) and chain.number is not None
     expected = chain.number.dtype if coded and chain.number is not None else FLOAT
     if dtype != expected:
-        raise _wrong(f"'{name}': expected {expected}, got {dtype}")
+        raise wrong_shape(f"'{name}': expected {expected}, got {dtype}")
     return shape
 
 
@@ -248,7 +250,7 @@ def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]
     _check_axes(groups, DIGITS, name)
     levels, shape = digits_of(groups[DIGITS][name])
     if levels != chain.digits or not is_coded(shape):
-        raise _wrong(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
+        raise wrong_shape(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
     held = (BYTE, (shape[0], row_bytes(math.prod(shape[1:]), levels)))
     _expect(name, kind_of(groups[MODEL], name), held)
     return shape
@@ -257,7 +259,7 @@ def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]
 def _check_axes(groups: Groups, part: str, name: str) -> None:
     dtype, axes = kind_of(groups[part], name)
     if dtype != SHAPE_TYPE or len(axes) != 1 or not 0 < axes[0] <= MAX_AXES:
-        raise _wrong(f"'{name}' has no shape, but {dtype} {axes}")
+        raise wrong_shape(f"'{name}' has no shape, but {dtype} {axes}")
 
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
@@ -265,7 +267,7 @@ def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chai
     assert chain.sparsifier is not None
     (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.sparsifier.count(math.prod(shape))
     if count > most:
-        raise _wrong(f"'{name}' has {count} numbers, at most {most} are chosen")
+        raise wrong_shape(f"'{name}' has {count} numbers, at most {most} are chosen")
     _expect(name, kind_of(groups[MODEL], name), (kind_of(groups[MODEL], name)[0], (count,)))
     _expect(name, kind_of(groups[COUNTED], name), (COUNT_TYPE, (shape[0],)))
     _expect(name, kind_of(groups[COLUMNS], name), (column_type(shape), (count,)))
@@ -286,13 +288,9 @@ def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]
     for start, stop in blocks(kind_of(groups[MODEL], name)):
         codes = rows_of(groups[MODEL], name, start, stop)
         if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
-            raise PeerError(f"'{name}' has codes beyond {levels}", reason=Reason.OUT_OF_BOUNDS)
+            raise out_of_bounds(f"'{name}' has codes beyond {levels}")
 
 
 def _expect(name: str, found: Kind, expected: Kind) -> None:
     if found != expected:
-        raise _wrong(f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}")
-
-
-def _wrong(detail: str) -> PeerError:
-    return PeerError(detail, reason=Reason.WRONG_SHAPE)
+        raise wrong_shape(f"'{name}': expected {expected[0]} {expected[1]}, got {found[0]} {found[1]}")

@@ -92,7 +92,7 @@ MISFITS = {
         {"network": "normed"},
         "is not of the network 'tests.edge_server.own_networks:normed' for (1, 4, 4) and 3 classes: "
         "'1.bias' is (10,), not (8,); '1.weight' is (10, 16), not (8, 16); ",
-    ),
+    )
 }
 
 

@@ -92,7 +92,6 @@ class Run:
         return self.tell(RoundPlanned(attempt, tasks, needed))
 
     def decline(self, device: str) -> list:
-        """The device declines its task of the current attempt."""
         return self.hear(reply(device, self.federation.round, self.federation.attempt, accepted=False))
 
     def claim(self, device: str, version: int = 0) -> Update:
@@ -178,7 +177,6 @@ def refusals(commands: list) -> list[tuple[str, Reason]]:
 
 
 def offers(commands: list) -> list[str]:
-    """The devices that are offered a task."""
     return [
         command.device
         for command in commands

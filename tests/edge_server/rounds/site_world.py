@@ -174,7 +174,6 @@ class SiteWorld(World):
         self.send(to, on_device.ChunkArrived(chunk) if to == device else on_site.ChunkFromAbove(chunk))
 
     def finish_job(self, index: int = 0) -> None:
-        """Finish a job of the server, or of a gateway."""
         if self.jobs and (not self.todo or index % 2):
             site, life, job = self.jobs.pop(index % len(self.jobs))
             node = self.sites[site]
@@ -436,7 +435,6 @@ class SiteWorld(World):
 
     @property
     def digest(self) -> str:
-        """The digest of the model."""
         return hashlib.sha256(encode(self.model)).hexdigest()
 
 

@@ -17,11 +17,7 @@ TEN = tuple("0123456789")
 
 
 def born(
-    device: str,
-    *names: str,
-    session: int = 1,
-    classes: int | None = None,
-    named: bool | None = None,
+    device: str, *names: str, session: int = 1, classes: int | None = None, named: bool | None = None
 ) -> Birth:
     """The birth of a device whose data has these names, or `classes` numbers."""
     card = DataCard(

@@ -41,7 +41,6 @@ def hear(run: Run, *births: Birth) -> list:
 
 
 def planned(commands: list) -> tuple[list[str], list[str]]:
-    """The devices and columns of the planning."""
     (plan,) = of(PlanRound, commands)
     return [device.name for device in plan.devices], [column.in_words() for column in plan.columns]
 

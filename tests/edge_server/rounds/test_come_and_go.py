@@ -7,16 +7,7 @@ from edge_server.rounds.events import CloseRound, Note, PlanRound, RoundClosed, 
 from edge_server.rounds.participant import Status
 from schemas.messages import Telemetry
 from schemas.values import Reason, SkippedFiles
-from tests.edge_server.rounds.by_hand import (
-    chunks,
-    of,
-    offers,
-    refusals,
-    reply,
-    request,
-    training,
-    update,
-)
+from tests.edge_server.rounds.by_hand import chunks, of, offers, refusals, reply, request, training, update
 from tests.edge_server.rounds.test_fleet import birth, death
 
 

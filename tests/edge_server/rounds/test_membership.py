@@ -17,7 +17,6 @@ def labelled(device: str, **labels: str):
 
 
 def begun(where: str, *births, sites: tuple[str, ...] = (), **rules) -> Run:
-    """A waiting run with these devices."""
     membership = Membership(parse_where(where), "home", sites)
     waiting: Federation = started(**rules).federation
     run = Run(replace(waiting, fleet=Fleet(membership=membership)))

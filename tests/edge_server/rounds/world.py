@@ -29,8 +29,6 @@ CHUNK = 1024
 
 @dataclass
 class Disk:
-    """A blob store in memory."""
-
     blobs: dict[str, bytes] = field(default_factory=dict)
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
@@ -95,13 +93,7 @@ class World:
     """
 
     def __init__(
-        self,
-        devices: int,
-        rules: RoundRules,
-        seed: int = 0,
-        blob_chunks: int = 3,
-        *,
-        shared: bool = False,
+        self, devices: int, rules: RoundRules, seed: int = 0, blob_chunks: int = 3, *, shared: bool = False
     ) -> None:
         self.now = 0.0
         self.shared = shared
@@ -234,7 +226,6 @@ class World:
             self.network.append(Packet(name, True, content))
 
     def finish_work(self, name: str) -> None:
-        """The device completes its current task."""
         node = self.nodes[name]
         task, node.work = node.work, None
         if task is not None:
@@ -259,7 +250,6 @@ class World:
         return Update(**common, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
 
     def fail_work(self, name: str) -> None:
-        """The device's current task fails."""
         node = self.nodes[name]
         task, node.work = node.work, None
         if task is not None:
@@ -285,12 +275,10 @@ class World:
                 self.on_device(packet.device, on_device.Received(packet.content))
 
     def lose(self, index: int) -> None:
-        """Lose one packet, unless it is a birth, which the broker retains."""
         if self.network and not self.network[index % len(self.network)].reliable:
             self.network.pop(index % len(self.network))
 
     def double(self, index: int) -> None:
-        """Duplicate one packet."""
         if self.network:
             self.network.append(self.network[index % len(self.network)])
 

@@ -104,5 +104,4 @@ class WorldWithStore(World):
         return self.random.random() < self.failing
 
     def counted(self) -> list[Update]:
-        """The updates of all closed rounds."""
         return [update for closed in self.closed for update in closed.updates.values()]

@@ -168,7 +168,6 @@ def test_a_delivery_of_the_devices_own_task_is_countersigned(bench: Bench):
 
 
 def answer_in(commands: list[Command]) -> Send:
-    """The only message among the commands."""
     (answer,) = [command for command in commands if isinstance(command, Send)]
     return answer
 

@@ -59,12 +59,10 @@ def run(
 
 
 def history(out: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's history."""
     return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
 
 
 def last_model(out: Path) -> bytes:
-    """Return the newest global model of a run."""
     return (sorted((out / "models").iterdir())[-1] / "state.safetensors").read_bytes()
 
 

@@ -32,7 +32,6 @@ class Onlooker:
         self.processes: dict[int, int] = {}
 
     def show(self, snapshot: Snapshot) -> None:
-        """Record the new processes."""
         for pid in _descendants(os.getpid()) - self._before - self.processes.keys():
             try:
                 self.processes[pid] = os.pidfd_open(pid)
@@ -40,7 +39,6 @@ class Onlooker:
                 continue
 
     def all_ended(self, *, timeout_s: float) -> bool:
-        """Wait until all recorded processes have ended; return False after a timeout."""
         going = set(self.processes.values())
         while going:
             ended, _, _ = select.select(going, [], [], timeout_s)

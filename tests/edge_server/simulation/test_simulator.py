@@ -111,11 +111,9 @@ class Spells:
         self._begin, self._end = begin, end
 
     def online(self, t: float) -> bool:
-        """Return whether the device is online."""
         return not self._begin <= t < self._end
 
     def next_change(self, t: float) -> float:
-        """Return the next of the two times after `t`."""
         return next((moment for moment in (self._begin, self._end) if moment > t), float("inf"))
 
 

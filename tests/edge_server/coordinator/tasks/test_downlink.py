@@ -35,7 +35,6 @@ def bound(codec: str, array: np.ndarray) -> np.ndarray:
 
 
 def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
-    """Return the model as a device reads it."""
     model = decoded(received_groups(task, bench.places[name].store, bench.coordinator.context.channel_map))[
         "model"
     ]
@@ -96,10 +95,7 @@ def test_replayed_rounds_agree_bit_for_bit(tmp_path: Path) -> None:
     for number in (1, 2):
         record, _ = bench.round(number)
         assert len(record.completed) == 2
-    assert [row.verdict for row in replay(tmp_path / "run")] == [
-        ReplayVerdict.AGREES,
-        ReplayVerdict.AGREES,
-    ]
+    assert [row.verdict for row in replay(tmp_path / "run")] == [ReplayVerdict.AGREES, ReplayVerdict.AGREES]
 
 
 def test_without_a_codec_groups_are_returned_unchanged(tmp_path: Path) -> None:

@@ -76,7 +76,6 @@ class Desk:
         return received_groups(task, self.store, self.channel_map)
 
     def values(self, ref: BlobRef) -> int:
-        """Return the number of model values in a layer."""
         groups = FileGroups(self.store.path(ref.digest))
         both = (groups.get(name, {}) for name in ("model", "model" + ADDED))
         return sum(array.size for arrays in both for array in arrays.values())

@@ -40,7 +40,6 @@ def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") ->
 
 
 def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
-    """Return the model as a device reads it."""
     with unpacked(task, store) as cache:
         model = decoded(received_groups(task, cache, desk.coordinator.context.channel_map))["model"]
         return {name: model[name] for name in model}
@@ -57,7 +56,6 @@ def moved(desk: Bench, seed: int, size: float = 0.001) -> None:
 
 
 def asked_for(task: Task, held: frozenset[str]) -> set[str]:
-    """Return the names of the blobs that a device holding `held` still has to fetch."""
     session, _ = step(Session("test", "pi", held=held), Connected(), 0.0)
     session, _ = step(session, Received(task.model_copy(update={"federation": "test"})), 0.0)
     return {name for name, ref in task.blobs.items() if ref.digest in session.receiving}

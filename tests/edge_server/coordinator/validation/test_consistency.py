@@ -94,9 +94,7 @@ def test_averaged_labels_are_shares(labels):
 
 NORMALISED = ChannelMap(
     groups={"g": ChannelGroup(channels=2, layers=("l",))},
-    parameters={
-        "n.running_var": ParameterLayout(shape=(2,), axes={0: (Segment(channels=2, group="g"),)}),
-    },
+    parameters={"n.running_var": ParameterLayout(shape=(2,), axes={0: (Segment(channels=2, group="g"),)})},
 )
 VARIANCES = {"n.running_var": np.array([0.5, 0.001], np.float32)}
 

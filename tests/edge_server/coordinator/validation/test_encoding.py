@@ -120,10 +120,7 @@ SHARED_TRICKS = {
     "a number for axes": (odd("model.digits", "w", lambda a: a[0]), "wrong-shape"),
     "axes of another type": (odd("model.digits", "w", lambda a: a.astype(np.int64)), "wrong-shape"),
     "axes missing": (odd("model.digits", "w", None), "wrong-shape"),
-    "axes of an offset": (
-        odd("model.digits", "b", lambda _: np.array([7, 4], np.uint32)),
-        "wrong-shape",
-    ),
+    "axes of an offset": (odd("model.digits", "b", lambda _: np.array([7, 4], np.uint32)), "wrong-shape"),
     "a byte too few": (odd("model", "w", lambda a: a[:, :-1]), "wrong-shape"),
     "codes of another type": (odd("model", "w", lambda a: a.astype(np.int8)), "wrong-shape"),
 }

@@ -210,11 +210,7 @@ def test_a_plain_update_contains_only_the_model(groups):
 
 @pytest.mark.parametrize(
     "groups",
-    [
-        {"model": HONEST_PERSONAL["model"]},
-        {"attention": SCORES},
-        {**HONEST_PERSONAL, "control": SCORES},
-    ],
+    [{"model": HONEST_PERSONAL["model"]}, {"attention": SCORES}, {**HONEST_PERSONAL, "control": SCORES}],
     ids=["no scores", "no model", "an unknown group"],
 )
 def test_a_personal_update_contains_only_the_model_and_its_scores(groups):
@@ -313,7 +309,6 @@ RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 
 
 def network(name: str, shape: tuple[int, ...]):
-    """Return the network's full arrays and its channel map."""
     module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=10))
     return arrays_of(module), trace_channels(module, shape)
 

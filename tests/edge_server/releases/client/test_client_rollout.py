@@ -69,12 +69,10 @@ class World:
             self.service._handle(self.service.inbox.get())
 
     def hear(self, message: Any, channel: Channel = Channel.UP_FLEET) -> None:
-        """Deliver a device's message."""
         topic = DeviceTopic("home", message.device, channel)
         self.service._handle(Arrived(str(topic), encode_message(message)))
 
     def say(self, device: str, stage: UpdateStage, cause: UpdateCause | None = None, **more: Any) -> None:
-        """A device reports its stage."""
         fields = {"rollout": self.rollout.id, "version": "0.2.0", "running": "0.1.0", **more}
         self.hear(ClientReport(federation="home", device=device, stage=stage, cause=cause, **fields))
 
@@ -83,7 +81,6 @@ class World:
         return self.service._rollout
 
     def offers(self) -> list[str]:
-        """The devices that were offered the release."""
         return [topic.split("/")[4] for topic, _ in self.link.published if topic.endswith("/down/fleet")]
 
 

@@ -20,7 +20,6 @@ HOME = Wanted("home", extras=("onnx-client",))
 
 @pytest.fixture
 def service(tmp_path: Path) -> Path:
-    """A service folder with a signing key."""
     folder = tmp_path / "service"
     folder.mkdir()
     load_or_make_signing_key(folder / "signing.key")

@@ -258,10 +258,7 @@ def test_the_differences_between_two_versions_are_listed(registry, tmp_path) -> 
 def test_versions_of_a_network_of_numbers_are_told_by_their_error(registry, tmp_path) -> None:
     before, after = (
         enter_run(registry, run_folder(tmp_path / name, run=name)).model_copy(
-            update={
-                "test_metrics": {"mae": error, "rmse": 2 * error},
-                "tiers": (tier_of(error),),
-            }
+            update={"test_metrics": {"mae": error, "rmse": 2 * error}, "tiers": (tier_of(error),)}
         )
         for name, error in (("home-1", 0.5), ("home-2", 0.25))
     )

@@ -50,7 +50,6 @@ class World:
         self.rollout = Rollout("r-1", VERSION, FEDERATION, self.rules, FILES, MODELS)
 
     def do(self, event: Event) -> list[tuple[str, Message]]:
-        """Make one step and return the messages sent in it."""
         self.rollout, commands = step(self.rollout, event, self.now)
         new = []
         for command in commands:
@@ -62,7 +61,6 @@ class World:
         return new
 
     def wait(self, seconds: float) -> list[tuple[str, Message]]:
-        """Let time pass, then send a tick."""
         self.now += seconds
         return self.do(Tick())
 
@@ -77,7 +75,6 @@ class World:
     def say(
         self, device: str, stage: Stage, cause: Cause | None = None, **more: Any
     ) -> list[tuple[str, Message]]:
-        """A device reports its stage."""
         measured = {"candidate": DONE, "running": DONE} if stage is not Stage.OFFERED else {}
         report = ModelReport(
             federation=FEDERATION,
@@ -95,17 +92,13 @@ class World:
         self.do(MessageReceived(Death(federation=FEDERATION, device=device, session=1)))
 
     def status(self, device: str) -> TargetStatus:
-        """The device's status in the machine."""
         return self.rollout.targets[device].status
 
     def group(self, number: int) -> list[str]:
-        """The names of the devices in a group."""
         return [target.device for target in self.rollout.group(number)]
 
     def offered(self) -> set[str]:
-        """Devices that were offered the model so far."""
         return {device for device, message in self.sent if message.kind == "model-offer"}
 
     def withdrawn(self) -> set[str]:
-        """Devices that were sent a withdrawal."""
         return {device for device, message in self.sent if message.kind == "model-withdrawal"}

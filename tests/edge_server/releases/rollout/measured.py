@@ -4,6 +4,5 @@ from schemas.messages.rollout_terms import ModelMeasurement
 
 
 def measured(accuracy: float, *, examples: int = 100, latency_ms: float = 1.0) -> ModelMeasurement:
-    """A classifier's measurement."""
     figures = {"accuracy": accuracy}
     return ModelMeasurement(examples=examples, accuracy=accuracy, metrics=figures, latency_ms=latency_ms)

@@ -54,7 +54,6 @@ def fitted() -> np.ndarray:
 def entered(
     registry: Registry, name: str, weights: np.ndarray, signer: Signer | None, *, federation: str = "home"
 ) -> Version:
-    """A version of one tier, signed if there is a key."""
     staging = registry.folder / "staging"
     staging.mkdir(parents=True, exist_ok=True)
     path = classifier(staging / "tier-1.onnx", weights)
@@ -89,5 +88,4 @@ def entered(
 
 
 def key_in(folder: Path) -> Signer:
-    """The server's key, created if it does not exist."""
     return load_or_make_signing_key(folder / "signing.key")

@@ -8,12 +8,7 @@ import pytest
 from edge_server.cli.main import main
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.open import (
-    begin_for_devices,
-    begin_or_resume,
-    offered_files,
-    with_labels,
-)
+from edge_server.releases.rollout.open import begin_for_devices, begin_or_resume, offered_files, with_labels
 from edge_server.releases.rollout.service import RolloutService
 from edge_server.releases.rollout.state import MessageReceived, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus

@@ -16,25 +16,9 @@ from edge_server.rounds.gateway.events import (
     VerifyBlob,
 )
 from edge_server.rounds.gateway.state import Gateway
-from schemas.messages import (
-    BlobRequest,
-    SiteReceipt,
-    SiteTerms,
-    SumMember,
-    SumRequest,
-    Update,
-)
+from schemas.messages import BlobRequest, SiteReceipt, SiteTerms, SumMember, SumRequest, Update
 from schemas.tensors.blobs import Chunk
-from tests.edge_server.rounds.by_hand import (
-    CHUNK,
-    NAME,
-    RUN,
-    STATE,
-    answer_of,
-    assignment,
-    of,
-    update,
-)
+from tests.edge_server.rounds.by_hand import CHUNK, NAME, RUN, STATE, answer_of, assignment, of, update
 from tests.edge_server.rounds.test_fleet import birth
 
 SITE, A, B, DEEP = "b", "b.1", "b.2", "b.n.1"
@@ -61,12 +45,10 @@ class Driven:
         return self.tell(Tick())
 
     def give(self, *devices: str, number: int = 1, **more) -> list:
-        """Tasks of a round from above."""
         task = assignment(number, number, **more).task
         return [command for device in devices for command in self.tell(MessageForDevice(device, task))]
 
     def fetch(self) -> list:
-        """The state arrives from above."""
         commands = []
         for index, at in enumerate(range(0, len(STATE_BYTES), CHUNK)):
             chunk = Chunk(STATE.digest[:16], index, STATE_BYTES[at : at + CHUNK])

@@ -29,22 +29,8 @@ from schemas.messages import (
     SiteTerms,
     Telemetry,
 )
-from tests.edge_server.rounds.by_hand import (
-    NAME,
-    RUN,
-    assignment,
-    of,
-    reply,
-    update,
-)
-from tests.edge_server.rounds.gateway.driven import (
-    DEEP,
-    SITE,
-    A,
-    B,
-    Driven,
-    sum_request,
-)
+from tests.edge_server.rounds.by_hand import NAME, RUN, assignment, of, reply, update
+from tests.edge_server.rounds.gateway.driven import DEEP, SITE, A, B, Driven, sum_request
 from tests.edge_server.rounds.test_fleet import birth
 
 

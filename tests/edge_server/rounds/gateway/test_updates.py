@@ -16,27 +16,12 @@ from edge_server.rounds.gateway.events import (
     SendChunksAbove,
     SendToDevice,
 )
-from schemas.messages import (
-    Acknowledgement,
-    BlobRequest,
-    Refusal,
-    RoundAnnouncement,
-)
+from schemas.messages import Acknowledgement, BlobRequest, Refusal, RoundAnnouncement
 from schemas.statistics import StatisticsRequest
 from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
-from tests.edge_server.rounds.by_hand import (
-    NAME,
-    RUN,
-    of,
-    ref_of,
-    update,
-)
-from tests.edge_server.rounds.gateway.driven import (
-    A,
-    B,
-    Driven,
-)
+from tests.edge_server.rounds.by_hand import NAME, RUN, of, ref_of, update
+from tests.edge_server.rounds.gateway.driven import A, B, Driven
 
 
 def test_an_update_ends_here_and_leaves_a_receipt():

@@ -42,14 +42,12 @@ def new_authority(folder: Path, *, days: float = 365.0, clock: Callable[[], floa
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which no process listens."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def identity(authority: Authority, device: str, folder: Path) -> TlsFiles:
-    """A device's certificate files, as in its archive."""
     private_folder(folder)
     files = TlsFiles(folder / "ca.pem", folder / "device.pem", folder / "device.key")
     key = new_key()
@@ -61,7 +59,6 @@ def identity(authority: Authority, device: str, folder: Path) -> TlsFiles:
 
 
 def server_files(authority: Authority) -> TlsFiles:
-    """The certificate files of `edge-server run`."""
     folder = authority.folder / "server"
     return TlsFiles(folder / "ca.pem", folder / "server.pem", folder / "server.key")
 

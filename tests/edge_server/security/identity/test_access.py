@@ -37,7 +37,6 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Connect clients that are closed after the test."""
     clients: list[Client] = []
 
     def start(address: BrokerAddress, **options: object) -> Client:

@@ -314,10 +314,7 @@ def test_updates_need_the_key_of_releases_and_are_started_by_the_launcher(enroll
 
 @pytest.mark.parametrize(
     ("missing", "message"),
-    [
-        ("client.toml", "client.toml is not in the folder of this script"),
-        ("", "give this script the wheel"),
-    ],
+    [("client.toml", "client.toml is not in the folder of this script"), ("", "give this script the wheel")],
 )
 def test_the_install_script_reports_what_is_missing(enroll, tmp_path, missing, message):
     enroll("pi")

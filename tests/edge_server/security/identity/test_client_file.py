@@ -22,7 +22,6 @@ DAY = 86_400.0
 
 
 def parsed(*words: str) -> argparse.Namespace:
-    """The arguments of `edge-client run`, as parsed."""
     return EDGE_CLIENT._parsed(["run", *words])
 
 

@@ -96,7 +96,6 @@ class Log(logging.Handler):
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[Log]:
-    """The log of all devices in this process."""
     collected, logger = Log(), logging.getLogger("edge_client")
     caplog.set_level(logging.INFO, "edge_client")
     logger.addHandler(collected)
@@ -105,11 +104,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[Log]:
 
 
 def test_a_device_renews_its_certificate_during_a_task_without_losing_the_round(
-    authority: Authority,
-    mosquitto: object,
-    tmp_path: Path,
-    log: Log,
-    monkeypatch: pytest.MonkeyPatch,
+    authority: Authority, mosquitto: object, tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One device has an archive and a certificate near its end; the other one redeemed a code.
 

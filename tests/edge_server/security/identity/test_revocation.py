@@ -23,7 +23,6 @@ from tests.edge_server.security.identity.conftest import (
 
 
 def revoke(authority, device, *words):
-    """Run `edge-server revoke` on this authority."""
     return main(["revoke", device, "--authority", str(authority.folder), *map(str, words)])
 
 

@@ -19,10 +19,7 @@ from schemas.values import ModelSpec
 
 A, B = Segment(channels=6, group="a"), Segment(channels=4, group="b")
 CHANNELS = ChannelMap(
-    groups={
-        "a": ChannelGroup(channels=6, layers=("one",)),
-        "b": ChannelGroup(channels=4, layers=("two",)),
-    },
+    groups={"a": ChannelGroup(channels=6, layers=("one",)), "b": ChannelGroup(channels=4, layers=("two",))},
     parameters={
         "one.weight": ParameterLayout(shape=(6, 3), axes={0: (A,)}),
         "two.weight": ParameterLayout(shape=(4, 6), axes={0: (B,), 1: (A,)}),
@@ -65,7 +62,6 @@ def task_of(terms: MaskingTerms, spec: SubModelSpec, *, attempt: int = 1) -> Tra
 
 
 def carried(message):
-    """Encode and decode a message, as on the way to its receiver."""
     return decode_message(encode_message(message))
 
 

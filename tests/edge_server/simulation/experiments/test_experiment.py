@@ -224,8 +224,7 @@ def test_recipes_without_data_compare_on_that_of_a_simulation():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "words"),
-    [("fedavg", ()), ("nefl-norm", ()), ("fedavg", ("privacy.secure-aggregation=true",))],
+    ("recipe", "words"), [("fedavg", ()), ("nefl-norm", ()), ("fedavg", ("privacy.secure-aggregation=true",))]
 )
 def test_a_recipe_keeps_its_codecs(recipe, words):
     (cell,) = make_plan(named_experiment([recipe]), RunSelection(overrides=words)).cells

@@ -141,13 +141,7 @@ def test_verdicts_say_what_the_intervals_carry() -> None:
 
 
 # --- a whole league ---
-LEAGUE = """
-title = "two rows"
-kind = "league"
-reference = "ours"
-seeds = [1, 2, 3]
-average-rounds = 2
-[settings.data]
+SETTINGS = """[settings.data]
 source = "digits"
 [settings.model]
 name = "mlp"
@@ -155,7 +149,14 @@ input-shape = [1, 8, 8]
 num-classes = 10
 [settings.clients]
 num-clients = 2
-[settings.federation]
+[settings.federation]"""
+LEAGUE = f"""
+title = "two rows"
+kind = "league"
+reference = "ours"
+seeds = [1, 2, 3]
+average-rounds = 2
+{SETTINGS}
 rounds = 3
 [[rows]]
 label = "ours"
@@ -183,24 +184,16 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     assert findings.notes[-1] == "ours against theirs: whole model: above in 1 of 1 settings."
 
 
-SCALED = """
+SCALED = f"""
 title = "two rows"
 seeds = [1]
-[settings.data]
-source = "digits"
-[settings.model]
-name = "mlp"
-input-shape = [1, 8, 8]
-num-classes = 10
-[settings.clients]
-num-clients = 2
-[settings.federation]
+{SETTINGS}
 rounds = 20
 [[rows]]
 label = "ours"
 recipe = "fedavg"
 settings.training.learning-rate = 0.2
-paper.result = { average = 91.13 }
+paper.result = {{ average = 91.13 }}
 [[rows]]
 label = "theirs"
 recipe = "fedavg"
@@ -228,13 +221,8 @@ def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_
     assert league.rows[1][-1] == "-19.0 (one seed)"
 
 
-def test_a_scale_without_its_reference_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "scaled.toml").write_text(SCALED.replace('reference = "ours"', 'reference = "hours"'))
-    with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
-        named_experiment([str(tmp_path / "scaled.toml")])
-
-
-def test_a_league_without_its_reference_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "league.toml").write_text(LEAGUE.replace('reference = "ours"', 'reference = "hours"'))
+@pytest.mark.parametrize("text", [SCALED, LEAGUE], ids=["scale", "league"])
+def test_without_its_reference_it_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "league.toml").write_text(text.replace('reference = "ours"', 'reference = "hours"'))
     with pytest.raises(ConfigError, match=r"no row is called 'hours'.*did you mean 'ours'"):
         named_experiment([str(tmp_path / "league.toml")])

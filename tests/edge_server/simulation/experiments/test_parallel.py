@@ -72,20 +72,18 @@ def test_ended_runs_are_reported_and_kept_by_the_next_call(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_process_that_dies_fails_its_run_alone(tmp_path: Path) -> None:
-    dies = Dies("fedavg-result-seed1")
-    ended = run_all(plan(), tmp_path, simulate=dies, progress=Quiet(), parallel=2)
-    failures = {done.run.folder: done.failure for done in ended.done if done.failure}
-    assert failures == {dies.in_: "its process has ended with exit code 9: see its messages"}
-    assert len(ended.done) == 4
-
-
-@pytest.mark.usefixtures("forked")
-def test_what_a_run_raises_is_the_reason_of_its_failure(tmp_path: Path) -> None:
-    raises = Raises("fedavg-result-seed1")
-    ended = run_all(plan(), tmp_path, simulate=raises, progress=Quiet(), parallel=2)
-    failures = {done.run.folder: done.failure for done in ended.done if done.failure}
-    assert failures == {raises.in_: "ZeroDivisionError: a user's own network"}
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (Dies("fedavg-result-seed1"), "its process has ended with exit code 9: see its messages"),
+        (Raises("fedavg-result-seed1"), "ZeroDivisionError: a user's own network"),
+    ],
+)
+def test_a_process_that_dies_or_raises_fails_its_run_alone(
+    broken: Dies | Raises, reason: str, tmp_path: Path
+) -> None:
+    ended = run_all(plan(), tmp_path, simulate=broken, progress=Quiet(), parallel=2)
+    assert {done.run.folder: done.failure for done in ended.done if done.failure} == {broken.in_: reason}
     assert len(ended.done) == 4
 
 
@@ -209,8 +207,6 @@ def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
 
 
 class Terminal(io.StringIO):
-    """A stream that takes itself for a terminal."""
-
     def isatty(self) -> bool:
         return True
 

@@ -94,19 +94,15 @@ class Paho:
         return int(self._granted.get(timeout=DEADLINE_S)[0].value)
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, **more: Any) -> None:
-        """Publish, and return once the broker has the message."""
         self.client.publish(topic, payload, qos, **more).wait_for_publish(DEADLINE_S)
 
     def take(self, count: int = 1) -> list[mqtt.MQTTMessage]:
-        """Return the next `count` messages."""
         return [self.messages.get(timeout=DEADLINE_S) for _ in range(count)]
 
     def payloads(self, count: int = 1) -> list[bytes]:
-        """Return the payloads of the next `count` messages."""
         return [bytes(message.payload) for message in self.take(count)]
 
     def cut(self) -> None:
-        """Cut the connection, as a device without power does."""
         raw = self.client.socket()
         assert isinstance(raw, socket.socket)
         raw.shutdown(socket.SHUT_RDWR)
@@ -128,7 +124,6 @@ class Raw:
         self._stream = self.socket.makefile("rb")
 
     def send(self, packet: Packet) -> None:
-        """Send one packet."""
         self.socket.sendall(encoding.encode(packet, self.version))
 
     def receive(self) -> Packet | None:
@@ -172,6 +167,5 @@ class Raw:
         return list(iter(self.receive, None))
 
     def close(self) -> None:
-        """Close the socket without a DISCONNECT."""
         self._stream.close()
         self.socket.close()

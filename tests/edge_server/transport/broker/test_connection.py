@@ -59,7 +59,6 @@ def connection(transport: FakeTransport) -> Connection:
 
 
 def connected(transport: FakeTransport, bound: int) -> Connection:
-    """Return an accepted connection with the same bound for its output and its packets."""
     made = Connection(Broker(Limits(output_bytes=bound, packet_bytes=bound)))
     made.connection_made(transport)
     feed(made, encode(Connect(V311, "client"), V311))

@@ -96,7 +96,6 @@ class Broker:
         self.do(name, Tick(alive=(not gone) if here else None))
 
     def run(self, seconds: float, until=lambda: False, step: float = 0.1) -> float:
-        """Let time pass; returns the seconds that it took."""
         began = self.now
         while self.now < began + seconds and not until():
             self.now += step

@@ -7,15 +7,7 @@ import pytest
 from edge_server.transport.lease.phases import Confirming, Looking
 from edge_server.transport.lease.state import SILENCE_S, LeaseState
 from schemas.messages import Lease, LeaseHolder
-from tests.edge_server.transport.lease.in_memory import (
-    Broker,
-    Server,
-    claims,
-    held,
-    holder,
-    synced,
-    taken,
-)
+from tests.edge_server.transport.lease.in_memory import Broker, Server, claims, held, holder, synced, taken
 
 
 def of_folder(name: str, folder: str) -> LeaseHolder:
