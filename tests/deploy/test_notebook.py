@@ -4,9 +4,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).parents[2] / "deploy" / "examples" / "library.ipynb"
 DEADLINE_S = 300
@@ -23,6 +21,9 @@ def value(cell: Any) -> Any:
 
 
 def test_the_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     notebook = nbformat.read(NOTEBOOK, as_version=4)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.signal import resample_poly
 
 from edge_client.data.sounds.resampling import MAX_TERM, resampled
 
@@ -26,6 +25,9 @@ def of_blocks(samples: np.ndarray, own: int, rate: int, size: int) -> np.ndarray
 @pytest.mark.parametrize(("own", "rate", "up", "down"), RATIOS)
 @pytest.mark.parametrize("count", [1, 5, 4000])
 def test_the_samples_are_those_of_scipy(own: int, rate: int, up: int, down: int, count: int) -> None:
+    # Imported here: it takes a second of processor time in each worker that collects the tests.
+    from scipy.signal import resample_poly
+
     noise = np.random.default_rng(0).uniform(-1, 1, count).astype(np.float32)
     expected = resample_poly(noise.astype(np.float64), up, down)
     for size in (count, 173):

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 import edge_server
 from tests.edge_server.simulation.in_process import in_process
@@ -17,6 +15,9 @@ GIVEN = {**SMALL, "data": (X, Y), "model": "mlp", "learning_rate": 0.05}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import matplotlib
+    from matplotlib import pyplot
+
     matplotlib.use("Agg")
     with in_process():
         yield

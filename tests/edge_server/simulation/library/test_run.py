@@ -4,9 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import pytest
-from matplotlib import pyplot
 
 import edge_server
 from tests.edge_server.simulation.in_process import in_process
@@ -21,6 +19,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> edge_server.Run:
 
 
 def test_its_history_is_a_table_and_its_curve_is_drawn(run: edge_server.Run) -> None:
+    import matplotlib
+    from matplotlib import pyplot
+
     matplotlib.use("Agg")
     assert list(run.history["test_accuracy"]) == [record.test_accuracy for record in run.rounds]
     axes = run.plot(label="mine")
