@@ -21,7 +21,7 @@ BEHIND = "behind"
 class Verb(Protocol):
     """A module in the `commands` package."""
 
-    def register(self, subparsers: Subparsers) -> None:
+    def register(self, verbs: Subparsers, /) -> None:
         """Add the verb with its `execute(args) -> exit code`."""
         ...
 

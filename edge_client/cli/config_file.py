@@ -13,15 +13,15 @@ from schemas.base import Settings, kebab
 from schemas.errors import ConfigError, nearest, reason_of
 
 
-def _key(kind: Any, help: str, **bounds: Any) -> tuple[Any, Any]:
+def _key(kind: Any, help: str | None, **bounds: Any) -> tuple[Any, Any]:
     return kind | None, Field(default=None, description=help, **bounds)
 
 
 _KEYS: dict[str, Any] = {
-    option.name: _key(
-        tuple[option.kind, ...] if option.many else option.kind,  # type: ignore[name-defined]
+    option.key: _key(
+        tuple[option.type, ...] if option.many else option.type,  # type: ignore[name-defined]
         option.help,
-        **option.bounds,
+        **(option.bounds or {}),
     )
     for option in DEVICE_OPTIONS
 }

@@ -1,4 +1,4 @@
-"""The options of a device as arguments of a verb, and `--config FILE` with their values.
+"""The options of a device as options of a verb, and `--config FILE` with their values.
 
 The libraries that read the file are imported only when it is used.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.cli.device_options import DEVICE_OPTIONS
+from edge_client.cli.options import Option
 
 
 class ReadConfig(argparse.Action):
@@ -28,11 +29,11 @@ class ReadConfig(argparse.Action):
         setattr(namespace, self.dest, Path(str(values)))
 
 
-def add_device_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add `--config` and the device's options of these names, or all of them."""
-    parser.add_argument(
-        "--config", action=ReadConfig, dest="config_file", metavar="FILE", help="client.toml: options as keys"
-    )
-    for option in DEVICE_OPTIONS:
-        if not names or option.name in names:
-            option.add_to(parser)
+CONFIG = Option(
+    "--config", help="client.toml: options as keys", metavar="FILE", dest="config_file", action=ReadConfig
+)
+
+
+def device_options(*names: str) -> tuple[Option, ...]:
+    """`--config` and the device's options of these names, or all of them."""
+    return (CONFIG, *(option for option in DEVICE_OPTIONS if not names or option.name in names))

@@ -2,18 +2,14 @@
 
 import argparse
 import json
-import math
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from edge_client.system.plain_text import plain, say
-from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,8 +23,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `ConfigError` for wrong arguments of this command or verb."""
-        message = re.sub(r"invalid int value: (.*)", r"\1 is no whole number", message)
-        message = re.sub(r"invalid \w+ value: (.*)", r"\1 is no number", message)
         verb = self.prog.partition(" ")[2]
         where = f"{verb}: " if verb else ""
         raise ConfigError(f"{where}{message}; {self.prog} --help says what there is")
@@ -87,87 +81,11 @@ def print_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace]
     return execute
 
 
-def add_verb(
-    subparsers: Subparsers,
-    name: str,
-    *,
-    help: str,
-    examples: str,
-    formats: Sequence[str] = ("table", "json"),
-) -> argparse.ArgumentParser:
-    """Add a verb with `--format`; `examples` are shown below its options in `--help`."""
-    parser = subparsers.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        default="table",
-        help="for people or for programs (default: table)",
-    )
-    return parser
-
-
-def add_trust_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trust",
-        type=Path,
-        metavar="KEY.pub",
-        help="refuse a model that this key of the server has not signed (its signing.pub)",
-    )
-
-
 def read_trust_option(args: argparse.Namespace) -> "TrustedKey | None":
     """The key that `--trust` names, if any."""
     from edge_client.security.trusted_key import read_trusted_key
 
     return None if args.trust is None else read_trusted_key(args.trust)
-
-
-def positive_int(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
-
-
-def number(text: str) -> float:
-    """Parse a finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number") from None
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"'{text}' is not finite")
-    return value
-
-
-def positive_float(text: str) -> float:
-    """Parse a finite number above 0."""
-    value = number(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def time_in(unit_s: float) -> Callable[[str], float]:
-    """An argparse type for a time above 0 in units of `unit_s` seconds."""
-
-    def parse(text: str) -> float:
-        value, most = positive_float(text), MAX_SECONDS / unit_s
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text} is above {most:.0f}")
-        return value
-
-    return parse
 
 
 def print_json(document: Any) -> None:

@@ -7,16 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import (
-    Subparsers,
-    add_trust_option,
-    add_verb,
-    positive_int,
-    print_json,
-    print_table,
-    read_trust_option,
-    time_in,
-)
+from edge_client.cli.options import AT_LEAST_1, SECONDS, TRUST, Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table, read_trust_option
 
 if TYPE_CHECKING:
     from edge_client.inference.benchmark import BenchResult
@@ -31,31 +23,33 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers, "bench", help="measure how fast an exported model is here", examples=EXAMPLES
-    )
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
-    parser.add_argument(
+OPTIONS = (
+    Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
+    Option(
         "--threads",
-        type=positive_int,
-        default=min(4, os.cpu_count() or 1),
-        metavar="N",
-        help="measure with 1, 2, 4... up to N threads (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds", type=time_in(1), default=1.0, metavar="S", help="time per thread count (default: 1)"
-    )
-    parser.add_argument(
+        int,
+        "measure with 1, 2, 4... up to N threads (default: %(default)s)",
+        min(4, os.cpu_count() or 1),
+        "N",
+        AT_LEAST_1,
+    ),
+    Option("--seconds", float, "time per thread count (default: 1)", 1.0, "S", SECONDS),
+    Option(
         "--deadline",
-        type=time_in(1),
-        default=300.0,
-        metavar="S",
-        help="end after so many seconds in all, with what is measured (default: 300)",
+        float,
+        "end after so many seconds in all, with what is measured (default: 300)",
+        300.0,
+        "S",
+        SECONDS,
+    ),
+    TRUST,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "bench", execute, OPTIONS, help="measure how fast an exported model is here", examples=EXAMPLES
     )
-    add_trust_option(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.config_option import add_device_options
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.config_option import device_options
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table
 
 if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding
@@ -27,24 +28,28 @@ exit codes: 0 nothing failed, 1 something did, 2 bad usage or configuration
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    *device_options(
+        "--broker", "--ca", "--cert", "--key", "--federation", "--device-id", "--state-dir", "--trainer"
+    ),
+    Option("--offline", bool, "skip the broker"),
+    Option(
+        "--beside-agent",
+        bool,
+        "skip the checks that connect in this device's name, which would disconnect a running agent",
+    ),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "doctor",
+        execute,
+        OPTIONS,
         help="check libraries, trainers, broker, clock, memory and disk, with remedies",
         examples=EXAMPLES,
     )
-    add_device_options(
-        parser, "broker", "ca", "cert", "key", "federation", "device_id", "state_dir", "trainer"
-    )
-    parser.add_argument("--offline", action="store_true", help="skip the broker")
-    parser.add_argument(
-        "--beside-agent",
-        action="store_true",
-        help="skip the checks that connect in this device's name, which would disconnect a running agent",
-    )
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

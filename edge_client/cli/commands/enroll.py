@@ -5,7 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, time_in
+from edge_client.cli.options import SECONDS, Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
@@ -22,24 +23,20 @@ Then: edge-client run --config DIR/client.toml
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "enroll", help="redeem an enrolment code", examples=EXAMPLES)
-    parser.add_argument(
-        "--code", required=True, metavar="CODE|FILE|-", help="the code, a file with it, or - to read it"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the files (default: ./DEVICE)")
-    parser.add_argument(
-        "--data", metavar="SOURCE", help="data source for client.toml (default: to be set there)"
-    )
-    parser.add_argument("--broker", metavar="URL", help="the enrolment listener (default: the code's)")
-    parser.add_argument(
-        "--fingerprint", metavar="SHA256", help="refuse the code unless its authority has this fingerprint"
-    )
-    parser.add_argument(
-        "--deadline-s", type=time_in(1), default=60.0, metavar="S", help="(default: %(default)s)"
-    )
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("--code", help="the code, a file with it, or - to read it", metavar="CODE|FILE|-", required=True),
+    Option("--out", Path, "folder for the files (default: ./DEVICE)", metavar="DIR"),
+    Option("--data", help="data source for client.toml (default: to be set there)", metavar="SOURCE"),
+    Option("--broker", help="the enrolment listener (default: the code's)", metavar="URL"),
+    Option(
+        "--fingerprint", help="refuse the code unless its authority has this fingerprint", metavar="SHA256"
+    ),
+    Option("--deadline-s", float, "(default: %(default)s)", 60.0, "S", SECONDS),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "enroll", execute, OPTIONS, help="redeem an enrolment code", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

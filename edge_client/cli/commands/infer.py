@@ -7,15 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import (
-    Subparsers,
-    add_trust_option,
-    add_verb,
-    positive_int,
-    print_json,
-    print_table,
-    read_trust_option,
-)
+from edge_client.cli.options import AT_LEAST_1, TRUST, Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table, read_trust_option
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
@@ -50,35 +43,35 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    Option("model", Path, "a model of `run` or of the server", metavar="MODEL.onnx"),
+    Option(
+        "inputs",
+        Path,
+        "images, recordings, folders, .npy or .npz files, digits, or - for JSON lines",
+        metavar="INPUT",
+        nargs="+",
+    ),
+    Option("--top", int, "classes per example (default: 1)", 1, "K", AT_LEAST_1),
+    Option("--threads", int, "threads to use (default: as many as useful)", metavar="N", bounds=AT_LEAST_1),
+    TRUST,
+    Option(
+        "--exported-by",
+        help="with --trust: only an export by `server` itself, or by the device of that name",
+        metavar="NAME",
+    ),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "infer",
+        execute,
+        OPTIONS,
         help="classify images, recordings or rows with an exported model",
         examples=EXAMPLES,
     )
-    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="a model of `run` or of the server")
-    parser.add_argument(
-        "inputs",
-        type=Path,
-        nargs="+",
-        metavar="INPUT",
-        help="images, recordings, folders, .npy or .npz files, digits, or - for JSON lines",
-    )
-    parser.add_argument(
-        "--top", type=positive_int, default=1, metavar="K", help="classes per example (default: 1)"
-    )
-    parser.add_argument(
-        "--threads", type=positive_int, metavar="N", help="threads to use (default: as many as useful)"
-    )
-    add_trust_option(parser)
-    parser.add_argument(
-        "--exported-by",
-        metavar="NAME",
-        help="with --trust: only an export by `server` itself, or by the device of that name",
-    )
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

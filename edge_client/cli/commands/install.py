@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, PeerError
 
@@ -29,24 +30,22 @@ exit codes: 0 done, 1 failed, 2 bad usage, or a release that is not trusted or n
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    Option("release", Path, "archive of a release (default: none)", metavar="RELEASE.tar", nargs="?"),
+    Option("--root", Path, "folder of the launcher and its environments", metavar="DIR", required=True),
+    Option("--trust", Path, "the key that must have signed the release", metavar="KEY.pub"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "install",
+        execute,
+        OPTIONS,
         help="install a client that can be updated, also without a network",
         examples=EXAMPLES,
     )
-    parser.add_argument(
-        "release", nargs="?", type=Path, metavar="RELEASE.tar", help="archive of a release (default: none)"
-    )
-    parser.add_argument(
-        "--root", type=Path, required=True, metavar="DIR", help="folder of the launcher and its environments"
-    )
-    parser.add_argument(
-        "--trust", type=Path, metavar="KEY.pub", help="the key that must have signed the release"
-    )
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.config_option import add_device_options
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table, time_in
+from edge_client.cli.config_option import device_options
+from edge_client.cli.options import SECONDS, Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table
 
 if TYPE_CHECKING:
     from edge_client.system.hardware.board import Board
@@ -26,23 +27,22 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers, "profile", help="describe this board and measure its speed", examples=EXAMPLES
+OPTIONS = (
+    *device_options("--federation", "--device-id", "--state-dir"),
+    Option("--seconds", float, "time to measure a trainer (default: 3)", 3.0, "S", SECONDS),
+    Option("--no-benchmark", bool, "measure nothing; show the stored measurement"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "profile",
+        execute,
+        OPTIONS,
+        help="describe this board and measure its speed",
+        examples=EXAMPLES,
     )
-    add_device_options(parser, "federation", "device_id", "state_dir")
-    parser.add_argument(
-        "--seconds",
-        type=time_in(1),
-        default=3.0,
-        metavar="S",
-        help="time to measure a trainer (default: 3)",
-    )
-    parser.add_argument(
-        "--no-benchmark", action="store_true", help="measure nothing; show the stored measurement"
-    )
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

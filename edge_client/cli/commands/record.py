@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_float, print_json, time_in
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import ABOVE_0, DAYS, SECONDS, Group, Option, add_verb, log_options, tls_options
+from edge_client.cli.output import Subparsers, print_json
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
@@ -40,62 +40,53 @@ recorder; started again with the same store it continues.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(
-        subparsers, "record", help="record MQTT topics as examples to train on", examples=EXAMPLES
-    )
-    parser.add_argument("store", type=Path, metavar="STORE", help="the file to record into, made if missing")
-    parser.add_argument(
+OPTIONS = (
+    Option("store", Path, "the file to record into, made if missing", metavar="STORE"),
+    Option(
         "--broker",
+        help="broker of the sensors (default: %(default)s)",
         default="mqtt://127.0.0.1:1883",
         metavar="URL",
-        help="broker of the sensors (default: %(default)s)",
-    )
-    add_tls_options(parser, whose="this recorder's")
-    _add_row_options(parser)
-    _add_store_options(parser)
-    parser.add_argument("--client-id", metavar="NAME", help="name at the broker (default: HOST-record-STORE)")
-    parser.add_argument("--quiet", action="store_true", help="log warnings only")
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute)
-
-
-def _add_row_options(parser: argparse.ArgumentParser) -> None:
-    """What is a row, and what it holds."""
-    parser.add_argument(
+    ),
+    *tls_options("this recorder's"),
+    Option(
         "--column",
-        action="append",
-        default=[],
-        metavar="NAME=TOPIC[#KEY]",
         help="a column and the topic of its values, with the key of a value in JSON; repeatable",
-    )
-    rows = parser.add_mutually_exclusive_group()
-    rows.add_argument(
-        "--every", type=time_in(1), default=10.0, metavar="S", help="seconds between rows (default: 10)"
-    )
-    rows.add_argument(
-        "--id", metavar="TOPIC[#KEY]", help="record a row with each id that arrives here instead"
-    )
-    parser.add_argument("--label", metavar="TOPIC", help="topic of labels")
-
-
-def _add_store_options(parser: argparse.ArgumentParser) -> None:
-    """How much the store holds, and what leaves it first."""
-    parser.add_argument(
-        "--most-mb", type=positive_float, default=50.0, metavar="MB", help="size of the store (default: 50)"
-    )
-    parser.add_argument(
-        "--most-days", type=time_in(86_400), metavar="DAYS", help="remove rows older than this"
-    )
-    parser.add_argument(
+        default=(),
+        metavar="NAME=TOPIC[#KEY]",
+        many=True,
+    ),
+    Group(
+        (
+            Option("--every", float, "seconds between rows (default: 10)", 10.0, "S", SECONDS),
+            Option("--id", help="record a row with each id that arrives here instead", metavar="TOPIC[#KEY]"),
+        ),
+        exclusive=True,
+    ),
+    Option("--label", help="topic of labels", metavar="TOPIC"),
+    Option("--most-mb", float, "size of the store (default: 50)", 50.0, "MB", ABOVE_0),
+    Option("--most-days", float, "remove rows older than this", metavar="DAYS", bounds=DAYS),
+    Option(
         "--keep",
-        choices=("newest", "reservoir"),
-        default="newest",
         help="rows that stay in a full store: the newest, or a random choice of all (default: newest)",
-    )
-    parser.add_argument(
-        "--balance", action="store_true", help="in a full store remove rows of the most frequent label first"
+        default="newest",
+        choices=("newest", "reservoir"),
+    ),
+    Option("--balance", bool, "in a full store remove rows of the most frequent label first"),
+    Option("--client-id", help="name at the broker (default: HOST-record-STORE)", metavar="NAME"),
+    Option("--quiet", bool, "log warnings only"),
+    *log_options("info"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "record",
+        execute,
+        OPTIONS,
+        help="record MQTT topics as examples to train on",
+        examples=EXAMPLES,
     )
 
 

@@ -10,16 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.config_option import add_device_options
+from edge_client.cli.config_option import device_options
 from edge_client.cli.flower_options import flower_trainer
-from edge_client.cli.output import (
-    Subparsers,
-    add_verb,
-    print_json,
-    read_trust_option,
-)
+from edge_client.cli.options import add_verb, log_options
+from edge_client.cli.output import Subparsers, print_json, read_trust_option
 from edge_client.data.sources import SOURCES
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.logging.setup import begin_log
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,12 +58,19 @@ continues its task after the last saved epoch, and sends only the missing chunks
 """
 
 
-def register(subparsers: Subparsers) -> None:
+def register(verbs: Subparsers) -> None:
+    rows = (*device_options(), *log_options("info"))
     """Add the verb."""
-    parser = add_verb(subparsers, "run", help="take part in a federation", examples=EXAMPLES)
-    add_device_options(parser)
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute, eligibility=None, veto=None)
+    add_verb(
+        verbs,
+        "run",
+        execute,
+        rows,
+        help="take part in a federation",
+        examples=EXAMPLES,
+        eligibility=None,
+        veto=None,
+    )
 
 
 def execute(args: argparse.Namespace) -> int:

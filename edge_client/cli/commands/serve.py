@@ -9,17 +9,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import (
-    Subparsers,
-    add_trust_option,
+from edge_client.cli.options import (
+    AT_LEAST_1,
+    PORT,
+    SECONDS,
+    TRUST,
+    Option,
     add_verb,
-    positive_int,
-    print_json,
-    read_trust_option,
-    time_in,
+    log_options,
+    tls_options,
 )
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.output import Subparsers, print_json, read_trust_option
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.malloc import share_one_heap
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
@@ -54,40 +55,30 @@ authentication: keep the default --host, or add a proxy.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "serve", help="answer requests with the current model", examples=EXAMPLES)
-    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL.onnx", help="the model to serve")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="serve from this device's slots")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
-    parser.add_argument(
-        "--port", type=_port, default=8093, metavar="N", help="0 takes a free one (default: %(default)s)"
+OPTIONS = (
+    Option("model", Path, "the model to serve", metavar="MODEL.onnx", nargs="?"),
+    Option("--state-dir", Path, "serve from this device's slots", metavar="DIR"),
+    Option("--host", help="address to listen at (default: %(default)s)", default="127.0.0.1"),
+    Option("--port", int, "0 takes a free one (default: %(default)s)", 8093, "N", PORT),
+    Option("--threads", int, "threads per request (default: 1)", 1, "N", AT_LEAST_1),
+    Option(
+        "--max-body", int, "refuse larger requests (default: 8 MiB)", 8 * 1024 * 1024, "BYTES", AT_LEAST_1
+    ),
+    Option("--poll-s", float, "seconds between checks for a new model (default: 1)", 1.0, "S", SECONDS),
+    Option("--broker", help="also answer over this MQTT broker", metavar="URL"),
+    *tls_options("this service's"),
+    Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
+    Option("--device-id", help="device of the topics (default: host name)", metavar="NAME"),
+    TRUST,
+    Option("--quiet", bool, "log warnings only"),
+    *log_options("info"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "serve", execute, OPTIONS, help="answer requests with the current model", examples=EXAMPLES
     )
-    parser.add_argument(
-        "--threads", type=positive_int, default=1, metavar="N", help="threads per request (default: 1)"
-    )
-    parser.add_argument(
-        "--max-body",
-        type=positive_int,
-        default=8 * 1024 * 1024,
-        metavar="BYTES",
-        help="refuse larger requests (default: 8 MiB)",
-    )
-    parser.add_argument(
-        "--poll-s",
-        type=time_in(1),
-        default=1.0,
-        metavar="S",
-        help="seconds between checks for a new model (default: 1)",
-    )
-    parser.add_argument("--broker", metavar="URL", help="also answer over this MQTT broker")
-    add_tls_options(parser, whose="this service's")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--device-id", metavar="NAME", help="device of the topics (default: host name)")
-    add_trust_option(parser)
-    parser.add_argument("--quiet", action="store_true", help="log warnings only")
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -189,10 +180,3 @@ def _tell_where(args: argparse.Namespace, port: int) -> None:
     else:
         say(f"serving at {url}")
     sys.stdout.flush()
-
-
-def _port(text: str) -> int:
-    value = int(text) if text.isdecimal() else -1
-    if not 0 <= value <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not from 0 to 65535")
-    return value

@@ -1,4 +1,4 @@
-"""`--log-format` and `--log-level`, for long-running verbs."""
+"""The log of long-running verbs, as their `--log-format` and `--log-level` say."""
 
 import argparse
 import logging
@@ -13,16 +13,6 @@ from schemas.errors import ConfigError, nearest
 FORMATS: dict[str, type[logging.Formatter]] = {"human": HumanFormat, "json": JsonFormat}
 LEVELS = ("debug", "info", "warning", "error")
 FORMAT_VARIABLE = "EDGE_LOG_FORMAT"  # the default format; child processes inherit it
-
-
-def add_log_options(parser: argparse.ArgumentParser, *, level: str) -> None:
-    """Add both options; `level` is the verb's default."""
-    parser.add_argument(
-        "--log-format",
-        choices=tuple(FORMATS),
-        help=f"the log on standard error: text, or an object per line (default: {FORMAT_VARIABLE}, or human)",
-    )
-    parser.add_argument("--log-level", choices=LEVELS, help=f"log this and what is worse (default: {level})")
 
 
 def begin_log(args: argparse.Namespace, *, level: int, **facts: Any) -> None:

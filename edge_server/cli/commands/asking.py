@@ -4,25 +4,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_server.cli.commands.options import (
-    add_broker_options,
-    add_config_words,
-    add_run_options,
-    overrides_of,
-)
+from edge_client.cli.options import Option
+from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, config_words, overrides_of
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
 
 
-def add_asking_options(parser: argparse.ArgumentParser) -> None:
-    """Add the federation, its overrides, and who is asked."""
-    add_config_words(parser, "override the file, e.g. quorum=0.8")
-    parser.add_argument(
-        "--simulate", action="store_true", help="ask virtual devices on this machine instead of real ones"
-    )
-    add_broker_options(parser)
-    add_run_options(parser)
+ASKING = (
+    *config_words("override the file, e.g. quorum=0.8"),
+    Option("--simulate", bool, "ask virtual devices on this machine instead of real ones"),
+    *BROKER_OPTIONS,
+    *RUN_OPTIONS,
+)
+"""The federation, its overrides, and who is asked."""
 
 
 def load_asking(args: argparse.Namespace, *settings: str) -> "Config":

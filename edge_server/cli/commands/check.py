@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb, tls_options
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import add_config_words
+from edge_server.cli.commands.options import config_words
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -31,20 +31,23 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "check", help="check a federation file without running it", examples=EXAMPLES
-    )
-    add_config_words(parser, "put over the file, e.g. rounds=3")
-    parser.add_argument(
+OPTIONS = (
+    *config_words("put over the file, e.g. rounds=3"),
+    Option(
         "--registry",
-        type=Path,
+        Path,
+        "where the version of [model] from is looked for (default: runs/registry)",
         metavar="DIR",
-        help="where the version of [model] from is looked for (default: runs/registry)",
+    ),
+    Option("--broker", help="look whether this broker lets anyone in, too", metavar="URL"),
+    *tls_options("the server's"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "check", execute, OPTIONS, help="check a federation file without running it", examples=EXAMPLES
     )
-    parser.add_argument("--broker", metavar="URL", help="look whether this broker lets anyone in, too")
-    add_tls_options(parser, whose="the server's")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

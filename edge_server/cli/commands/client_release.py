@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import Option, add_verb, add_verbs
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands import client_rollout
-from edge_server.cli.commands.fleet.serve import add_service_option, add_service_verb, service_folder
-from edge_server.cli.output import add_verb_group, print_result, print_rows
+from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
+from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ fails. The board's client must have been started by the launcher that `edge-clie
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
+    verbs = add_verbs(
         subparsers,
         "client-release",
         help="releases of the client itself: make, list, roll out",
@@ -42,9 +43,7 @@ def register(subparsers: Subparsers) -> None:
     about = "every release, the newest first"
     add_service_verb(verbs, "list", list_releases, help=about, example="client-release list")
     about, example = "what a release contains", "client-release show 0.2.0"
-    add_service_verb(verbs, "show", show, help=about, example=example).add_argument(
-        "release", metavar="RELEASE"
-    )
+    add_service_verb(verbs, "show", show, Option("release", metavar="RELEASE"), help=about, example=example)
     client_rollout.register(verbs)
 
 
@@ -62,27 +61,32 @@ is signed anew: a board then accepts it although it runs a later one.
 
 
 def _make(verbs: Subparsers) -> None:
-    parser = add_verb(verbs, "make", help="pack and sign the wheels of a folder", examples=MAKE)
-    add_service_option(parser)
-    parser.add_argument("--wheels", type=Path, required=True, metavar="DIR", help="folder of the wheels")
-    parser.add_argument("--name", metavar="NAME", help="name of the release (default: the package's version)")
-    parser.add_argument(
-        "--extras",
-        default="onnx-client,trust",
-        metavar="LIST",
-        help="extras of edge-federation that boards install (default: %(default)s)",
+    add_verb(
+        verbs,
+        "make",
+        make,
+        (
+            SERVICE,
+            Option("--wheels", Path, "folder of the wheels", metavar="DIR", required=True),
+            Option("--name", help="name of the release (default: the package's version)", metavar="NAME"),
+            Option(
+                "--extras",
+                help="extras of edge-federation that boards install (default: %(default)s)",
+                default="onnx-client,trust",
+                metavar="LIST",
+            ),
+            Option("--federation", help="federation of the boards, if there are several", metavar="NAME"),
+            Option(
+                "--signing-key",
+                Path,
+                "the server's key, `signing-key` in federation.toml (default: DIR/signing.key)",
+                metavar="FILE",
+            ),
+            Option("--out", Path, "also copy the release there, for boards without a network", metavar="DIR"),
+        ),
+        help="pack and sign the wheels of a folder",
+        examples=MAKE,
     )
-    parser.add_argument("--federation", metavar="NAME", help="federation of the boards, if there are several")
-    parser.add_argument(
-        "--signing-key",
-        type=Path,
-        metavar="FILE",
-        help="the server's key, `signing-key` in federation.toml (default: DIR/signing.key)",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="also copy the release there, for boards without a network"
-    )
-    parser.set_defaults(execute=make)
 
 
 def make(args: argparse.Namespace) -> int:

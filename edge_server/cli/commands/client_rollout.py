@@ -7,19 +7,21 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
-from edge_client.system.logging.setup import add_log_options, begin_log
-from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
-from edge_server.cli.commands.rollout import (
-    add_group_options,
-    add_pace_options,
-    rules_of,
-    run_rollout,
-    seconds,
-    withdraw,
+from edge_client.cli.options import (
+    AT_LEAST_1,
+    SECONDS,
+    SECONDS_OR_0,
+    Group,
+    Option,
+    add_verb,
+    log_options,
+    tls_options,
 )
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
+from edge_client.system.plain_text import say
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
+from edge_server.cli.commands.rollout import GROUPS, PACE, rules_of, run_rollout, withdraw
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -45,48 +47,58 @@ usage, 130 interrupted
 """
 
 
+TERMS = Group(
+    (
+        Option(
+            "--watch",
+            float,
+            "time that a board must have been connected before it keeps the release (default: 300 s)",
+            300.0,
+            "S",
+            SECONDS_OR_0,
+        ),
+        Option(
+            "--connect-within",
+            float,
+            "time without a connection or a sign of life after which a board goes back (default: 600 s)",
+            600.0,
+            "S",
+            SECONDS,
+        ),
+        Option(
+            "--starts",
+            int,
+            "most starts of the new client while it is watched (default: %(default)s)",
+            3,
+            "N",
+            AT_LEAST_1,
+        ),
+    ),
+    "conditions on each board",
+)
+OPTIONS = (
+    Option("release", help="one of `edge-server client-release list`", metavar="RELEASE"),
+    SERVICE,
+    Option(
+        "--broker", help="the boards' broker (default: that of the federation in service.toml)", metavar="URL"
+    ),
+    *tls_options("the rollout's"),
+    GROUPS,
+    PACE,
+    TERMS,
+    Option("--withdraw", bool, "return every board of this release to its former client"),
+    *log_options("warning"),
+)
+
+
 def register(verbs: Subparsers) -> None:
-    parser = add_verb(
-        verbs, "rollout", help="bring a release to the boards, group by group", examples=EXAMPLES
-    )
-    parser.add_argument("release", metavar="RELEASE", help="one of `edge-server client-release list`")
-    add_service_option(parser)
-    parser.add_argument(
-        "--broker", metavar="URL", help="the boards' broker (default: that of the federation in service.toml)"
-    )
-    add_tls_options(parser, whose="the rollout's")
-    add_group_options(parser)
-    add_pace_options(parser)
-    _add_terms(parser)
-    parser.add_argument(
-        "--withdraw", action="store_true", help="return every board of this release to its former client"
-    )
-    add_log_options(parser, level="warning")
-    parser.set_defaults(execute=execute)
-
-
-def _add_terms(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("conditions on each board")
-    group.add_argument(
-        "--watch",
-        type=seconds,
-        default=300.0,
-        metavar="S",
-        help="time that a board must have been connected before it keeps the release (default: 300 s)",
-    )
-    group.add_argument(
-        "--connect-within",
-        type=time_in(1),
-        default=600.0,
-        metavar="S",
-        help="time without a connection or a sign of life after which a board goes back (default: 600 s)",
-    )
-    group.add_argument(
-        "--starts",
-        type=positive_int,
-        default=3,
-        metavar="N",
-        help="most starts of the new client while it is watched (default: %(default)s)",
+    add_verb(
+        verbs,
+        "rollout",
+        execute,
+        OPTIONS,
+        help="bring a release to the boards, group by group",
+        examples=EXAMPLES,
     )
 
 

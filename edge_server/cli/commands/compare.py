@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.output import Subparsers, add_verb, positive_int
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import AT_LEAST_1, Group, Option, add_verb, log_options
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
 from edge_server.cli.output import print_rows
@@ -43,59 +44,75 @@ edge-server report RUN RUN...
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "compare", help="compare algorithms over several seeds", examples=EXAMPLES)
-    parser.add_argument(
+def _seeds(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    seeds = tuple(int(word) for word in words if word.isdecimal())
+    if len(set(seeds)) < len(words):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of different seeds such as 1,2,3")
+    return seeds
+
+
+OPTIONS = (
+    Option(
         "words",
-        nargs="*",
-        default=[],
-        metavar="EXPERIMENT|RECIPE|KEY=VALUE",
         help="a shipped experiment or a file; or recipes; overrides for all of them, e.g. rounds=3; several "
         "values are a sweep, e.g. learning-rate=0.01,0.1",
-    )
-    parser.add_argument("--list", action="store_true", help="list the shipped experiments and end")
-    scale = parser.add_mutually_exclusive_group()
-    scale.add_argument(
-        "--scale", default="full", metavar="NAME", help="full, or small for a first look (default: full)"
-    )
-    scale.add_argument(
-        "--quick",
-        action="store_const",
-        const="quick",
-        dest="scale",
-        help="the same as --scale quick: only that all rows run (league)",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the results (default: runs/compare-NAME-SCALE)"
-    )
-    parser.add_argument(
+        default=(),
+        metavar="EXPERIMENT|RECIPE|KEY=VALUE",
+        nargs="*",
+    ),
+    Option("--list", bool, "list the shipped experiments and end"),
+    Group(
+        (
+            Option(
+                "--scale",
+                help="full, or small for a first look (default: full)",
+                default="full",
+                metavar="NAME",
+            ),
+            Option(
+                "--quick",
+                help="the same as --scale quick: only that all rows run (league)",
+                dest="scale",
+                action=partial(argparse._StoreConstAction, const="quick"),
+            ),
+        ),
+        exclusive=True,
+    ),
+    Option("--out", Path, "folder of the results (default: runs/compare-NAME-SCALE)", metavar="DIR"),
+    Option(
         "--codecs",
-        choices=("float32",),
         help="replace the codecs of every row by uncompressed float32 (default: what simulate sends)",
-    )
-    parser.add_argument("--seeds", type=_seeds, metavar="1,2", help="seeds (default: the experiment's)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="only these rows, by label")
-    parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="only these columns, by label"
-    )
-    parser.add_argument("--workers", type=positive_int, metavar="N", help="worker processes per run")
-    parser.add_argument(
+        choices=("float32",),
+    ),
+    Option("--seeds", _seeds, "seeds (default: the experiment's)", metavar="1,2"),
+    Option("--only", help="only these rows, by label", default=(), metavar="ROW", nargs="+"),
+    Option("--columns", help="only these columns, by label", default=(), metavar="COLUMN", nargs="+"),
+    Option("--workers", int, "worker processes per run", metavar="N", bounds=AT_LEAST_1),
+    Option(
         "--parallel",
-        type=positive_int,
-        default=1,
-        metavar="N",
-        help="runs at once, each in a process of its own with one worker, or --workers (default: 1)",
-    )
-    parser.add_argument(
+        int,
+        "runs at once, each in a process of its own with one worker, or --workers (default: 1)",
+        1,
+        "N",
+        AT_LEAST_1,
+    ),
+    Option(
         "--take",
-        type=Path,
+        Path,
+        "take the runs that ended elsewhere from the ended-runs.jsonl.xz of other folders",
+        (),
+        "FILE",
         nargs="+",
-        default=[],
-        metavar="FILE",
-        help="take the runs that ended elsewhere from the ended-runs.jsonl.xz of other folders",
+    ),
+    *log_options("error"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "compare", execute, OPTIONS, help="compare algorithms over several seeds", examples=EXAMPLES
     )
-    add_log_options(parser, level="error")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -168,14 +185,6 @@ def _list(args: argparse.Namespace) -> int:
     ]
     rows = [(name, shipped.title, shipped.reproduces) for name, shipped in found.items()]
     return print_rows(args, document, ("experiment", "what it shows", "source"), rows)
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    words = text.split(",")
-    seeds = tuple(int(word) for word in words if word.isdecimal())
-    if len(set(seeds)) < len(words):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of different seeds such as 1,2,3")
-    return seeds
 
 
 def _command(argv: list[str]) -> str:

@@ -2,7 +2,8 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plugins import Registry
 from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError, nearest
@@ -15,10 +16,13 @@ components by entry points of the group edge_federation.CONCEPT; the column "fro
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "components", help="list what a strategy may be made of", examples=EXAMPLES)
-    parser.add_argument("concept", nargs="?", metavar="CONCEPT", help="only these (default: all concepts)")
-    parser.set_defaults(execute=execute)
+OPTIONS = (Option("concept", help="only these (default: all concepts)", metavar="CONCEPT", nargs="?"),)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "components", execute, OPTIONS, help="list what a strategy may be made of", examples=EXAMPLES
+    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS, parse_bind_address
-from edge_server.observability.dashboard.cli_option import add_token_option, print_address, token_of
+from edge_server.observability.dashboard.cli_option import DASHBOARD_TOKEN, print_address, token_of
 from schemas.errors import ConfigError
 
 EXAMPLES = """\
@@ -25,28 +26,31 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 LISTEN_S = 0.5
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "dashboard", help="show a run as a page in the browser", examples=EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    parser.add_argument(
-        "address", nargs="?", type=parse_bind_address, metavar="HOST:PORT", help="the same as --listen"
-    )
-    parser.add_argument(
+OPTIONS = (
+    Option("run", Path, "run folder", metavar="RUN"),
+    Option("address", parse_bind_address, "the same as --listen", metavar="HOST:PORT", nargs="?"),
+    Option(
         "--listen",
-        type=parse_bind_address,
-        default=DEFAULT_ADDRESS,
-        metavar="HOST:PORT",
-        help="port 0 takes a free one (default: 127.0.0.1:8265, or a free port if that is in use)",
-    )
-    parser.add_argument(
+        parse_bind_address,
+        "port 0 takes a free one (default: 127.0.0.1:8265, or a free port if that is in use)",
+        DEFAULT_ADDRESS,
+        "HOST:PORT",
+    ),
+    Option(
         "--registry",
-        type=Path,
-        metavar="DIR",
-        help="registry with the rollouts of this run's models (default: that of the run's service, else "
+        Path,
+        "registry with the rollouts of this run's models (default: that of the run's service, else "
         "`registry` next to it)",
+        metavar="DIR",
+    ),
+    DASHBOARD_TOKEN,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "dashboard", execute, OPTIONS, help="show a run as a page in the browser", examples=EXAMPLES
     )
-    add_token_option(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -3,8 +3,9 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, positive_int
-from edge_server.cli.commands.options import add_broker_options, add_run_options, begin_run_log
+from edge_client.cli.options import AT_LEAST_1, Option, add_verb
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.options import BROKER_OPTIONS, RUN_OPTIONS, begin_run_log
 from edge_server.observability.dashboard.bind_address import DEFAULT_ADDRESS
 from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
@@ -27,29 +28,37 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "demo", help="run the whole system on this machine", examples=EXAMPLES)
-    parser.add_argument(
+OPTIONS = (
+    Option(
         "config",
-        nargs="?",
-        metavar="FEDERATION.toml|RECIPE",
         help="federation file, or a recipe's name (default: the demo's)",
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="override the file, e.g. rounds=3"
-    )
-    parser.add_argument("--rounds", type=positive_int, metavar="N", help="(default: the file's)")
-    parser.add_argument(
+        metavar="FEDERATION.toml|RECIPE",
+        nargs="?",
+    ),
+    Option("overrides", help="override the file, e.g. rounds=3", default=(), metavar="KEY=VALUE", nargs="*"),
+    Option("--rounds", int, "(default: the file's)", metavar="N", bounds=AT_LEAST_1),
+    Option(
         "--torch-free",
-        type=int,
-        default=0,
-        metavar="N",
-        help="devices, from the smallest, in which torch and onnx cannot be imported (default: 0)",
+        int,
+        "devices, from the smallest, in which torch and onnx cannot be imported (default: 0)",
+        0,
+        "N",
+    ),
+    *BROKER_OPTIONS,
+    *RUN_OPTIONS,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "demo",
+        execute,
+        OPTIONS,
+        help="run the whole system on this machine",
+        examples=EXAMPLES,
+        dashboard=DEFAULT_ADDRESS,
     )
-    add_broker_options(parser)
-    add_run_options(parser)
-    parser.set_defaults(dashboard=DEFAULT_ADDRESS)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

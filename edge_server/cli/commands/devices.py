@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.inventory_options import add_where_option, opened
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_server.cli.commands.fleet.inventory_options import opened, where_option
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.output import print_rows
 from schemas.counted import counted
 from schemas.errors import ConfigError
@@ -38,25 +39,26 @@ board that took the place of a dead one (`inventory replace`) has the history of
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    Option("run", Path, "run folder (default: the inventory)", metavar="RUN", nargs="?"),
+    Option("--why", help="with RUN: show this device's rounds with the reasons", metavar="DEVICE"),
+    where_option("only devices that match"),
+    Option("--federation", help="only the devices of this federation", metavar="NAME"),
+    Option("--removed", bool, "also devices that were removed"),
+    SERVICE,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "devices",
+        execute,
+        OPTIONS,
         help="list the devices of the inventory, or of a run",
         examples=EXAMPLES,
         formats=("table", "json", "csv"),
     )
-    parser.add_argument(
-        "run", type=Path, nargs="?", metavar="RUN", help="run folder (default: the inventory)"
-    )
-    parser.add_argument(
-        "--why", metavar="DEVICE", help="with RUN: show this device's rounds with the reasons"
-    )
-    add_where_option(parser, "only devices that match")
-    parser.add_argument("--federation", metavar="NAME", help="only the devices of this federation")
-    parser.add_argument("--removed", action="store_true", help="also devices that were removed")
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import add_verb, log_options
+from edge_client.cli.output import Subparsers, print_json
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
-from edge_server.cli.commands.enroll_options import add_options, check_options
+from edge_server.cli.commands.enroll_options import ENROLL_OPTIONS, check_options
 from edge_server.cli.commands.fleet.serve import with_served
 from schemas.errors import ConfigError
 
@@ -47,11 +48,9 @@ gateway's certificate opens the topics of its own site only.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "enroll", help="issue a device's certificate", examples=EXAMPLES)
-    add_options(parser)
-    add_log_options(parser, level="info, with --serve")
-    parser.set_defaults(execute=execute)
+def register(verbs: Subparsers) -> None:
+    rows = (*ENROLL_OPTIONS, *log_options("info, with --serve"))
+    add_verb(verbs, "enroll", execute, rows, help="issue a device's certificate", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -168,7 +167,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
-OPTIONS = {
+OPTION_OF_KEY = {
     "hosts": "--host",
     "door-port": "--enrolment-port",
     "device-days": "--days",
@@ -190,7 +189,7 @@ def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
     except ValidationError as error:
         problem = error.errors()[0]
         key = kebab(str(problem["loc"][0]))
-        raise ConfigError(f"{OPTIONS.get(key, f'--{key}')}: {problem['msg']}") from error
+        raise ConfigError(f"{OPTION_OF_KEY.get(key, f'--{key}')}: {problem['msg']}") from error
     with authority.locked():
         renew_service_certificates(authority)
     return authority

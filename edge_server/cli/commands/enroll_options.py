@@ -3,134 +3,86 @@
 import argparse
 from pathlib import Path
 
-from edge_client.cli.output import time_in
+from edge_client.cli.options import DAYS, HOURS, Option
 from edge_server.cli.commands.enroll_issue import check_labels
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import SERVICE
 from schemas.errors import ConfigError
 
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add every option but those of the log."""
-    _add_device_options(parser)
-    _add_fleet_options(parser)
-    _add_broker_options(parser)
-    _add_kind_options(parser)
-    _add_code_options(parser)
-    _add_archive_options(parser)
-    _add_serve_options(parser)
-
-
-def _add_device_options(parser: argparse.ArgumentParser) -> None:
-    """The device, where its files go, and who signs."""
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="the device's name, the certificate's CN")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the archive or the code")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    add_authority_option(parser)
-
-
-def _add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """Many devices at once, and what the inventory says of them."""
-    parser.add_argument(
-        "--from",
-        dest="fleet",
-        type=Path,
-        metavar="FILE",
-        help="enrol the devices of a fleet file, CSV or JSON",
-    )
-    parser.add_argument(
-        "--list", action="store_true", dest="listed", help="list who is enrolled until when, and end"
-    )
-    parser.add_argument(
+AUTHORITY = Option(
+    "--authority",
+    Path,
+    "the authority's folder (default: ~/.local/share/edge-federation/authority/FEDERATION)",
+    metavar="DIR",
+)
+DEVICE = (
+    Option("device", help="the device's name, the certificate's CN", metavar="DEVICE", nargs="?"),
+    Option("--out", Path, "folder for the archive or the code", metavar="DIR"),
+    Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
+    AUTHORITY,
+)
+FLEET = (
+    Option("--from", Path, "enrol the devices of a fleet file, CSV or JSON", metavar="FILE", dest="fleet"),
+    Option("--list", bool, "list who is enrolled until when, and end", dest="listed"),
+    Option(
         "--label",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
         help="a label for its client.toml and for the inventory (repeatable)",
-    )
-    parser.add_argument("--note", metavar="TEXT", help="a note for the inventory")
-    add_service_option(parser)
-
-
-def _add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Settings of the broker, which the authority keeps."""
-    parser.add_argument(
+        default=(),
+        metavar="KEY=VALUE",
+        many=True,
+    ),
+    Option("--note", help="a note for the inventory", metavar="TEXT"),
+    SERVICE,
+)
+BROKER = (
+    Option(
         "--host",
-        action="append",
-        metavar="HOST",
         help="name or address of the broker (repeatable); devices use the first (default: this machine's)",
-    )
-    parser.add_argument("--port", type=int, metavar="N", help="the broker's port (default: 8883)")
-    parser.add_argument(
-        "--enrolment-port", type=int, metavar="N", help="port of the enrolment listener (default: 8884)"
-    )
-    parser.add_argument(
+        metavar="HOST",
+        many=True,
+    ),
+    Option("--port", int, "the broker's port (default: 8883)", metavar="N"),
+    Option("--enrolment-port", int, "port of the enrolment listener (default: 8884)", metavar="N"),
+    Option(
         "--broker-folder",
-        metavar="DIR",
         help="folder of Mosquitto's files on its machine (default: AUTHORITY/broker)",
-    )
-
-
-def _add_kind_options(parser: argparse.ArgumentParser) -> None:
-    """What kind of certificate is issued."""
-    parser.add_argument(
-        "--days",
-        type=time_in(86_400),
-        metavar="N",
-        help="validity of a device's certificate in days (default: 365)",
-    )
-    parser.add_argument("--renew", action="store_true", help="issue a new certificate for an enrolled device")
-    parser.add_argument(
-        "--gateway", action="store_true", help="DEVICE is a site: issue the certificate of its gateway"
-    )
-    parser.add_argument(
-        "--within", metavar="SITE", help="this authority is a site's: it enrols devices named SITE.* only"
-    )
-
-
-def _add_code_options(parser: argparse.ArgumentParser) -> None:
-    """One-time codes."""
-    parser.add_argument("--code", action="store_true", help="issue a one-time code instead of an archive")
-    parser.add_argument(
-        "--hours",
-        type=time_in(3600),
-        default=24.0,
-        metavar="N",
-        help="validity of a code in hours (default: %(default)s)",
-    )
-
-
-def _add_archive_options(parser: argparse.ArgumentParser) -> None:
-    """What the archive of a device holds."""
-    parser.add_argument(
-        "--trust", type=Path, metavar="KEY.pub", help="the device accepts only what this key has signed"
-    )
-    parser.add_argument(
-        "--signing-key",
-        type=Path,
-        metavar="FILE",
-        help="the same, with the server's key: `signing-key` in federation.toml, created if missing",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="SOURCE",
-        help="data source for its client.toml, e.g. folder:PATH (default: to be set there)",
-    )
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="put this package into the archive")
-
-
-def _add_serve_options(parser: argparse.ArgumentParser) -> None:
-    """Answering requests of devices."""
-    parser.add_argument("--serve", action="store_true", help="answer codes and renewals until Ctrl-C")
-    parser.add_argument("--broker", metavar="URL", help="with --serve: the broker (default: the devices')")
-
-
-def add_authority_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--authority",
-        type=Path,
         metavar="DIR",
-        help="the authority's folder (default: ~/.local/share/edge-federation/authority/FEDERATION)",
-    )
+    ),
+)
+"""What the authority keeps of the broker."""
+KIND = (
+    Option(
+        "--days", float, "validity of a device's certificate in days (default: 365)", metavar="N", bounds=DAYS
+    ),
+    Option("--renew", bool, "issue a new certificate for an enrolled device"),
+    Option("--gateway", bool, "DEVICE is a site: issue the certificate of its gateway"),
+    Option(
+        "--within", help="this authority is a site's: it enrols devices named SITE.* only", metavar="SITE"
+    ),
+)
+CODE = (
+    Option("--code", bool, "issue a one-time code instead of an archive"),
+    Option("--hours", float, "validity of a code in hours (default: %(default)s)", 24.0, "N", HOURS),
+)
+ARCHIVE = (
+    Option("--trust", Path, "the device accepts only what this key has signed", metavar="KEY.pub"),
+    Option(
+        "--signing-key",
+        Path,
+        "the same, with the server's key: `signing-key` in federation.toml, created if missing",
+        metavar="FILE",
+    ),
+    Option(
+        "--data",
+        help="data source for its client.toml, e.g. folder:PATH (default: to be set there)",
+        metavar="SOURCE",
+    ),
+    Option("--wheel", Path, "put this package into the archive", metavar="FILE"),
+)
+ANSWERING = (
+    Option("--serve", bool, "answer codes and renewals until Ctrl-C"),
+    Option("--broker", help="with --serve: the broker (default: the devices')", metavar="URL"),
+)
+ENROLL_OPTIONS = (*DEVICE, *FLEET, *BROKER, *KIND, *CODE, *ARCHIVE, *ANSWERING)
 
 
 def check_options(args: argparse.Namespace) -> None:

@@ -2,8 +2,9 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.asking import add_asking_options, ask, load_asking
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.run_names import run_folder
 
@@ -20,13 +21,16 @@ has every figure. With secure aggregation the figures of all devices together ar
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "evaluate", help="let devices measure a model on their own data", examples=EXAMPLES
+def register(verbs: Subparsers) -> None:
+    rows = (Option("model", help="the model to measure", metavar="MODEL"), *ASKING)
+    add_verb(
+        verbs,
+        "evaluate",
+        execute,
+        rows,
+        help="let devices measure a model on their own data",
+        examples=EXAMPLES,
     )
-    parser.add_argument("model", metavar="MODEL", help="the model to measure")
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,10 +5,11 @@ import logging
 import sys
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import Option, add_verb, log_options
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import add_broker_options
+from edge_server.cli.commands.options import BROKER_OPTIONS
 
 EXAMPLES = """\
 examples:
@@ -26,28 +27,26 @@ updates in the server's place and sees each of them: run it on a machine that yo
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "gateway", help="let a site's devices share one link", examples=EXAMPLES)
-    parser.add_argument(
-        "--site", required=True, metavar="NAME", help="the site, as the server's file names it"
+OPTIONS = (
+    Option("--site", help="the site, as the server's file names it", metavar="NAME", required=True),
+    Option("--upstream", help="the server's broker, mqtt(s)://...", metavar="URL", required=True),
+    Option("--upstream-ca", Path, "authority of the server's broker", metavar="FILE"),
+    Option("--upstream-cert", Path, "the site's certificate there", metavar="FILE"),
+    Option("--upstream-key", Path, "its key", metavar="FILE"),
+    Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
+    *BROKER_OPTIONS,
+    Option(
+        "--out", Path, "folder for models, updates and the journal (default: gateways/SITE)", metavar="DIR"
+    ),
+    Option("--once", bool, "end with the run instead of waiting for the next"),
+    *log_options("warning"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "gateway", execute, OPTIONS, help="let a site's devices share one link", examples=EXAMPLES
     )
-    parser.add_argument("--upstream", required=True, metavar="URL", help="the server's broker, mqtt(s)://...")
-    parser.add_argument("--upstream-ca", type=Path, metavar="FILE", help="authority of the server's broker")
-    parser.add_argument("--upstream-cert", type=Path, metavar="FILE", help="the site's certificate there")
-    parser.add_argument("--upstream-key", type=Path, metavar="FILE", help="its key")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    add_broker_options(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for models, updates and the journal (default: gateways/SITE)",
-    )
-    parser.add_argument(
-        "--once", action="store_true", help="end with the run instead of waiting for the next"
-    )
-    add_log_options(parser, level="warning")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,7 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
 
 EXAMPLES = """\
@@ -22,10 +23,11 @@ exit codes: 0 the server has stopped, 1 it has not within 60 s, 2 nothing to han
 PATIENCE_S = 60.0
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "handover", help="let the standby take over now", examples=EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="the active server's run folder")
-    parser.set_defaults(execute=execute)
+OPTIONS = (Option("run", Path, "the active server's run folder", metavar="RUN"),)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "handover", execute, OPTIONS, help="let the standby take over now", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
 from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
@@ -101,14 +102,22 @@ QUESTIONS = (
 )
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "init", help="ask five questions and write a federation file", examples=EXAMPLES
+OPTIONS = (
+    Option("file", Path, default=Path("federation.toml"), metavar="FILE", nargs="?"),
+    Option("--yes", bool, "take every default"),
+    Option("--force", bool, "replace a file that is there"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "init",
+        execute,
+        OPTIONS,
+        help="ask five questions and write a federation file",
+        examples=EXAMPLES,
     )
-    parser.add_argument("file", nargs="?", type=Path, default=Path("federation.toml"), metavar="FILE")
-    parser.add_argument("--yes", action="store_true", help="take every default")
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

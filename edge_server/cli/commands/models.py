@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb, add_verbs
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
-from edge_server.cli.output import add_verb_group, print_result, print_rows
+from edge_server.cli.commands.fleet.serve import SERVICE
+from edge_server.cli.output import print_result, print_rows
 from edge_server.storage.run_names import RUNS
 from schemas.counted import counted
 
@@ -35,40 +36,38 @@ finished rollout makes its version the active one.
 """
 
 
+REGISTRY = Option(
+    "--registry",
+    Path,
+    "where the registry lies (default: that of the service which --service or $EDGE_SERVICE names, "
+    f"else {USUAL})",
+    metavar="DIR",
+)
+
+
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
+    verbs = add_verbs(
         subparsers,
         "models",
         help="the registry of models: list, compare, name the active one",
         description="The registry of what runs have ended with.",
         examples=EXAMPLES,
     )
-    _verb(verbs, "list", list_versions, help="every version, the newest first", example="list")
-    card = _verb(verbs, "show", show, help="a version's model card", example=f"show {EXAMPLE} > card.md")
-    card.add_argument("version", metavar="VERSION")
+    version = Option("version", metavar="VERSION")
+    _add_verb(verbs, "list", list_versions, help="every version, the newest first", example="list")
+    _add_verb(
+        verbs, "show", show, version, help="a version's model card", example=f"show {EXAMPLE} > card.md"
+    )
+    two = (Option("before", metavar="VERSION"), Option("after", metavar="VERSION"))
     example = f"diff {EXAMPLE} home-20261122-180000"
-    two = _verb(verbs, "diff", diff, help="what two versions differ in", example=example)
-    two.add_argument("before", metavar="VERSION")
-    two.add_argument("after", metavar="VERSION")
+    _add_verb(verbs, "diff", diff, *two, help="what two versions differ in", example=example)
     example = f"set-active {EXAMPLE} && edge-server rollout --broker mqtt://server:1883"
     about = "name the version that devices are meant to serve"
-    _verb(verbs, "set-active", set_active, help=about, example=example).add_argument(
-        "version", metavar="VERSION"
-    )
+    _add_verb(verbs, "set-active", set_active, version, help=about, example=example)
+    run = Option("run", Path, "run folder", metavar="RUN")
+    name = Option("--name", help="(default: the run's name)", metavar="VERSION")
     about = "enter the models of a run that is over"
-    added = _verb(verbs, "add", add, help=about, example=f"add runs/{EXAMPLE}")
-    added.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    added.add_argument("--name", metavar="VERSION", help="(default: the run's name)")
-
-
-def add_registry_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--registry",
-        type=Path,
-        metavar="DIR",
-        help="where the registry lies (default: that of the service which --service or $EDGE_SERVICE names, "
-        f"else {USUAL})",
-    )
+    _add_verb(verbs, "add", add, run, name, help=about, example=f"add runs/{EXAMPLE}")
 
 
 def registry_folder(args: argparse.Namespace) -> Path:
@@ -80,15 +79,16 @@ def registry_folder(args: argparse.Namespace) -> Path:
     return args.registry or (own if own and own.is_dir() else USUAL)
 
 
-def _verb(
-    verbs: Subparsers, name: str, execute: Callable[[argparse.Namespace], int], *, help: str, example: str
-) -> argparse.ArgumentParser:
+def _add_verb(
+    verbs: Subparsers,
+    name: str,
+    execute: Callable[[argparse.Namespace], int],
+    *options: Option,
+    help: str,
+    example: str,
+) -> None:
     examples = f"examples:\n  edge-server models {example}\n"
-    parser = add_verb(verbs, name, help=help, examples=examples)
-    add_registry_option(parser)
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
-    return parser
+    add_verb(verbs, name, execute, (REGISTRY, SERVICE, *options), help=help, examples=examples)
 
 
 def list_versions(args: argparse.Namespace) -> int:

@@ -6,8 +6,9 @@ import signal
 import threading
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, time_in
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import HOURS, Option, add_verb, log_options
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
 
@@ -26,25 +27,20 @@ until it expires; all other requests are refused. Ctrl-C or SIGTERM ends it.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "object-store", help="serve large blobs over HTTP", examples=EXAMPLES)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the blobs")
-    parser.add_argument(
-        "--secret", type=Path, required=True, metavar="FILE", help="file with the key that signs addresses"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8900, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--cert", type=Path, help="the store's certificate (https)")
-    parser.add_argument("--key", type=Path, help="the store's private key (https)")
-    parser.add_argument(
-        "--keep-hours",
-        type=time_in(3600),
-        default=48.0,
-        metavar="H",
-        help="delete leftover blobs after H hours (default: 48)",
-    )
-    add_log_options(parser, level="warning")
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("folder", Path, "folder of the blobs", metavar="FOLDER"),
+    Option("--secret", Path, "file with the key that signs addresses", metavar="FILE", required=True),
+    Option("--host", help="address to listen on (default: %(default)s)", default="127.0.0.1"),
+    Option("--port", int, "0 takes a free one (default: %(default)s)", 8900),
+    Option("--cert", Path, "the store's certificate (https)"),
+    Option("--key", Path, "the store's private key (https)"),
+    Option("--keep-hours", float, "delete leftover blobs after H hours (default: 48)", 48.0, "H", HOURS),
+    *log_options("warning"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "object-store", execute, OPTIONS, help="serve large blobs over HTTP", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,19 +5,19 @@ import logging
 import sys
 from pathlib import Path
 
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.system.logging.setup import add_log_options, begin_log
-from edge_server.observability.dashboard.cli_option import add_dashboard_options
-from edge_server.observability.prometheus.cli_option import add_metrics_devices_option, add_metrics_option
-from edge_server.observability.trackers.cli_option import add_write_option
+from edge_client.cli.options import Option, log_options, tls_options
+from edge_client.system.logging.setup import begin_log
+from edge_server.observability.dashboard.cli_option import DASHBOARD
+from edge_server.observability.prometheus.cli_option import METRICS, METRICS_DEVICES
+from edge_server.observability.trackers.cli_option import WRITE
 
 
-def add_config_words(parser: argparse.ArgumentParser, hint: str = "override the file, e.g. rounds=3") -> None:
-    """Add the federation file or recipe, and its overrides."""
-    parser.add_argument(
-        "config", metavar="FEDERATION.toml|RECIPE", help="federation file, or a recipe's name"
+def config_words(hint: str = "override the file, e.g. rounds=3") -> tuple[Option, ...]:
+    """The federation file or recipe, and its overrides."""
+    return (
+        Option("config", help="federation file, or a recipe's name", metavar="FEDERATION.toml|RECIPE"),
+        Option("overrides", help=hint, default=(), metavar="KEY=VALUE", nargs="*"),
     )
-    parser.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=hint)
 
 
 def overrides_of(args: argparse.Namespace) -> list[str]:
@@ -25,29 +25,28 @@ def overrides_of(args: argparse.Namespace) -> list[str]:
     return [*args.overrides, *([f"federation.seed={args.seed}"] if args.seed is not None else [])]
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the run folder and the initial model."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help="run folder (default: runs/NAME-TIME)")
-    parser.add_argument("--seed", type=int, metavar="N", help="makes a run repeatable (default: the file's)")
-    add_run_watching(parser)
+WATCHING = (
+    *DASHBOARD,
+    METRICS,
+    METRICS_DEVICES,
+    WRITE,
+    *log_options("warning, error on a terminal"),
+)
+"""The options for what shows a run."""
+RUN_OPTIONS = (
+    Option("--out", Path, "run folder (default: runs/NAME-TIME)", metavar="DIR"),
+    Option("--seed", int, "makes a run repeatable (default: the file's)", metavar="N"),
+    *WATCHING,
+)
+"""The options for the run folder and the initial model."""
 
 
-def add_final_registry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--registry",
-        type=Path,
-        metavar="DIR",
-        help="registry for the final models (default: that of the run's service, else `registry` next to it)",
-    )
-
-
-def add_run_watching(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what shows a run."""
-    add_dashboard_options(parser)
-    add_metrics_option(parser)
-    add_metrics_devices_option(parser)
-    add_write_option(parser)
-    add_log_options(parser, level="warning, error on a terminal")
+FINAL_REGISTRY = Option(
+    "--registry",
+    Path,
+    "registry for the final models (default: that of the run's service, else `registry` next to it)",
+    metavar="DIR",
+)
 
 
 def begin_run_log(args: argparse.Namespace) -> None:
@@ -55,22 +54,24 @@ def begin_run_log(args: argparse.Namespace) -> None:
     begin_log(args, level=logging.ERROR if sys.stdout.isatty() else logging.WARNING)
 
 
-def add_server_broker(parser: argparse.ArgumentParser) -> None:
-    """Add the options for a broker that others use, too."""
-    parser.add_argument(
+SERVER_BROKER = (
+    Option(
         "--broker",
+        help="the federation's broker (default: %(default)s)",
         default="mqtt://127.0.0.1:1883",
         metavar="URL",
-        help="the federation's broker (default: %(default)s)",
-    )
-    add_tls_options(parser, whose="the server's")
+    ),
+    *tls_options("the server's"),
+)
+"""The options for a broker that others use, too."""
 
 
-def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+BROKER_OPTIONS = (
+    Option(
         "--broker",
+        help="mqtt://host:1883, or auto, mosquitto, embedded: one started on this machine (default: auto)",
         default="auto",
         metavar="URL",
-        help="mqtt://host:1883, or auto, mosquitto, embedded: one started on this machine (default: auto)",
-    )
-    add_tls_options(parser, whose="the server's")
+    ),
+    *tls_options("the server's"),
+)

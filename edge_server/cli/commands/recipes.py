@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
 
 EXAMPLES = """\
@@ -13,9 +14,8 @@ or by its name: edge-server run attending data.source=digits
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "recipes", help="list the shipped recipes", examples=EXAMPLES)
-    parser.set_defaults(execute=execute)
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "recipes", execute, help="list the shipped recipes", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 
 EXAMPLES = """\
@@ -18,10 +19,11 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "replay", help="compute a run's aggregates again", examples=EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="run folder")
-    parser.set_defaults(execute=execute)
+OPTIONS = (Option("run", Path, "run folder", metavar="RUN"),)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "replay", execute, OPTIONS, help="compute a run's aggregates again", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

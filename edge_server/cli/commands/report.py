@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.inventory_options import add_where_option
+from edge_server.cli.commands.fleet.inventory_options import where_option
 
 EXAMPLES = """\
 examples:
@@ -21,20 +22,23 @@ To run and compare algorithms: edge-server compare.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    Option("runs", Path, "run folder", metavar="RUN", nargs="+"),
+    Option("--out", Path, "write this file instead; with json, instead of printing", metavar="FILE"),
+    where_option("tiers and devices in the report of one run: only devices that match"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "report",
+        execute,
+        OPTIONS,
         help="write a run's report, or compare runs",
         examples=EXAMPLES,
         formats=("table", "html", "markdown", "json"),
     )
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write this file instead; with json, instead of printing"
-    )
-    add_where_option(parser, "tiers and devices in the report of one run: only devices that match")
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

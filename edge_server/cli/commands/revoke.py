@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, positive_int
-from edge_server.cli.commands.enroll_options import add_authority_option
-from edge_server.cli.commands.fleet.serve import add_service_option, with_served
+from edge_client.cli.options import AT_LEAST_1, Option, add_verb
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.enroll_options import AUTHORITY
+from edge_server.cli.commands.fleet.serve import SERVICE, with_served
 from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -26,24 +27,24 @@ connection by briefly using its client identifier.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "revoke", help="exclude a device", examples=EXAMPLES)
-    parser.add_argument("device", metavar="DEVICE")
-    parser.add_argument("--federation", default="federation", metavar="NAME", help="(default: %(default)s)")
-    add_authority_option(parser)
-    add_mosquitto_options(parser)
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
+MOSQUITTO = (
+    Option("--mosquitto-pid", int, "send it SIGHUP", metavar="PID", bounds=AT_LEAST_1),
+    Option("--mosquitto-pid-file", Path, "send SIGHUP to the pid in this file", metavar="FILE"),
+    Option("--evict", bool, "close its connection, after a manual SIGHUP"),
+    Option("--broker", help="the device's broker (default: the devices' broker)", metavar="URL"),
+)
+"""The options that let a broker know of a revocation."""
+OPTIONS = (
+    Option("device", metavar="DEVICE"),
+    Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
+    AUTHORITY,
+    *MOSQUITTO,
+    SERVICE,
+)
 
 
-def add_mosquitto_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that let a broker know of a revocation."""
-    parser.add_argument("--mosquitto-pid", type=positive_int, metavar="PID", help="send it SIGHUP")
-    parser.add_argument(
-        "--mosquitto-pid-file", type=Path, metavar="FILE", help="send SIGHUP to the pid in this file"
-    )
-    parser.add_argument("--evict", action="store_true", help="close its connection, after a manual SIGHUP")
-    parser.add_argument("--broker", metavar="URL", help="the device's broker (default: the devices' broker)")
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "revoke", execute, OPTIONS, help="exclude a device", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -10,15 +10,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import Subparsers, add_verb, positive_int, time_in
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import (
+    AT_LEAST_1,
+    SECONDS,
+    SECONDS_OR_0,
+    SHARE,
+    Group,
+    Option,
+    add_verb,
+    device_name,
+    log_options,
+    share,
+    tls_options,
+)
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.inventory_options import add_where_option
-from edge_server.cli.commands.fleet.serve import add_service_option
-from edge_server.cli.commands.models import add_registry_option, registry_folder
-from edge_server.observability.prometheus.cli_option import add_metrics_option, rollout_watcher
-from schemas.bounds import MAX_SECONDS
+from edge_server.cli.commands.fleet.inventory_options import where_option
+from edge_server.cli.commands.fleet.serve import SERVICE
+from edge_server.cli.commands.models import REGISTRY, registry_folder
+from edge_server.observability.prometheus.cli_option import METRICS, rollout_watcher
 
 if TYPE_CHECKING:
     from edge_client.transport.broker_address import BrokerAddress
@@ -59,176 +70,6 @@ usage, 130 interrupted
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "rollout", help="bring a model to the devices, group by group", examples=EXAMPLES
-    )
-    parser.add_argument(
-        "version",
-        nargs="?",
-        metavar="VERSION",
-        help="one of `edge-server models list` (default: the active one)",
-    )
-    add_registry_option(parser)
-    parser.add_argument(
-        "--federation", metavar="NAME", help="federation of the active version, if several have one"
-    )
-    _add_broker(parser)
-    add_group_options(parser)
-    add_pace_options(parser)
-    _add_terms(parser)
-    parser.add_argument(
-        "--withdraw", action="store_true", help="return every device of this version to its previous model"
-    )
-    add_service_option(parser)
-    add_metrics_option(parser)
-    add_log_options(parser, level="warning")
-    parser.set_defaults(execute=execute)
-
-
-def _add_broker(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--broker",
-        metavar="URL",
-        help="the devices' broker (default: that of the service whose registry it is, else mqtt://127.0.0.1:1883)",
-    )
-    add_tls_options(parser, whose="the rollout's")
-
-
-def add_group_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the sizes of groups and the thresholds between them."""
-    group = parser.add_argument_group("groups")
-    group.add_argument(
-        "--canary",
-        type=_size,
-        default="10%",
-        metavar="N|P%",
-        help="devices in the canary group (default: 10%%, at least one)",
-    )
-    group.add_argument(
-        "--groups",
-        type=positive_int,
-        default=2,
-        metavar="N",
-        help="number of further groups (default: %(default)s)",
-    )
-    group.add_argument(
-        "--success",
-        type=_share,
-        default=0.95,
-        metavar="F",
-        help="share of a group that must keep the model before the next group starts (default: %(default)s)",
-    )
-    group.add_argument(
-        "--error", type=_share, metavar="F", help="share of a group that may fail (default: 1 - success)"
-    )
-    group.add_argument(
-        "--expect",
-        type=positive_int,
-        default=1,
-        metavar="N",
-        help="wait until N devices are online (default: 1)",
-    )
-    group.add_argument(
-        "--only",
-        action="append",
-        type=_device,
-        default=[],
-        metavar="DEVICE",
-        help="only this device (repeatable); the active version stays unchanged",
-    )
-    add_where_option(group, "only devices that match, the active version stays unchanged")
-
-
-def add_pace_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for how many devices at once, and how long to wait for them."""
-    group = parser.add_argument_group("pace")
-    group.add_argument(
-        "--at-once",
-        type=positive_int,
-        default=32,
-        metavar="N",
-        help="devices that fetch at the same time (default: 32)",
-    )
-    group.add_argument(
-        "--gather", type=seconds, default=5.0, metavar="S", help="time for devices to report (default: 5 s)"
-    )
-    group.add_argument(
-        "--away-after",
-        type=time_in(1),
-        default=600.0,
-        metavar="S",
-        help="leave out a device that is silent for S seconds before it has switched (default: 600 s)",
-    )
-    group.add_argument(
-        "--silent-after",
-        type=time_in(1),
-        default=300.0,
-        metavar="S",
-        help="a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
-    )
-    group.add_argument(
-        "--give-up",
-        type=time_in(1),
-        default=1800.0,
-        metavar="S",
-        help="exit with 1 after S seconds without the broker or any device to go on with (default: 1800 s)",
-    )
-
-
-def _add_terms(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("conditions on each device, compared with its current model")
-    group.add_argument(
-        "--examples",
-        type=_count,
-        default=200,
-        metavar="N",
-        help="most examples for the comparison (default: %(default)s)",
-    )
-    group.add_argument(
-        "--accuracy-drop",
-        type=_share,
-        default=0.02,
-        metavar="F",
-        help="accuracy that may be lost, beyond chance (default: %(default)s)",
-    )
-    group.add_argument(
-        "--latency-ratio",
-        type=_ratio,
-        default=1.5,
-        metavar="X",
-        help="largest ratio of latencies for one image (default: %(default)s)",
-    )
-    group.add_argument(
-        "--error-rate",
-        type=_share,
-        default=0.01,
-        metavar="F",
-        help="share of requests that may fail in addition to the previous share (default: %(default)s)",
-    )
-    group.add_argument(
-        "--crashes",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="crashes of the service allowed while watched (default: 0)",
-    )
-    group.add_argument(
-        "--watch",
-        type=seconds,
-        default=300.0,
-        metavar="S",
-        help="time that the model is watched (default: 300 s)",
-    )
-
-
-def _share(text: str) -> float:
-    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: 0 to 1, or 0% to 100%")
-    return value
-
-
 def _size(text: str) -> str:
     from edge_server.releases.rollout.rules import is_size
 
@@ -237,34 +78,153 @@ def _size(text: str) -> str:
     return text
 
 
-def _device(text: str) -> str:
-    from schemas.names import is_name
+COUNT = {"ge": 0, "le": 100_000}
+BROKER = (
+    Option(
+        "--broker",
+        help="the devices' broker (default: that of the service whose registry it is, else mqtt://127.0.0.1:1883)",
+        metavar="URL",
+    ),
+    *tls_options("the rollout's"),
+)
+GROUPS = Group(
+    (
+        Option("--canary", _size, "devices in the canary group (default: 10%%, at least one)", "10%", "N|P%"),
+        Option("--groups", int, "number of further groups (default: %(default)s)", 2, "N", AT_LEAST_1),
+        Option(
+            "--success",
+            share,
+            "share of a group that must keep the model before the next group starts (default: %(default)s)",
+            0.95,
+            "F",
+            SHARE,
+        ),
+        Option(
+            "--error",
+            share,
+            "share of a group that may fail (default: 1 - success)",
+            metavar="F",
+            bounds=SHARE,
+        ),
+        Option("--expect", int, "wait until N devices are online (default: 1)", 1, "N", AT_LEAST_1),
+        Option(
+            "--only",
+            device_name,
+            "only this device (repeatable); the active version stays unchanged",
+            (),
+            "DEVICE",
+            many=True,
+        ),
+        where_option("only devices that match, the active version stays unchanged"),
+    ),
+    "groups",
+)
+PACE = Group(
+    (
+        Option("--at-once", int, "devices that fetch at the same time (default: 32)", 32, "N", AT_LEAST_1),
+        Option("--gather", float, "time for devices to report (default: 5 s)", 5.0, "S", SECONDS_OR_0),
+        Option(
+            "--away-after",
+            float,
+            "leave out a device that is silent for S seconds before it has switched (default: 600 s)",
+            600.0,
+            "S",
+            SECONDS,
+        ),
+        Option(
+            "--silent-after",
+            float,
+            "a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
+            300.0,
+            "S",
+            SECONDS,
+        ),
+        Option(
+            "--give-up",
+            float,
+            "exit with 1 after S seconds without the broker or any device to go on with (default: 1800 s)",
+            1800.0,
+            "S",
+            SECONDS,
+        ),
+    ),
+    "pace",
+)
+TERMS = Group(
+    (
+        Option(
+            "--examples",
+            int,
+            "most examples for the comparison (default: %(default)s)",
+            200,
+            "N",
+            {"ge": 0, "le": 100_000},
+        ),
+        Option(
+            "--accuracy-drop",
+            share,
+            "accuracy that may be lost, beyond chance (default: %(default)s)",
+            0.02,
+            "F",
+            SHARE,
+        ),
+        Option(
+            "--latency-ratio",
+            float,
+            "largest ratio of latencies for one image (default: %(default)s)",
+            1.5,
+            "X",
+            {"ge": 1, "le": 1000},
+        ),
+        Option(
+            "--error-rate",
+            share,
+            "share of requests that may fail in addition to the previous share (default: %(default)s)",
+            0.01,
+            "F",
+            SHARE,
+        ),
+        Option(
+            "--crashes",
+            int,
+            "crashes of the service allowed while watched (default: 0)",
+            0,
+            "N",
+            {"ge": 0, "le": 100_000},
+        ),
+        Option("--watch", float, "time that the model is watched (default: 300 s)", 300.0, "S", SECONDS_OR_0),
+    ),
+    "conditions on each device, compared with its current model",
+)
+OPTIONS = (
+    Option(
+        "version",
+        help="one of `edge-server models list` (default: the active one)",
+        metavar="VERSION",
+        nargs="?",
+    ),
+    REGISTRY,
+    Option("--federation", help="federation of the active version, if several have one", metavar="NAME"),
+    *BROKER,
+    GROUPS,
+    PACE,
+    TERMS,
+    Option("--withdraw", bool, "return every device of this version to its previous model"),
+    SERVICE,
+    METRICS,
+    *log_options("warning"),
+)
 
-    if not is_name(text):
-        raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
-    return text
 
-
-def _ratio(text: str) -> float:
-    value = float(text)
-    if not 1 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not within 1 to 1000")
-    return value
-
-
-def seconds(text: str) -> float:
-    """Parse a time in seconds."""
-    value = float(text)
-    if not 0 <= value <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text} is not within 0 to 100000")
-    return value
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "rollout",
+        execute,
+        OPTIONS,
+        help="bring a model to the devices, group by group",
+        examples=EXAMPLES,
+    )
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -4,15 +4,16 @@ import argparse
 import sys
 
 from edge_client.cli.app import INTERRUPTED
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.cli.commands.options import (
-    add_broker_options,
-    add_config_words,
-    add_final_registry,
-    add_run_options,
+    BROKER_OPTIONS,
+    FINAL_REGISTRY,
+    RUN_OPTIONS,
     begin_run_log,
+    config_words,
     overrides_of,
 )
 from edge_server.storage.run_names import RUNS, run_folder
@@ -29,17 +30,18 @@ For a finished run the command prints so and exits with code 0.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "run", help="serve a federation", examples=EXAMPLES)
-    add_config_words(parser)
-    add_broker_options(parser)
-    add_run_options(parser)
-    add_final_registry(parser)
-    parser.add_argument(
-        "--new", action="store_true", help="begin a new run instead of continuing an interrupted one"
-    )
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    *config_words(),
+    *BROKER_OPTIONS,
+    *RUN_OPTIONS,
+    FINAL_REGISTRY,
+    Option("--new", bool, "begin a new run instead of continuing an interrupted one"),
+    SERVICE,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "run", execute, OPTIONS, help="serve a federation", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

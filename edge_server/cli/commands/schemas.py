@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 
 EXAMPLES = """\
@@ -14,12 +15,11 @@ examples:
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "schemas", help="write the protocol as JSON Schemas", examples=EXAMPLES)
-    parser.add_argument(
-        "--out", type=Path, default=Path("protocol"), metavar="DIR", help="(default: %(default)s)"
-    )
-    parser.set_defaults(execute=execute)
+OPTIONS = (Option("--out", Path, "(default: %(default)s)", Path("protocol"), "DIR"),)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "schemas", execute, OPTIONS, help="write the protocol as JSON Schemas", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -4,9 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import add_config_words, add_run_options, begin_run_log, overrides_of
+from edge_server.cli.commands.options import RUN_OPTIONS, begin_run_log, config_words, overrides_of
 from edge_server.storage.run_names import run_folder
 from schemas.errors import ConfigError
 
@@ -30,13 +31,18 @@ simulation.dropouts=true lets devices leave and return.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "simulate", help="run virtual devices on this machine", examples=EXAMPLES)
-    add_config_words(parser)
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="where devices train (default: the file's)")
-    parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out")
-    add_run_options(parser)
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    *config_words(),
+    Option("--device", help="where devices train (default: the file's)", choices=("cpu", "cuda")),
+    Option("--resume", bool, "continue the interrupted run in --out"),
+    *RUN_OPTIONS,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs, "simulate", execute, OPTIONS, help="run virtual devices on this machine", examples=EXAMPLES
+    )
 
 
 def execute(args: argparse.Namespace) -> int:

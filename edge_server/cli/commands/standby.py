@@ -4,14 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.options import (
-    add_final_registry,
-    add_run_watching,
-    add_server_broker,
-    begin_run_log,
-)
+from edge_server.cli.commands.options import FINAL_REGISTRY, SERVER_BROKER, WATCHING, begin_run_log
 
 EXAMPLES = """\
 examples:
@@ -32,14 +28,17 @@ followed, 130 and 143 if the standby was stopped
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "standby", help="follow a server, and take over", examples=EXAMPLES)
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of the copy")
-    parser.add_argument("--of", required=True, metavar="FEDERATION", help="the name of the federation")
-    add_server_broker(parser)
-    add_final_registry(parser)
-    add_run_watching(parser)
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("run", Path, "the folder of the copy", metavar="RUN"),
+    Option("--of", help="the name of the federation", metavar="FEDERATION", required=True),
+    *SERVER_BROKER,
+    FINAL_REGISTRY,
+    *WATCHING,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "standby", execute, OPTIONS, help="follow a server, and take over", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

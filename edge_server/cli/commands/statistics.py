@@ -3,9 +3,10 @@
 import argparse
 
 from edge_client.cli.app import FAILED
-from edge_client.cli.output import Subparsers, add_verb
+from edge_client.cli.options import add_verb
+from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.asking import add_asking_options, ask, load_asking
+from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
 from edge_server.storage.run_names import run_folder
 
@@ -27,12 +28,18 @@ range, so the file states rough figures in [data.statistics].
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "statistics", help="means, quantiles and labels of the devices' data", examples=EXAMPLES
+OPTIONS = (*ASKING,)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "statistics",
+        execute,
+        OPTIONS,
+        help="means, quantiles and labels of the devices' data",
+        examples=EXAMPLES,
     )
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

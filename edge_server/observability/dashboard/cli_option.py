@@ -5,9 +5,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.options import Option
 from edge_client.cli.output import OptionalAddress
 from edge_server.observability.dashboard.bind_address import (
     DEFAULT_ADDRESS,
@@ -19,26 +21,22 @@ if TYPE_CHECKING:
     from edge_server.observability.snapshot import Watcher
 
 
-def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+DASHBOARD_TOKEN = Option(
+    "--dashboard-token",
+    help="token that the dashboard asks for, required if other machines can reach it (or "
+    f"{TOKEN_VARIABLE} in the environment); open it once as http://HOST:PORT/?token=TOKEN",
+    metavar="TOKEN",
+)
+DASHBOARD = (
+    Option(
         "--dashboard",
-        action=OptionalAddress,
-        read=parse_bind_address,
-        const=DEFAULT_ADDRESS,
-        metavar="HOST:PORT",
         help="show the run in the browser (default: 127.0.0.1:8265, or a free port if that is taken; "
         "port 0: any free port)",
-    )
-    add_token_option(parser)
-
-
-def add_token_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dashboard-token",
-        metavar="TOKEN",
-        help="token that the dashboard asks for, required if other machines can reach it (or "
-        f"{TOKEN_VARIABLE} in the environment); open it once as http://HOST:PORT/?token=TOKEN",
-    )
+        metavar="HOST:PORT",
+        action=partial(OptionalAddress, read=parse_bind_address, const=DEFAULT_ADDRESS),
+    ),
+    DASHBOARD_TOKEN,
+)
 
 
 @contextlib.contextmanager

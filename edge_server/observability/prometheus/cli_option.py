@@ -1,12 +1,13 @@
 """`--metrics`: serves a run's or a rollout's metrics for Prometheus."""
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.options import Option
 from edge_client.cli.output import OptionalAddress
 from edge_server.observability.prometheus.address import DEFAULT, Listen, parse_listen
 
@@ -18,23 +19,18 @@ if TYPE_CHECKING:
     from edge_server.releases.rollout.state import Rollout
 
 
-def add_metrics_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--metrics",
-        action=OptionalAddress,
-        const=DEFAULT,
-        metavar="HOST:PORT",
-        help=f"serve /metrics for Prometheus (default address: {DEFAULT}; for requests from other machines "
-        "e.g. 0.0.0.0:9464)",
-    )
+METRICS = Option(
+    "--metrics",
+    help=f"serve /metrics for Prometheus (default address: {DEFAULT}; for requests from other machines "
+    "e.g. 0.0.0.0:9464)",
+    metavar="HOST:PORT",
+    action=partial(OptionalAddress, const=DEFAULT),
+)
 
 
-def add_metrics_devices_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--metrics-devices",
-        action="store_true",
-        help="let --metrics also serve gauges of each device, with its name as a label",
-    )
+METRICS_DEVICES = Option(
+    "--metrics-devices", bool, "let --metrics also serve gauges of each device, with its name as a label"
+)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,23 @@
 """`--write`: writes a run's rounds to TensorBoard, MLflow or Weights & Biases."""
 
-import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.options import Option
+
 if TYPE_CHECKING:
     from edge_server.observability.snapshot import Watcher
 
 
-def add_write_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--write",
-        action="append",
-        default=[],
-        metavar="TO=WHERE",
-        help="write each round there: tensorboard=DIR, mlflow=URI, wandb=PROJECT; may be given several times",
-    )
+WRITE = Option(
+    "--write",
+    help="write each round there: tensorboard=DIR, mlflow=URI, wandb=PROJECT; may be given several times",
+    default=(),
+    metavar="TO=WHERE",
+    many=True,
+)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import Option, add_verb, add_verbs
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.security.identity.validity import format_utc
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option, add_service_verb, service_folder
+from edge_server.cli.commands.fleet.serve import SERVICE, add_service_verb, service_folder
 from edge_server.cli.commands.fleet.users import open_desk, perform_here
-from edge_server.cli.output import add_verb_group, print_result
+from edge_server.cli.output import print_result
 
 if TYPE_CHECKING:
     from edge_server.fleet.alerts.alert import Acknowledgement, Alert, Silence
@@ -38,7 +39,7 @@ The rules and receivers are in service.toml of the folder of `edge-server serve`
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
+    verbs = add_verbs(
         subparsers,
         "alerts",
         help="list alerts, test their receivers, silence them",
@@ -48,42 +49,44 @@ def register(subparsers: Subparsers) -> None:
     about = "alerts that are not resolved, silences, and notifications that wait"
     add_service_verb(verbs, "list", list_alerts, help=about, example="alerts list --format json")
     about, example = "send a test to one receiver", "alerts test ops-mail"
-    test = add_service_verb(verbs, "test", test_receiver, help=about, example=example)
-    test.add_argument("receiver", metavar="RECEIVER", help="name of the receiver in service.toml")
+    receiver = Option("receiver", help="name of the receiver in service.toml", metavar="RECEIVER")
+    add_service_verb(verbs, "test", test_receiver, receiver, help=about, example=example)
     _add_acknowledge(verbs)
     _add_silence(verbs)
 
 
 def _add_acknowledge(verbs: Subparsers) -> None:
-    parser = add_verb(
+    add_verb(
         verbs,
         "acknowledge",
+        acknowledge,
+        (
+            Option("rule", help="the alert, as `alerts list` names it", metavar="ALERT"),
+            Option("name", help="the device, job or run", metavar="SUBJECT"),
+            Option("--kind", help="what SUBJECT is", default="device", choices=("device", "job", "run")),
+            Option("--federation", help="its federation, if the service has several", metavar="NAME"),
+            SERVICE,
+        ),
         help="repeat an alert no more until it is resolved",
         examples='examples:\n  edge-server alerts acknowledge "silent for 2 h" pi-7\n',
     )
-    parser.add_argument("rule", metavar="ALERT", help="the alert, as `alerts list` names it")
-    parser.add_argument("name", metavar="SUBJECT", help="the device, job or run")
-    parser.add_argument("--kind", choices=("device", "job", "run"), default="device", help="what SUBJECT is")
-    parser.add_argument("--federation", metavar="NAME", help="its federation, if the service has several")
-    add_service_option(parser)
-    parser.set_defaults(execute=acknowledge)
 
 
 def _add_silence(verbs: Subparsers) -> None:
-    parser = add_verb(
+    add_verb(
         verbs,
         "silence",
+        silence,
+        (
+            Option("--where", help="the devices, such as site=barn or device=pi-7", metavar="SELECTOR"),
+            Option("--for", help="how long, such as 30min, 2h or 3d", metavar="TIME", dest="lasts"),
+            Option("--reason", help="why, for the list and the audit log", default="", metavar="TEXT"),
+            Option("--end", int, "end the silence of this number instead", metavar="NUMBER"),
+            SERVICE,
+        ),
         help="send no alerts of some devices for a while",
         examples='examples:\n  edge-server alerts silence --where site=barn --for 2h --reason "new router"\n',
     )
-    parser.add_argument(
-        "--where", default=None, metavar="SELECTOR", help="the devices, such as site=barn or device=pi-7"
-    )
-    parser.add_argument("--for", dest="lasts", metavar="TIME", help="how long, such as 30min, 2h or 3d")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the list and the audit log")
-    parser.add_argument("--end", type=int, metavar="NUMBER", help="end the silence of this number instead")
-    add_service_option(parser)
-    parser.set_defaults(execute=silence)
 
 
 def list_alerts(args: argparse.Namespace) -> int:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.commands.options import add_tls_options
-from edge_client.cli.output import time_in
-from edge_server.cli.commands.fleet.serve import add_service_option
+from edge_client.cli.options import SECONDS, Option, tls_options
+from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.fleet.diagnostics.answers import why_none
 from schemas.errors import nearest
 
@@ -29,32 +28,25 @@ enroll`). A device behind the gateway of a site is asked through it.
 """
 
 
-def add_asking_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the connection."""
-    add_service_option(parser)
-    parser.add_argument("--federation", metavar="NAME", help="federation, if the service has several")
-    parser.add_argument(
+ASKING = (
+    SERVICE,
+    Option("--federation", help="federation, if the service has several", metavar="NAME"),
+    Option(
         "--broker",
-        metavar="URL",
         help=f"the devices' broker (default: of the service's folder; without a folder {BROKER})",
-    )
-    add_tls_options(parser, whose="the operator's")
-    parser.add_argument(
+        metavar="URL",
+    ),
+    *tls_options("the operator's"),
+    Option(
         "--timeout",
-        type=time_in(1),
-        default=300.0,
-        metavar="S",
-        help="give up devices that have not answered after this time (default: %(default)g s)",
-    )
-
-
-def device_name(text: str) -> str:
-    """Parse a device's name."""
-    from schemas.names import is_name
-
-    if not is_name(text):
-        raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
-    return text
+        float,
+        "give up devices that have not answered after this time (default: %(default)g s)",
+        300.0,
+        "S",
+        SECONDS,
+    ),
+)
+"""The options of the connection."""
 
 
 def age(text: str) -> float:
@@ -68,7 +60,7 @@ def age(text: str) -> float:
     except ConfigError:
         seconds = 0.0
     if not 0 < seconds <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"'{text}' is no age: write 90s, 30m, 1h or 2d")
+        raise argparse.ArgumentTypeError(f"'{text}' is not an age: write 90s, 30m, 1h or 2d")
     return seconds
 
 

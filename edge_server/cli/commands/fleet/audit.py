@@ -6,8 +6,9 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.commands.fleet.users import day_text
 from edge_server.cli.output import print_result, print_rows
 from schemas.errors import ConfigError
@@ -27,16 +28,33 @@ new log: keep the last digest that --verify prints, or a copy of the file, elsew
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "audit", help="who changed what in a service", examples=EXAMPLES)
-    add_service_option(parser)
-    parser.add_argument(
-        "--since", type=moment, default=0.0, metavar="TIME", help="2026-11-01, 2026-11-01T12:00, or 7d, 12h"
-    )
-    parser.add_argument("--who", default="", metavar="TEXT", help="of whom (a part of the name)")
-    parser.add_argument("--what", default="", metavar="TEXT", help="which action or target (a part of it)")
-    parser.add_argument("--verify", action="store_true", help="check that no line was changed or removed")
-    parser.set_defaults(execute=execute)
+def moment(text: str) -> float:
+    """A time (seconds since 1970) from a date, or from a duration before now; an argparse type."""
+    from datetime import datetime
+
+    from edge_server.config.measures import parse_duration
+
+    with contextlib.suppress(ConfigError):
+        return time.time() - parse_duration(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither a date such as 2026-11-01 nor a duration such as 7d or 12h"
+        ) from None
+
+
+OPTIONS = (
+    SERVICE,
+    Option("--since", moment, "2026-11-01, 2026-11-01T12:00, or 7d, 12h", 0.0, "TIME"),
+    Option("--who", help="of whom (a part of the name)", default="", metavar="TEXT"),
+    Option("--what", help="which action or target (a part of it)", default="", metavar="TEXT"),
+    Option("--verify", bool, "check that no line was changed or removed"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "audit", execute, OPTIONS, help="who changed what in a service", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -52,22 +70,6 @@ def execute(args: argparse.Namespace) -> int:
         for row in entries
     ]
     return print_rows(args, document, ("when", "who", "what", "target", "before", "after"), rows)
-
-
-def moment(text: str) -> float:
-    """A time (seconds since 1970) from a date, or from a duration before now; an argparse type."""
-    from datetime import datetime
-
-    from edge_server.config.measures import parse_duration
-
-    with contextlib.suppress(ConfigError):
-        return time.time() - parse_duration(text)
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is neither a date such as 2026-11-01 nor a duration such as 7d or 12h"
-        ) from None
 
 
 def _verify(args: argparse.Namespace, folder: "ServiceFolder") -> int:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import Group, Option, add_verb
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.output import print_result
 from schemas.counted import counted
 
@@ -36,41 +37,46 @@ stored: keep both in one folder. `edge-server restore` restores.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "backup", help="save a service, its runs and keys", examples=EXAMPLES)
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="file to write; it must not exist")
-    add_service_option(parser)
-    parser.add_argument(
+def passphrase_options(without: str) -> Group:
+    """The options for the keys in a backup; `without` says what leaving them out does."""
+    file = Option("--passphrase-file", Path, "file with the passphrase, - for stdin", metavar="FILE")
+    return Group((file, Option("--without-keys", bool, without)), exclusive=True)
+
+
+OPTIONS = (
+    Option("file", Path, "file to write; it must not exist", metavar="FILE", nargs="?"),
+    SERVICE,
+    Option(
         "--authority",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="an authority besides those in service.toml; may be given several times",
-    )
-    parser.add_argument(
+        Path,
+        "an authority besides those in service.toml; may be given several times",
+        (),
+        "DIR",
+        many=True,
+    ),
+    Option(
         "--run",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a run folder elsewhere, with the registry next to it; may be given several times",
-    )
-    parser.add_argument("--since", type=Path, metavar="EARLIER", help="store only what this backup lacks")
-    add_passphrase_options(parser, without="leave out all keys and authorities")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--list", type=Path, metavar="FILE", help="print what a backup holds")
-    shown.add_argument("--verify", type=Path, metavar="FILE", help="read a whole backup and check each file")
-    parser.set_defaults(execute=execute)
+        Path,
+        "a run folder elsewhere, with the registry next to it; may be given several times",
+        (),
+        "DIR",
+        many=True,
+    ),
+    Option("--since", Path, "store only what this backup lacks", metavar="EARLIER"),
+    passphrase_options("leave out all keys and authorities"),
+    Group(
+        (
+            Option("--list", Path, "print what a backup holds", metavar="FILE"),
+            Option("--verify", Path, "read a whole backup and check each file", metavar="FILE"),
+        ),
+        exclusive=True,
+    ),
+)
 
 
-def add_passphrase_options(parser: argparse.ArgumentParser, *, without: str) -> None:
-    """Add the options for the keys in a backup."""
-    keys = parser.add_mutually_exclusive_group()
-    keys.add_argument(
-        "--passphrase-file", type=Path, metavar="FILE", help="file with the passphrase, - for stdin"
-    )
-    keys.add_argument("--without-keys", action="store_true", help=without)
+def register(verbs: Subparsers) -> None:
+    """Add the verb."""
+    add_verb(verbs, "backup", execute, OPTIONS, help="save a service, its runs and keys", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -9,15 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.fleet.asking_devices import (
-    ANSWERS,
-    add_asking_options,
-    age,
-    answer_of,
-    device_name,
-    write_whole,
-)
+from edge_client.cli.options import Option, add_verb, device_name
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of, write_whole
 from edge_server.cli.output import print_result
 
 EXAMPLES = f"""\
@@ -33,20 +27,23 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers,
+OPTIONS = (
+    Option("device", device_name, "the device", metavar="DEVICE"),
+    Option("--out", Path, "archive to write (default: DEVICE-DATE-TIME.tar.gz here)", metavar="FILE"),
+    Option("--since", age, "log lines of the last 90s, 30m, 1h or 2d", metavar="AGE"),
+    *ASKING,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
         "diagnose",
+        execute,
+        OPTIONS,
         help="fetch everything a device tells of itself, as an archive",
         examples=EXAMPLES,
     )
-    parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="archive to write (default: DEVICE-DATE-TIME.tar.gz here)"
-    )
-    parser.add_argument("--since", type=age, metavar="AGE", help="log lines of the last 90s, 30m, 1h or 2d")
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -5,15 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
+from edge_client.cli.options import Option, add_verb, device_name
+from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.asking_devices import (
-    ANSWERS,
-    add_asking_options,
-    as_document,
-    ask,
-    device_name,
-)
+from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, as_document, ask
 from edge_server.fleet.diagnostics.answers import findings_of, safe, why_none
 
 if TYPE_CHECKING:
@@ -37,22 +32,22 @@ exit codes: 0 no device has a failure, 1 one has, 2 bad usage or configuration
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "doctor", help="check devices over their connection, with remedies", examples=EXAMPLES
+OPTIONS = (
+    Option("devices", device_name, "these devices (default: all connected)", metavar="DEVICE", nargs="*"),
+    Option("--where", help="connected devices with these labels, such as site=barn", metavar="SELECTOR"),
+    *ASKING,
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(
+        verbs,
+        "doctor",
+        execute,
+        OPTIONS,
+        help="check devices over their connection, with remedies",
+        examples=EXAMPLES,
     )
-    parser.add_argument(
-        "devices",
-        nargs="*",
-        type=device_name,
-        metavar="DEVICE",
-        help="these devices (default: all connected)",
-    )
-    parser.add_argument(
-        "--where", metavar="SELECTOR", help="connected devices with these labels, such as site=barn"
-    )
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli.options import Option, add_verbs
 from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.inventory_options import (
     add_inventory_verb,
-    add_where_option,
     names_text,
     opened,
+    where_option,
 )
 from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
-from edge_server.cli.output import add_verb_group, print_result
+from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ states (`edge-client run --label`).
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
+    verbs = add_verbs(
         subparsers,
         "inventory",
         help="labels, notes, removal and replacement of devices; import and export",
@@ -53,13 +54,16 @@ def register(subparsers: Subparsers) -> None:
 
 # --- label ---
 def _label(verbs: Subparsers) -> None:
-    parser = add_inventory_verb(
-        verbs, "label", help="set and remove labels", example="label pi-1 site=barn role-"
+    add_inventory_verb(
+        verbs,
+        "label",
+        label,
+        Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
+        Option("changes", help="set a label, or remove it", metavar="KEY=VALUE|KEY-", nargs="*"),
+        where_option("all devices that match"),
+        help="set and remove labels",
+        example="label pi-1 site=barn role-",
     )
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="one device (or --where)")
-    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE|KEY-", help="set a label, or remove it")
-    add_where_option(parser, "all devices that match")
-    parser.set_defaults(execute=label)
 
 
 def label(args: argparse.Namespace) -> int:
@@ -113,12 +117,15 @@ def _change(word: str) -> tuple[str, str | None]:
 
 # --- note ---
 def _note(verbs: Subparsers) -> None:
-    parser = add_inventory_verb(
-        verbs, "note", help="write a note on a device", example="note pi-1 'behind the door'"
+    add_inventory_verb(
+        verbs,
+        "note",
+        note,
+        Option("device", metavar="DEVICE"),
+        Option("text", help="one line; an empty text removes the note", metavar="TEXT"),
+        help="write a note on a device",
+        example="note pi-1 'behind the door'",
     )
-    parser.add_argument("device", metavar="DEVICE")
-    parser.add_argument("text", metavar="TEXT", help="one line; an empty text removes the note")
-    parser.set_defaults(execute=note)
 
 
 def note(args: argparse.Namespace) -> int:
@@ -135,9 +142,14 @@ def note(args: argparse.Namespace) -> int:
 # --- import ---
 def add_import(verbs: Subparsers) -> None:
     about = "take labels and notes from a fleet file, CSV or JSON"
-    parser = add_inventory_verb(verbs, "import", help=about, example="import fleet.csv")
-    parser.add_argument("file", type=Path, metavar="FILE", help="as for `edge-server enroll --from`")
-    parser.set_defaults(execute=import_file)
+    add_inventory_verb(
+        verbs,
+        "import",
+        import_file,
+        Option("file", Path, "as for `edge-server enroll --from`", metavar="FILE"),
+        help=about,
+        example="import fleet.csv",
+    )
 
 
 def import_file(args: argparse.Namespace) -> int:
@@ -160,13 +172,16 @@ def import_file(args: argparse.Namespace) -> int:
 # --- export ---
 def add_export(verbs: Subparsers) -> None:
     about = "write the inventory as CSV or JSON, by the file's name"
-    parser = add_inventory_verb(verbs, "export", help=about, example="export fleet.csv --where site=barn")
-    parser.add_argument(
-        "file", type=Path, metavar="FILE", help="fleet.csv or fleet.json; `-` is CSV to stdout"
+    add_inventory_verb(
+        verbs,
+        "export",
+        export,
+        Option("file", Path, "fleet.csv or fleet.json; `-` is CSV to stdout", metavar="FILE"),
+        where_option("only devices that match"),
+        Option("--removed", bool, "also the devices that were removed"),
+        help=about,
+        example="export fleet.csv --where site=barn",
     )
-    add_where_option(parser, "only devices that match")
-    parser.add_argument("--removed", action="store_true", help="also the devices that were removed")
-    parser.set_defaults(execute=export)
 
 
 def export(args: argparse.Namespace) -> int:

@@ -1,13 +1,14 @@
 """What the verbs of `edge-server inventory` share."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_client.cli.options import Option
+from edge_client.cli.output import Subparsers
+from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,22 +19,25 @@ if TYPE_CHECKING:
 MOST_NAMES = 20  # Names of devices in one line of output
 
 
-def add_inventory_verb(verbs: Subparsers, name: str, *, help: str, example: str) -> argparse.ArgumentParser:
+def add_inventory_verb(
+    verbs: Subparsers,
+    name: str,
+    execute: Callable[[argparse.Namespace], int],
+    *options: Option,
+    help: str,
+    example: str,
+) -> None:
     """Add a verb of `edge-server inventory`, with `--service` and `--federation`."""
-    parser = add_verb(verbs, name, help=help, examples=f"examples:\n  edge-server inventory {example}\n")
-    add_service_option(parser)
-    parser.add_argument(
-        "--federation", metavar="NAME", help="federation of the devices, if there are several"
+    federation = Option(
+        "--federation", help="federation of the devices, if there are several", metavar="NAME"
     )
-    return parser
+    example = f"inventory {example}"
+    add_service_verb(verbs, name, execute, federation, *options, help=help, example=example)
 
 
-def add_where_option(parser: argparse._ActionsContainer, what: str) -> None:
-    parser.add_argument(
-        "--where",
-        metavar="SELECTOR",
-        help=f"{what}: site=barn, role!=camera, 'site in (barn,field)', gpu, !gpu",
-    )
+def where_option(what: str) -> Option:
+    text = f"{what}: site=barn, role!=camera, 'site in (barn,field)', gpu, !gpu"
+    return Option("--where", help=text, metavar="SELECTOR")
 
 
 @dataclass(frozen=True)

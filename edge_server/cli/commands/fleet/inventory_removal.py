@@ -5,17 +5,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli.options import Option
 from edge_client.cli.output import Subparsers
-from edge_server.cli.commands.enroll_options import add_authority_option
+from edge_server.cli.commands.enroll_options import AUTHORITY
 from edge_server.cli.commands.fleet.inventory_options import (
     Opened,
     add_inventory_verb,
-    add_where_option,
     names_text,
     opened,
+    where_option,
 )
 from edge_server.cli.commands.fleet.serve import with_served
-from edge_server.cli.commands.revoke import add_mosquitto_options, tell_mosquitto
+from edge_server.cli.commands.revoke import MOSQUITTO, tell_mosquitto
 from edge_server.cli.output import print_result
 from schemas.counted import counted
 from schemas.errors import ConfigError, EdgeError
@@ -25,22 +26,26 @@ if TYPE_CHECKING:
     from edge_server.storage.inventory.records import InventoryDevice
 
 
+REVOCATION = (
+    Option("--yes", bool, "also several devices, and those that are connected"),
+    AUTHORITY,
+    *MOSQUITTO,
+)
+
+
 # --- remove ---
 def add_remove(verbs: Subparsers) -> None:
     about = "take devices out of the inventory, and revoke their certificates"
-    parser = add_inventory_verb(verbs, "remove", help=about, example="remove pi-3")
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="one device (or --where)")
-    add_where_option(parser, "all devices that match")
-    _add_revocation(parser)
-    parser.set_defaults(execute=remove)
-
-
-def _add_revocation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--yes", action="store_true", help="also several devices, and those that are connected"
+    add_inventory_verb(
+        verbs,
+        "remove",
+        remove,
+        Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
+        where_option("all devices that match"),
+        *REVOCATION,
+        help=about,
+        example="remove pi-3",
     )
-    add_authority_option(parser)
-    add_mosquitto_options(parser)
 
 
 def remove(args: argparse.Namespace) -> int:
@@ -151,11 +156,16 @@ def _after_revocation(
 # --- replace ---
 def add_replace(verbs: Subparsers) -> None:
     about = "let a new board take the place of a dead one"
-    parser = add_inventory_verb(verbs, "replace", help=about, example="replace pi-1 pi-9")
-    parser.add_argument("old", metavar="OLD", help="the dead board")
-    parser.add_argument("new", metavar="NEW", help="the new board: it gets OLD's labels and note")
-    _add_revocation(parser)
-    parser.set_defaults(execute=replace)
+    add_inventory_verb(
+        verbs,
+        "replace",
+        replace,
+        Option("old", help="the dead board", metavar="OLD"),
+        Option("new", help="the new board: it gets OLD's labels and note", metavar="NEW"),
+        *REVOCATION,
+        help=about,
+        example="replace pi-1 pi-9",
+    )
 
 
 def replace(args: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
+from edge_client.cli.options import Option, add_verbs
 from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet import jobs_add
 from edge_server.cli.commands.fleet.serve import add_service_verb, service_folder
-from edge_server.cli.output import add_verb_group, print_result, print_rows
+from edge_server.cli.output import print_result, print_rows
 
 if TYPE_CHECKING:
     from edge_server.fleet.queue.job import Job, JobRun
@@ -34,7 +35,7 @@ VERBS = {
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
+    verbs = add_verbs(
         subparsers,
         "jobs",
         help="queue and schedule federations and fleet actions",
@@ -42,16 +43,17 @@ def register(subparsers: Subparsers) -> None:
         examples=EXAMPLES,
     )
     jobs_add.register(verbs)
+    name_of_job = Option("name", metavar="NAME")
     about = "every job with its state and next time"
     add_service_verb(verbs, "list", list_jobs, help=about, example="jobs list")
     about = "a job, why it waits, and its last runs"
-    add_service_verb(verbs, "show", show, help=about, example="jobs show nightly", of="NAME")
+    add_service_verb(verbs, "show", show, name_of_job, help=about, example="jobs show nightly")
     for name, (about, _) in VERBS.items():
-        add_service_verb(verbs, name, change, help=about, example=f"jobs {name} nightly", of="NAME")
+        add_service_verb(verbs, name, change, name_of_job, help=about, example=f"jobs {name} nightly")
     about, example = "the output of a job's newest run", "jobs logs nightly --follow"
-    log = add_service_verb(verbs, "logs", logs, help=about, example=example)
-    log.add_argument("name", metavar="NAME|RUN", help="a job, or one of its runs")
-    log.add_argument("--follow", action="store_true", help="go on until the run is over")
+    run = Option("name", help="a job, or one of its runs", metavar="NAME|RUN")
+    follow = Option("--follow", bool, "go on until the run is over")
+    add_service_verb(verbs, "logs", logs, run, follow, help=about, example=example)
 
 
 def _overviews(args: argparse.Namespace) -> "dict[str, JobOverview]":

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.app import CommandLine
-from edge_client.cli.output import Subparsers, add_verb, positive_float, positive_int
+from edge_client.cli.options import ABOVE_0, AT_LEAST_1, Group, Option, add_verb
+from edge_client.cli.output import Subparsers
 from edge_server.cli.commands import client_release, rollout, run
-from edge_server.cli.commands.fleet.serve import add_service_option, service_folder
+from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.output import print_result
 from schemas.errors import ConfigError, nearest
 
@@ -40,64 +41,69 @@ JOB_COMMANDS = CommandLine(
 """The commands that jobs run."""
 
 
-def register(verbs: Subparsers) -> None:
-    parser = add_verb(verbs, "add", help="add a job", examples=EXAMPLES)
-    parser.add_argument("name", metavar="NAME", help="the job's name, new in this folder")
-    parser.add_argument(
+SCHEDULE = Group(
+    (
+        Group(
+            (
+                Option("--cron", help="by a cron expression, such as '0 2 * * SUN'", metavar="EXPR"),
+                Option("--every", help="at fixed distances, such as 30min, 6h, 1d", metavar="TIME"),
+                Option("--at", help="once, such as 2026-12-01T02:00", metavar="TIME"),
+            ),
+            exclusive=True,
+        ),
+        Option(
+            "--zone", help="time zone, such as Europe/Berlin (default: UTC)", default="UTC", metavar="ZONE"
+        ),
+    ),
+    "schedule (default: once, now)",
+)
+CONDITION = Group(
+    (
+        Option(
+            "--where",
+            help="the devices, such as site=barn (default: those of the federation file, else all)",
+            default="",
+            metavar="SELECTOR",
+        ),
+        Option(
+            "--min-eligible",
+            int,
+            "run only while N of these devices are online; a run that lacks them is suspended",
+            0,
+            "N",
+            AT_LEAST_1,
+        ),
+        Option(
+            "--weight",
+            float,
+            "share of time relative to jobs of other federations (default: 1)",
+            1.0,
+            "X",
+            ABOVE_0,
+        ),
+        Option("--shared", bool, "may use devices at the same time as shared jobs of other federations"),
+    ),
+    "devices and turns",
+)
+OPTIONS = (
+    Option("name", help="the job's name, new in this folder", metavar="NAME"),
+    Option(
         "words",
-        nargs="*",
-        default=[],
-        metavar="FEDERATION.toml [KEY=VALUE]",
         help="federation file or recipe with overrides; with --action the arguments of the action",
-    )
-    add_service_option(parser)
-    parser.add_argument(
-        "--action", default="run", metavar="NAME", help="run, rollout or client-rollout (default: run)"
-    )
-    parser.add_argument("--federation", metavar="NAME", help="the federation of an action")
-    _add_schedule(parser)
-    _add_condition(parser)
-    parser.set_defaults(execute=execute, behind=())
+        default=(),
+        metavar="FEDERATION.toml [KEY=VALUE]",
+        nargs="*",
+    ),
+    SERVICE,
+    Option("--action", help="run, rollout or client-rollout (default: run)", default="run", metavar="NAME"),
+    Option("--federation", help="the federation of an action", metavar="NAME"),
+    SCHEDULE,
+    CONDITION,
+)
 
 
-def _add_schedule(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("schedule (default: once, now)")
-    kinds = group.add_mutually_exclusive_group()
-    kinds.add_argument("--cron", metavar="EXPR", help="by a cron expression, such as '0 2 * * SUN'")
-    kinds.add_argument("--every", metavar="TIME", help="at fixed distances, such as 30min, 6h, 1d")
-    kinds.add_argument("--at", metavar="TIME", help="once, such as 2026-12-01T02:00")
-    group.add_argument(
-        "--zone", metavar="ZONE", default="UTC", help="time zone, such as Europe/Berlin (default: UTC)"
-    )
-
-
-def _add_condition(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("devices and turns")
-    group.add_argument(
-        "--where",
-        default="",
-        metavar="SELECTOR",
-        help="the devices, such as site=barn (default: those of the federation file, else all)",
-    )
-    group.add_argument(
-        "--min-eligible",
-        type=positive_int,
-        default=0,
-        metavar="N",
-        help="run only while N of these devices are online; a run that lacks them is suspended",
-    )
-    group.add_argument(
-        "--weight",
-        type=positive_float,
-        default=1.0,
-        metavar="X",
-        help="share of time relative to jobs of other federations (default: 1)",
-    )
-    group.add_argument(
-        "--shared",
-        action="store_true",
-        help="may use devices at the same time as shared jobs of other federations",
-    )
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "add", execute, OPTIONS, help="add a job", examples=EXAMPLES, behind=())
 
 
 def execute(args: argparse.Namespace) -> int:

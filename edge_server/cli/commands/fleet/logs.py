@@ -5,15 +5,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from edge_client.cli.output import Subparsers, add_verb, positive_int, print_json
+from edge_client.cli.options import Option, add_verb, device_name
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.asking_devices import (
-    ANSWERS,
-    add_asking_options,
-    age,
-    answer_of,
-    device_name,
-)
+from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, answer_of
 from edge_server.fleet.diagnostics.answers import log_lines, safe
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -32,26 +27,20 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "logs", help="show the recent log of a device", examples=EXAMPLES)
-    parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
-    parser.add_argument("--since", type=age, metavar="AGE", help="lines of the last 90s, 30m, 1h or 2d")
-    parser.add_argument(
-        "--level", choices=LEVELS, default="debug", help="lines of this level and worse (default: all)"
-    )
-    parser.add_argument(
-        "--lines", type=_lines, default=1_000, metavar="N", help="at most the last N lines (default: 1000)"
-    )
-    parser.add_argument("--crash", action="store_true", help="show the last unexpected end instead")
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("device", device_name, "the device", metavar="DEVICE"),
+    Option("--since", age, "lines of the last 90s, 30m, 1h or 2d", metavar="AGE"),
+    Option("--level", help="lines of this level and worse (default: all)", default="debug", choices=LEVELS),
+    Option(
+        "--lines", int, "at most the last N lines (default: 1000)", 1_000, "N", {"ge": 1, "le": MOST_LINES}
+    ),
+    Option("--crash", bool, "show the last unexpected end instead"),
+    *ASKING,
+)
 
 
-def _lines(text: str) -> int:
-    count = positive_int(text)
-    if count > MOST_LINES:
-        raise argparse.ArgumentTypeError(f"{text} is above {MOST_LINES}")
-    return count
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "logs", execute, OPTIONS, help="show the recent log of a device", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

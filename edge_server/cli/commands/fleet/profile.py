@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edge_client.cli.output import Subparsers, add_verb, print_json, print_table
-from edge_server.cli.commands.fleet.asking_devices import ANSWERS, add_asking_options, answer_of, device_name
+from edge_client.cli.options import Option, add_verb, device_name
+from edge_client.cli.output import Subparsers, print_json, print_table
+from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, answer_of
 from edge_server.fleet.diagnostics.answers import safe
 
 EXAMPLES = f"""\
@@ -20,11 +21,11 @@ exit codes: 0 done, 1 the device does not answer, 2 bad usage or configuration
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "profile", help="describe a device's board as it is now", examples=EXAMPLES)
-    parser.add_argument("device", type=device_name, metavar="DEVICE", help="the device")
-    add_asking_options(parser)
-    parser.set_defaults(execute=execute)
+def register(verbs: Subparsers) -> None:
+    rows = (Option("device", device_name, "the device", metavar="DEVICE"), *ASKING)
+    add_verb(
+        verbs, "profile", execute, rows, help="describe a device's board as it is now", examples=EXAMPLES
+    )
 
 
 def execute(args: argparse.Namespace) -> int:

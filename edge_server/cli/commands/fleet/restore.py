@@ -5,11 +5,12 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb, print_json
+from edge_client.cli.options import Option, add_verb
+from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.backup import (
-    add_passphrase_options,
     ended_by_sigterm,
+    passphrase_options,
     read_passphrase,
     report,
 )
@@ -31,12 +32,15 @@ refused, and its messages are.
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "restore", help="make a folder from a backup", examples=EXAMPLES)
-    parser.add_argument("file", type=Path, metavar="FILE", help="a file of `edge-server backup`")
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="new or empty folder")
-    add_passphrase_options(parser, without="restore without keys and authorities")
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("file", Path, "a file of `edge-server backup`", metavar="FILE"),
+    Option("--to", Path, "new or empty folder", metavar="DIR", required=True),
+    passphrase_options("restore without keys and authorities"),
+)
+
+
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "restore", execute, OPTIONS, help="make a folder from a backup", examples=EXAMPLES)
 
 
 def execute(args: argparse.Namespace) -> int:

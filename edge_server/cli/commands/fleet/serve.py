@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.output import Subparsers, add_verb
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.cli.options import Option, add_verb, log_options
+from edge_client.cli.output import Subparsers
+from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 
 if TYPE_CHECKING:
@@ -44,21 +45,22 @@ TEMPLATE = """\
 """
 
 
-def register(subparsers: Subparsers) -> None:
-    parser = add_verb(subparsers, "serve", help="follow a fleet of devices", examples=EXAMPLES)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the service, made if missing")
-    add_log_options(parser, level="info")
-    parser.set_defaults(execute=execute)
+OPTIONS = (
+    Option("folder", Path, "folder of the service, made if missing", metavar="DIR"),
+    *log_options("info"),
+)
 
 
-def add_service_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--service",
-        type=Path,
-        metavar="DIR",
-        help="folder of `edge-server serve` (default: $EDGE_SERVICE, else "
-        "~/.local/share/edge-federation/service)",
-    )
+def register(verbs: Subparsers) -> None:
+    add_verb(verbs, "serve", execute, OPTIONS, help="follow a fleet of devices", examples=EXAMPLES)
+
+
+SERVICE = Option(
+    "--service",
+    Path,
+    "folder of `edge-server serve` (default: $EDGE_SERVICE, else ~/.local/share/edge-federation/service)",
+    metavar="DIR",
+)
 
 
 def service_folder(args: argparse.Namespace) -> "ServiceFolder":
@@ -72,19 +74,13 @@ def add_service_verb(
     verbs: Subparsers,
     name: str,
     execute: Callable[[argparse.Namespace], int],
-    *,
+    *options: Option,
     help: str,
     example: str = "",
-    of: str = "",
-) -> argparse.ArgumentParser:
-    """Add a verb below another one, about the thing called `of`, that works on the folder of `--service`."""
+) -> None:
+    """Add a verb below another one that works on the folder of `--service`."""
     examples = f"examples:\n  edge-server {example}\n" if example else ""
-    parser = add_verb(verbs, name, help=help, examples=examples)
-    if of:
-        parser.add_argument("name", metavar=of)
-    add_service_option(parser)
-    parser.set_defaults(execute=execute)
-    return parser
+    add_verb(verbs, name, execute, (SERVICE, *options), help=help, examples=examples)
 
 
 def execute(args: argparse.Namespace) -> int:

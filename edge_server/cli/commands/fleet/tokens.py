@@ -2,10 +2,11 @@
 
 import argparse
 
-from edge_client.cli.output import Subparsers, positive_float
+from edge_client.cli.options import ABOVE_0, Option, add_verbs
+from edge_client.cli.output import Subparsers
 from edge_server.cli.commands.fleet.serve import add_service_verb
-from edge_server.cli.commands.fleet.users import ROLES, day_text, open_desk, perform_here, print_change
-from edge_server.cli.output import add_verb_group, print_rows
+from edge_server.cli.commands.fleet.users import NAME, ROLE, day_text, open_desk, perform_here, print_change
+from edge_server.cli.output import print_rows
 
 EXAMPLES = """\
 examples:
@@ -21,21 +22,12 @@ USUAL_DAYS = 90.0
 
 
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
-        subparsers,
-        "tokens",
-        help="tokens for programs that use the API",
-        description="Tokens for programs that use the API.",
-        examples=EXAMPLES,
-    )
+    verbs = add_verbs(subparsers, "tokens", help="tokens for programs that use the API", examples=EXAMPLES)
+    where = Option("--where", help="only devices with these labels", default="", metavar="SELECTOR")
+    days = Option("--days", float, "until its end (default: 90)", USUAL_DAYS, "N", ABOVE_0)
     add_service_verb(verbs, "list", _list, help="the tokens, their roles and ends")
-    made = add_service_verb(verbs, "make", _make, help="make a token", of="NAME")
-    made.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
-    made.add_argument("--where", default="", metavar="SELECTOR", help="only devices with these labels")
-    made.add_argument(
-        "--days", type=positive_float, default=USUAL_DAYS, metavar="N", help="until its end (default: 90)"
-    )
-    add_service_verb(verbs, "revoke", _revoke, help="revoke a token", of="NAME")
+    add_service_verb(verbs, "make", _make, NAME, ROLE, where, days, help="make a token")
+    add_service_verb(verbs, "revoke", _revoke, NAME, help="revoke a token")
 
 
 def _list(args: argparse.Namespace) -> int:

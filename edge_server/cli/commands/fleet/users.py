@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli.options import Option, add_verbs
 from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import add_service_verb
-from edge_server.cli.output import add_verb_group, print_rows
+from edge_server.cli.output import print_rows
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,22 +30,28 @@ Every change is in the audit log (`edge-server audit`).
 ROLES = ("viewer", "operator", "admin")
 
 
+NAME = Option("name", metavar="NAME")
+ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
+
+
+NAME = Option("name", metavar="NAME")
+ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
+
+
+NAME = Option("name", metavar="NAME")
+ROLE = Option("--role", help="(default: %(default)s)", default="viewer", choices=ROLES)
+
+
 def register(subparsers: Subparsers) -> None:
-    verbs = add_verb_group(
-        subparsers,
-        "users",
-        help="who may use the service's page and API",
-        description="Who may use the service's page and API.",
-        examples=EXAMPLES,
-    )
+    about = "who may use the service's page and API"
+    verbs = add_verbs(subparsers, "users", help=about, examples=EXAMPLES)
+    new_role = Option("role", help=", ".join(ROLES), metavar="ROLE")
     add_service_verb(verbs, "list", _list, help="the users and their roles")
-    added = add_service_verb(verbs, "add", _change, help="add a user with a password", of="NAME")
-    added.add_argument("--role", choices=ROLES, default="viewer", help="(default: %(default)s)")
-    role = add_service_verb(verbs, "role", _change, help="change a role, also of open sessions", of="NAME")
-    role.add_argument("role", metavar="ROLE", help=", ".join(ROLES))
-    add_service_verb(verbs, "password", _change, help="set a new password; ends the sessions", of="NAME")
-    add_service_verb(verbs, "unlock", _change, help="let a user try again after failed logins", of="NAME")
-    add_service_verb(verbs, "remove", _change, help="remove a user; ends the sessions", of="NAME")
+    add_service_verb(verbs, "add", _change, NAME, ROLE, help="add a user with a password")
+    add_service_verb(verbs, "role", _change, NAME, new_role, help="change a role, also of open sessions")
+    add_service_verb(verbs, "password", _change, NAME, help="set a new password; ends the sessions")
+    add_service_verb(verbs, "unlock", _change, NAME, help="let a user try again after failed logins")
+    add_service_verb(verbs, "remove", _change, NAME, help="remove a user; ends the sessions")
 
 
 def _list(args: argparse.Namespace) -> int:

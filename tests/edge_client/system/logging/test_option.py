@@ -14,10 +14,12 @@ from edge_server.cli.main import EDGE_SERVER
 
 PROGRAM = """
 import argparse, logging, sys, warnings
+from edge_client.cli.options import log_options
 from edge_client.system.logging.context import about
-from edge_client.system.logging.setup import add_log_options, begin_log
+from edge_client.system.logging.setup import begin_log
 parser = argparse.ArgumentParser()
-add_log_options(parser, level="info")
+for option in log_options("info"):
+    option.add_to(parser)
 begin_log(parser.parse_args(), level=logging.INFO, federation="home")
 about(round=2)
 log = logging.getLogger("x")

@@ -257,9 +257,9 @@ def test_a_request_that_is_open_when_the_service_stops_is_cancelled(service, bro
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["logs", "pi-1", "--since", "yesterday"], "no age"),
+        (["logs", "pi-1", "--since", "yesterday"], "is not an age: write 90s"),
         (["logs", "pi/1"], "letters"),
-        (["logs", "pi-1", "--lines", "9999"], "above 5000"),
+        (["logs", "pi-1", "--lines", "9999"], "must be between 1 and 5000, not 9999"),
         (["doctor", "--where", "site = = barn"], "condition"),
         (["logs", "pi-1", "--service", "/nowhere"], "no service folder"),
         (["diagnose", "pi-1", "--out", "/nowhere/x.tar.gz"], "no such folder"),

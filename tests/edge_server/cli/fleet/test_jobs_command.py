@@ -80,7 +80,7 @@ def test_options_of_the_command_stand_behind_two_dashes(capsys: pytest.CaptureFi
         (("night", "v1", "--action", "reboot", "--federation", "home"), "there is no action 'reboot'"),
         (("night", "--action", "rollout"), "name one of the federations with --federation"),
         (("night", "v1", "--action", "rollout", "--federation", "home", "--", "--canary", "x"), "--canary"),
-        (("night", "home.toml", "--weight", "0"), "is not above 0"),
+        (("night", "home.toml", "--weight", "0"), "must be above 0, not 0"),
     ],
 )
 def test_what_is_refused_changes_nothing(

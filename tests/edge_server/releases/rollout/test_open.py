@@ -217,8 +217,8 @@ def test_a_withdrawal_by_hand_is_shown(capsys) -> None:
     [
         ("v3", "there is no version 'v3'"),
         ("v1 --canary 0", "'0' is neither a number of devices nor a share such as 10%"),
-        ("v1 --success 1.5", "1.5 is no share: 0 to 1, or 0% to 100%"),
-        ("v1 --latency-ratio 0.5", "0.5 is not within 1 to 1000"),
+        ("v1 --success 1.5", "must be between 0 and 1, not 1.5"),
+        ("v1 --latency-ratio 0.5", "must be between 1 and 1000, not 0.5"),
         ("v1 --withdraw", "v1 was never rolled out"),
         ("", "name a version: none is active yet"),
     ],

@@ -1,0 +1,230 @@
+"""Options of verbs as rows of a table, and the checks of their values."""
+
+import argparse
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edge_client.cli.output import Parser, Subparsers, print_help
+from edge_client.system.logging.setup import FORMAT_VARIABLE, FORMATS, LEVELS
+from schemas.bounds import MAX_SECONDS
+
+Bounds = Mapping[str, float]
+BOUNDS: Mapping[str, tuple[Callable[[float, float], bool], str]] = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "above"),
+    "lt": (operator.lt, "below"),
+    "le": (operator.le, "at most"),
+}
+"""What the names of bounds mean; they are those of pydantic."""
+AT_LEAST_1: Bounds = {"ge": 1}
+ABOVE_0: Bounds = {"gt": 0}
+SHARE: Bounds = {"ge": 0, "le": 1}
+SECONDS: Bounds = {"gt": 0, "le": MAX_SECONDS}
+SECONDS_OR_0: Bounds = {"ge": 0, "le": MAX_SECONDS}
+HOURS: Bounds = {"gt": 0, "le": MAX_SECONDS / 3600}
+DAYS: Bounds = {"gt": 0, "le": MAX_SECONDS / 86_400}
+PORT: Bounds = {"ge": 0, "le": 65_535}
+
+
+class Row:
+    """What a table of options has."""
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Add it to a verb or a group."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Option(Row):
+    """An option `--name`, or an argument of a verb: a row of its table.
+
+    `type`: what a value becomes, str, int, float or Path, or a function that parses it; bool is a switch.
+    `bounds` of a number by the names in `BOUNDS`. `many` values by repeating the option. `parse` stands for
+    the type on the command line, where that of a file differs. The others are those of argparse.
+    """
+
+    name: str
+    type: Any = str
+    help: str | None = None
+    default: Any = None
+    metavar: str | None = None
+    bounds: Bounds | None = None
+    many: bool = False
+    parse: Callable[[str], Any] | None = None
+    nargs: str | None = None
+    choices: Sequence[str] | None = None
+    required: bool = False
+    dest: str | None = None
+    action: Any = None
+
+    @property
+    def key(self) -> str:
+        """The option's name in Python, also in a table of settings."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        stated = {
+            "metavar": self.metavar,
+            "nargs": self.nargs,
+            "choices": self.choices,
+            "dest": self.dest,
+            "required": self.required or None,
+            **self._kind(),
+        }
+        kept: Any = {name: value for name, value in stated.items() if value is not None}
+        parser.add_argument(self.name, help=self.help, **kept)
+
+    def _kind(self) -> dict[str, Any]:
+        if self.type is bool:
+            switch = argparse.BooleanOptionalAction if self.default else "store_true"
+            return {"action": switch, "default": self.default}
+        several = (self.many or self.nargs) and isinstance(self.default, tuple | list)
+        appends = self.many and not isinstance(self.default, list)
+        return {
+            "action": "append" if appends else self.action,
+            "default": list(self.default) if several else self.default,
+            "type": self.parse or self._converter(),
+        }
+
+    def _converter(self) -> Callable[[str], Any] | None:
+        if self.type is str:
+            return None
+        convert: Callable[[str], Any] = {int: whole_number, float: number}.get(self.type, self.type)
+        return partial(_within, convert, self.bounds) if self.bounds else convert
+
+
+@dataclass(frozen=True)
+class Group(Row):
+    """Options below a title in `--help`; of `exclusive` ones a user may state one."""
+
+    rows: Sequence[Row]
+    title: str | None = None
+    exclusive: bool = False
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        group = (
+            parser.add_mutually_exclusive_group() if self.exclusive else parser.add_argument_group(self.title)
+        )
+        for row in self.rows:
+            row.add_to(group)
+
+
+def add_verb(
+    subparsers: Subparsers,
+    name: str,
+    execute: Callable[[argparse.Namespace], int],
+    rows: Sequence[Row] = (),
+    *,
+    help: str,
+    examples: str = "",
+    formats: Sequence[str] = ("table", "json"),
+    **defaults: Any,
+) -> Parser:
+    """Add a verb with `--format` and its options; `examples` are shown below them in `--help`."""
+    parser = _add_parser(subparsers, name, help, "", examples)
+    for row in (replace(FORMAT, choices=formats), *rows):
+        row.add_to(parser)
+    parser.set_defaults(execute=execute, **defaults)
+    return parser
+
+
+def add_verbs(
+    subparsers: Subparsers, name: str, *, help: str, examples: str, description: str = ""
+) -> Subparsers:
+    """Add a verb that has verbs of its own, and return those."""
+    parser = _add_parser(subparsers, name, help, description, examples)
+    parser.set_defaults(execute=print_help(parser))
+    return parser.add_subparsers(dest=f"{name.replace('-', '_')}_verb", metavar="VERB")
+
+
+def _add_parser(subparsers: Subparsers, name: str, help: str, description: str, examples: str) -> Parser:
+    return subparsers.add_parser(
+        name,
+        help=help,
+        description=description or f"{help[0].upper()}{help[1:]}.",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+# --- what values are ---
+def number(text: str) -> float:
+    """Parse a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a finite number")
+    return value
+
+
+def whole_number(text: str) -> int:
+    """Parse a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+
+
+def share(text: str) -> float:
+    """Parse a share such as 0.1 or 10%."""
+    return number(text[:-1]) / 100 if text.endswith("%") else number(text)
+
+
+def device_name(text: str) -> str:
+    """Parse a device's name."""
+    # Imported here: it takes pydantic, for which a light start has no time.
+    from schemas.names import is_name
+
+    if not is_name(text):
+        raise argparse.ArgumentTypeError(f"'{text}': 1 to 64 letters, digits, dots, dashes, underscores")
+    return text
+
+
+def _within(convert: Callable[[str], Any], bounds: Bounds, text: str) -> Any:
+    value = convert(text)
+    if not all(BOUNDS[name][0](value, limit) for name, limit in bounds.items()):
+        raise argparse.ArgumentTypeError(f"must be {bounds_text(bounds)}, not {text}")
+    return value
+
+
+def bounds_text(bounds: Bounds) -> str:
+    """The bounds in words: `between 0 and 1`, `above 0`, `at least 0 and below 1`."""
+    limits = {name: f"{limit:.0f}" if limit == int(limit) else f"{limit:g}" for name, limit in bounds.items()}
+    if bounds.keys() == {"ge", "le"}:
+        return f"between {limits['ge']} and {limits['le']}"
+    return " and ".join(f"{BOUNDS[name][1]} {limit}" for name, limit in limits.items())
+
+
+# --- what several verbs share ---
+FORMAT = Option("--format", help="for people or for programs (default: table)", default="table")
+TRUST = Option(
+    "--trust",
+    Path,
+    "refuse a model that this key of the server has not signed (its signing.pub)",
+    metavar="KEY.pub",
+)
+
+
+def log_options(level: str) -> tuple[Option, ...]:
+    """The options of the log; `level` is the verb's default."""
+    text = f"the log on standard error: text, or an object per line (default: {FORMAT_VARIABLE}, or human)"
+    return (
+        Option("--log-format", help=text, choices=tuple(FORMATS)),
+        Option("--log-level", help=f"log this and what is worse (default: {level})", choices=LEVELS),
+    )
+
+
+def tls_options(whose: str) -> tuple[Option, ...]:
+    """The files of mutual TLS."""
+    return (
+        Option("--ca", Path, "certificate of the broker's authority (mqtts://)"),
+        Option("--cert", Path, f"{whose} certificate (mqtts://)"),
+        Option("--key", Path, f"{whose} private key (mqtts://)"),
+    )
