@@ -87,6 +87,11 @@ class SiteTopic:
         return f"{ROOT}/{self.federation}/sites/{self.site}/{way}/{device}{part}"
 
 
+def device_topic(federation: str, device: str, channel: Channel, site: str) -> DeviceTopic | SiteTopic:
+    """The topic of a device, or of a device behind the gateway of `site`, if that is not empty."""
+    return SiteTopic(federation, site, channel, device) if site else DeviceTopic(federation, device, channel)
+
+
 @dataclass(frozen=True)
 class PredictTopic:
     """Requests to a device's `edge-client serve` and its answers; the federation itself does not use them.

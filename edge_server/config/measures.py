@@ -54,6 +54,11 @@ def parse_count(text: str) -> float:
     return count
 
 
+def whole_number(text: str) -> int | None:
+    """The number of at most nine decimal digits; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
 def quantity(text: str, units: Mapping[str, float], expected: str) -> float:
     """The number times its unit's factor; `expected` says in an error what was expected."""
     found = _QUANTITY.match(text)

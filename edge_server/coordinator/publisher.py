@@ -12,7 +12,7 @@ from edge_server.rounds.events import Publish, SendChunks
 from schemas.messages import Message, encode_message
 from schemas.names import site_of
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
-from schemas.topics import Channel, DeviceTopic, SharedTopic, SiteTopic, StateTopic
+from schemas.topics import Channel, SharedTopic, SiteTopic, StateTopic, device_topic
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +124,7 @@ class Publisher:
         return frame
 
     def _topic(self, device: str, channel: Channel) -> str:
-        if site := site_of(device, self._sites):
-            return str(SiteTopic(self._federation, site, channel, device))
-        return str(DeviceTopic(self._federation, device, channel))
+        return str(device_topic(self._federation, device, channel, site_of(device, self._sites)))
 
 
 class RateLimit:

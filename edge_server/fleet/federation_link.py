@@ -13,7 +13,7 @@ from edge_server.transport.broker_connection import BrokerConnection, check_send
 from schemas.errors import PeerError
 from schemas.messages import Birth, Death, Message, Refusal, Telemetry, decode_message, encode_message
 from schemas.messages.blobs import UNKNOWN_DIGEST
-from schemas.topics import Channel, DeviceTopic, SiteTopic, fleet_filters
+from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, fleet_filters
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
@@ -65,12 +65,7 @@ class FederationLink:
         self.connection.echo.tick(time.monotonic())
 
     def publish(self, device: str, message: Message) -> None:
-        site = self._sites.get(device)
-        topic = (
-            DeviceTopic(self.name, device, Channel.DOWN_FLEET)
-            if site is None
-            else SiteTopic(self.name, site, Channel.DOWN_FLEET, device)
-        )
+        topic = device_topic(self.name, device, Channel.DOWN_FLEET, self._sites.get(device, ""))
         self.connection.link.publish(str(topic), encode_message(message))
 
     def retain(self, topic: str, payload: bytes) -> None:

@@ -47,7 +47,6 @@ def register(subparsers: Subparsers) -> None:
     client_rollout.register(verbs)
 
 
-# --- make ---
 MAKE = """\
 examples:
   pip download -d wheels 'edge-federation[onnx-client,trust]'          on a board of that kind

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_client.cli.options import add_verb, log_options
-from edge_client.cli.output import Subparsers, print_json
+from edge_client.cli.output import Subparsers
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.enroll_fleet import enrol_fleet, list_enrolled, read_rows
 from edge_server.cli.commands.enroll_issue import enter, stated_labels, trusted_key, write_code
 from edge_server.cli.commands.enroll_options import ENROLL_OPTIONS, check_options
 from edge_server.cli.commands.fleet.serve import with_served
+from edge_server.cli.output import print_result
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,13 +92,14 @@ def _give_archive(args: argparse.Namespace, authority: "Authority") -> int:
         labels=stated_labels(args),
     )
     enter(args, authority)
-    _finish(args, authority, {"archive": str(path)})
-    _say(args, f"{path}: bring it to the board over a channel that you trust, then there")
-    _say(args, f"  tar xf {path.name} && sudo ./{args.device}/install.sh")
+    lines = [
+        f"{path}: bring it to the board over a channel that you trust, then there",
+        f"  tar xf {path.name} && sudo ./{args.device}/install.sh",
+    ]
     if args.data is None:
-        _say(args, f"with `data` set in {args.device}/client.toml first: what the device learns from")
-    _say(args, f"and delete it here: it holds {args.device}'s private key")
-    return 0
+        lines.append(f"with `data` set in {args.device}/client.toml first: what the device learns from")
+    lines.append(f"and delete it here: it holds {args.device}'s private key")
+    return _print(args, authority, {"archive": str(path)}, *lines)
 
 
 def _give_gateway(args: argparse.Namespace, authority: "Authority") -> int:
@@ -105,10 +107,13 @@ def _give_gateway(args: argparse.Namespace, authority: "Authority") -> int:
 
     _check_is_new(args, authority)
     path = write_gateway_bundle(authority, args.device, args.out)
-    _finish(args, authority, {"archive": str(path)})
-    _say(args, f"{path}: bring it to the gateway over a channel that you trust, as /etc/edge-gateway")
-    _say(args, f'in the server\'s file: [federation] sites = ["{args.device}"]')
-    return 0
+    return _print(
+        args,
+        authority,
+        {"archive": str(path)},
+        f"{path}: bring it to the gateway over a channel that you trust, as /etc/edge-gateway",
+        f'in the server\'s file: [federation] sites = ["{args.device}"]',
+    )
 
 
 def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
@@ -122,14 +127,15 @@ def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
     text = encode_code(code)
     enter(args, authority)
     print_of = fingerprint(authority.root.certificate)
-    _finish(
-        args, authority, {"file": str(path), "code": text, "expires": code.expires, "fingerprint": print_of}
+    return _print(
+        args,
+        authority,
+        {"file": str(path), "code": text, "expires": code.expires, "fingerprint": print_of},
+        f"{path}: good for {args.device}, once, for {args.hours:g} h; anyone who has it can use it",
+        f"on the board: edge-client enroll --code {path.name}   (or the line in it instead)",
+        f"authority's fingerprint, to compare with --fingerprint: {print_of}",
+        f"it is answered by: edge-server enroll --serve{authority.option}",
     )
-    _say(args, f"{path}: good for {args.device}, once, for {args.hours:g} h; anyone who has it can use it")
-    _say(args, f"on the board: edge-client enroll --code {path.name}   (or the line in it instead)")
-    _say(args, f"authority's fingerprint, to compare with --fingerprint: {print_of}")
-    _say(args, f"it is answered by: edge-server enroll --serve{authority.option}")
-    return 0
 
 
 def _check_is_new(args: argparse.Namespace, authority: "Authority") -> None:
@@ -138,15 +144,9 @@ def _check_is_new(args: argparse.Namespace, authority: "Authority") -> None:
         raise ConfigError(f"{args.device} is enrolled already: {remedy}")
 
 
-def _finish(args: argparse.Namespace, authority: "Authority", about: dict[str, object]) -> None:
-    if args.format == "json":
-        folder = str(authority.folder)
-        print_json({"device": args.device, "authority": folder, "broker": authority.settings.broker, **about})
-
-
-def _say(args: argparse.Namespace, line: str) -> None:
-    if args.format != "json":
-        say(line)
+def _print(args: argparse.Namespace, authority: "Authority", about: dict[str, object], *lines: str) -> int:
+    whose = {"authority": str(authority.folder), "broker": authority.settings.broker}
+    return print_result(args, {"device": args.device, **whose, **about}, *lines)
 
 
 def _serve(args: argparse.Namespace, folder: Path) -> int:

@@ -146,7 +146,6 @@ def _say(args: argparse.Namespace, line: str) -> None:
     say(line, file=sys.stderr if args.format == "json" else sys.stdout, flush=True)
 
 
-# --- list ---
 def list_enrolled(args: argparse.Namespace, folder: Path) -> int:
     """Print every device that was enrolled or invited, until when, and when the inventory saw it."""
     from edge_client.security.identity.validity import format_utc

@@ -26,9 +26,9 @@ from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, BlobRef, Chunk, chunk_header
 from schemas.topics import (
     Channel,
-    DeviceTopic,
     SiteTopic,
     StateTopic,
+    device_topic,
     gateway_filters,
     server_filters,
     site_filters,
@@ -184,6 +184,4 @@ class LinkBelow:
         self.link.send_chunk((device, ref.digest, index), topic, read)
 
     def _topic(self, channel: Channel, device: str, site: str) -> str:
-        if site:
-            return str(SiteTopic(self._federation, site, channel, device))
-        return str(DeviceTopic(self._federation, device, channel))
+        return str(device_topic(self._federation, device, channel, site))

@@ -2,14 +2,13 @@
 
 from contextlib import closing
 
-from edge_server.config.measures import parse_duration
+from edge_server.config.measures import parse_duration, whole_number
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.people.values import Actor
 from schemas.errors import ConfigError
 from schemas.labels import parse_where
 
-DIGITS = 9
 KINDS = ("device", "job", "run")
 
 
@@ -39,9 +38,8 @@ def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def end_silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    number = args["number"]
+    number = whole_number(args["number"])
     with closing(AlertStore(desk.folder.alerts)) as store:
-        known = number.isascii() and number.isdigit() and len(number) <= DIGITS
-        if not known or not store.end_silence(int(number), now=now):
-            raise ConfigError(f"there is no silence {number} now")
-    return Change(number, said=f"silence {number} has ended")
+        if number is None or not store.end_silence(number, now=now):
+            raise ConfigError(f"there is no silence {args['number']} now")
+    return Change(args["number"], said=f"silence {args['number']} has ended")

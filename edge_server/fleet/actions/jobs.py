@@ -3,6 +3,7 @@
 from typing import Any
 
 from edge_server.config.load import load_config
+from edge_server.config.measures import whole_number
 from edge_server.config.recipe_files import recipe_names
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.people.values import Actor
@@ -16,7 +17,6 @@ from schemas.errors import ConfigError
 from schemas.labels import parse_where
 
 WITHDRAW = "--withdraw"
-DIGITS = 9
 
 
 def start(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -106,6 +106,6 @@ def _federation_file(desk: Desk, source: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):
+    if (count := whole_number(text)) is None:
         raise ConfigError(f"'{text}' is not a number of devices")
-    return int(text)
+    return count

@@ -1,11 +1,19 @@
-"""Every action: the page's buttons, the API, the commands shown, roles and audit log come from this table."""
+"""Every action: the page's buttons, the API, the commands shown, roles and audit log come from this table.
+
+Role, scope and arguments are checked before an action, and what has changed goes to the audit log.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from edge_server.fleet.actions import alerts, devices, jobs, people
-from edge_server.fleet.actions.action import Action, Field
+from edge_server.fleet.actions.action import Action, Change, Desk, Field
 from edge_server.fleet.diagnostics.kept_answers import LOG_LINES
+from edge_server.fleet.people.roles import NotAllowed, check_role
+from edge_server.fleet.people.values import Actor
+from edge_server.storage import audit_log
+from schemas.errors import ConfigError, nearest
 
 _FEDERATION, _DEVICE = Field("federation"), Field("device")
 _JOB = Field("job")
@@ -252,3 +260,50 @@ _ALL = (
 )
 
 ACTIONS: Mapping[str, Action] = MappingProxyType({action.name: action for action in _ALL})
+
+
+def perform(desk: Desk, name: str, given: Mapping[str, Any], actor: Actor, now: float) -> Change:
+    """Do an action; raises `NotAllowed`, or `ConfigError` with nothing changed."""
+    action = action_named(name)
+    check_allowed(action, actor)
+    change = action.execute(desk, action.checked(given), actor, now)
+    if not change.recorded:
+        audit_log.append(
+            desk.folder.audit,
+            who=actor.who,
+            what=action.recorded or action.name,
+            target=change.target,
+            before=change.before,
+            after=change.after,
+            at=now,
+        )
+    return change
+
+
+def action_named(name: str) -> Action:
+    """The action of that name; raises `ConfigError`."""
+    if name not in ACTIONS:
+        raise ConfigError(f"there is no action '{name}'{nearest(name, ACTIONS)}")
+    return ACTIONS[name]
+
+
+def allowed_actions(actor: Actor) -> list[Action]:
+    """The actions that somebody may do, apart from the devices of a token's selector."""
+    return [action for action in ACTIONS.values() if _is_allowed(action, actor)]
+
+
+def check_allowed(action: Action, actor: Actor) -> None:
+    """Raise `NotAllowed` unless the role, and a token's selector, allow the action."""
+    check_role(actor.role, action.name)
+    if actor.where and not action.on_device:
+        raise NotAllowed(
+            f"this token is for the devices where {actor.where}, and {action.name} is not about one"
+        )
+
+
+def _is_allowed(action: Action, actor: Actor) -> bool:
+    try:
+        check_allowed(action, actor)
+    except NotAllowed:
+        return False
+    return True

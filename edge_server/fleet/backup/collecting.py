@@ -19,8 +19,7 @@ from edge_server.fleet.backup.archive import ArchiveWriter
 from edge_server.fleet.backup.contents import APPENDED, JOURNAL, entries_of, is_run, is_secret
 from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
 from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.sqlite_copies import copy_sqlite, is_sqlite, reading
-from edge_server.fleet.backup.steady_files import FileChanged, Pins
+from edge_server.fleet.backup.steady_files import FileChanged, Pins, copy_sqlite, is_sqlite, reading
 from schemas.errors import ConfigError
 
 TRIES = 20

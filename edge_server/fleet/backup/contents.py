@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from edge_server.fleet.backup.sqlite_copies import COMPANIONS
-from edge_server.fleet.backup.steady_files import PINS
+from edge_server.fleet.backup.steady_files import COMPANIONS, PINS
 
 JOURNAL = "journal.sqlite"
 MADE_AGAIN = frozenset({"disposal", "unpacked", "sums", "standby", "object-store"})

@@ -18,7 +18,7 @@ from edge_server.fleet.backup.collecting import REPORT_EVERY_BYTES, Report, prog
 from edge_server.fleet.backup.contents import JOURNAL, LOCK, is_run
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
 from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.sqlite_copies import is_sqlite
+from edge_server.fleet.backup.steady_files import is_sqlite
 from edge_server.storage import audit_log
 from edge_server.storage.journal import Journal
 from edge_server.storage.service_folder import ServiceFolder

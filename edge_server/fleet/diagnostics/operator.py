@@ -24,7 +24,7 @@ from schemas.messages import (
     decode_message,
     encode_message,
 )
-from schemas.topics import Channel, DeviceTopic, SiteTopic, operator_filters
+from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, operator_filters
 
 TICK_S = 0.25
 GATHER_S = 2.0  # Seconds in which the broker sends the retained births
@@ -167,9 +167,6 @@ class OperatorConnection:
         assert self._inquiry is not None
         self._inquiry, requests = machine.step(self._inquiry, event, now)
         for request in requests:
-            self._connection.link.publish(str(self._topic(request.device)), encode_message(request))
-
-    def _topic(self, device: str) -> DeviceTopic | SiteTopic:
-        if device in self._sites:
-            return SiteTopic(self._federation, self._sites[device], Channel.DOWN_FLEET, device)
-        return DeviceTopic(self._federation, device, Channel.DOWN_FLEET)
+            site = self._sites.get(request.device, "")
+            topic = device_topic(self._federation, request.device, Channel.DOWN_FLEET, site)
+            self._connection.link.publish(str(topic), encode_message(request))

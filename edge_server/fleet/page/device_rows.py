@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_server.config.measures import whole_number
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, nearest
 from schemas.labels import Where, parse_where
@@ -11,7 +12,6 @@ from schemas.labels import Where, parse_where
 Json = dict[str, Any]
 MOST_ROWS = 500
 USUAL_ROWS = 100
-DIGITS = 9
 CLIENT = "edge-federation"  # The client's own entry among a device's versions
 
 _SORTS: Mapping[str, Callable[[InventoryDevice], Any]] = {
@@ -134,6 +134,6 @@ def _ordered(devices: Sequence[InventoryDevice], query: DeviceQuery) -> list[Inv
 
 def _number(asked: Mapping[str, str], name: str, usual: int) -> int:
     text = asked.get(name, "") or str(usual)
-    if not (text.isascii() and text.isdigit()) or len(text) > DIGITS:
+    if (number := whole_number(text)) is None:
         raise ConfigError(f"'{text}' is not a whole number from 0", key=name)
-    return int(text)
+    return number

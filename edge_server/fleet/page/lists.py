@@ -39,9 +39,8 @@ class FolderLists:
         *,
         jobs_at_once: int,
         diagnostics: Callable[[str, str], Json] = lambda federation, device: {},
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder, self._people, self._clock = folder, people, clock
+        self._folder, self._people = folder, people
         self._jobs_at_once, self._diagnostics = jobs_at_once, diagnostics
         self._inventory, self._audit = Inventory(folder.inventory), AuditTail(folder.audit)
         self._reader = DeviceReader(self._inventory)
@@ -118,7 +117,7 @@ class FolderLists:
 
     def _devices(self) -> Sequence[InventoryDevice]:
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             if now - self._read_at >= FRESH_S:
                 self._known, self._read_at = self._reader.devices(), now
             return self._known

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_server.fleet.actions.action import Action, Desk
-from edge_server.fleet.actions.perform import action_named, allowed_actions, perform
+from edge_server.fleet.actions.table import action_named, allowed_actions, perform
 from edge_server.fleet.page.device_rows import Json
 from edge_server.fleet.people.values import Actor
 

@@ -202,16 +202,13 @@ class OpenIdProvider:
             if self._described is None:
                 if self._clock() - self._failed_at < FAILED_S:
                     raise EdgeError(self._failure)
-                self._described = self._first_description()
+                try:
+                    self._described = self._read_description()
+                except EdgeError as error:
+                    # Remembered, so that visitors do not wait one after another.
+                    self._failed_at, self._failure = self._clock(), str(error)
+                    raise
             return self._described
-
-    def _first_description(self) -> Mapping[str, Any]:
-        """The description; its failure is remembered, so that visitors do not wait one after another."""
-        try:
-            return self._read_description()
-        except EdgeError as error:
-            self._failed_at, self._failure = self._clock(), str(error)
-            raise
 
     def _read_description(self) -> Mapping[str, Any]:
         issuer = self._settings.issuer

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from edge_server.config.measures import whole_number
 from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.device_view import device_value
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).with_name("assets")
 MOST_STREAMS = 128
-DIGITS = 9
 AGAIN_S = "5"  # Value of `Retry-After` (seconds) where too many pages are open
 
 
@@ -168,8 +168,7 @@ class Pages:
 
 def number_in(request: Request, name: str, usual: int) -> int | None:
     """A non-negative integer of the query, `usual` where it is missing; None for anything else."""
-    text = request.query_params.get(name, str(usual))
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+    return whole_number(request.query_params.get(name, str(usual)))
 
 
 async def _edge_error(request: Request, error: Exception) -> Response:

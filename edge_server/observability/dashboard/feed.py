@@ -39,12 +39,9 @@ class Feed:
     `registry` holds the run's models; by default it lies next to the run folder.
     """
 
-    def __init__(
-        self, path: Path, *, live: bool, registry: Path | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path, *, live: bool, registry: Path | None = None) -> None:
         self.path, self.live = path, live
         self.registry = registry or default_registry(path)
-        self._clock = clock
         self._snapshot: Snapshot | None = None
         self._folder = FactsCache(path, live=live)
         self._newest_event = NewestEvent(RunFolder(path).events)
@@ -137,7 +134,7 @@ class Feed:
         return self._look(monotonic), time.thread_time() - began
 
     def _look(self, monotonic: float) -> PageState:
-        snapshot, now = self._snapshot, self._clock()
+        snapshot, now = self._snapshot, time.time()
         facts = self._folder.current(snapshot, monotonic)
         events = self._newest_event.number()
         sources = events, ((facts, snapshot) if self.live else (facts,))

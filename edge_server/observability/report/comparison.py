@@ -30,18 +30,19 @@ from edge_server.storage.records import RoundRecord
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")
 COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")
 REST = "the run folders"
+NamedRuns = Sequence[tuple[str, RunContents]]
 MOST_CURVES = 8  # Maximum curves of one chart, which is the number of markers and dashes
 
 
 def runs_document(runs: Sequence[RunContents]) -> Document:
-    names = run_names(runs)
+    named = list(zip(run_names(runs), runs, strict=True))
     sections = (
-        Section("Runs", (_runs(runs, names),)),
-        Section("Curves", _curves(runs, names)),
-        Section("Tiers", (_tiers(runs, names),)),
-        Section("Costs", (_costs(runs, names),)),
-        Section("Differences", (_differences(runs, names),)),
-        Section("How to repeat it", _commands(runs, names)),
+        Section("Runs", (_runs(named),)),
+        Section("Curves", _curves(named)),
+        Section("Tiers", (_tiers(named),)),
+        Section("Costs", (_costs(named),)),
+        Section("Differences", (_differences(named),)),
+        Section("How to repeat it", _commands(named)),
     )
     finished = sum(run.summary.outcome == "finished" for run in runs)
     return Document(
@@ -50,7 +51,7 @@ def runs_document(runs: Sequence[RunContents]) -> Document:
         outcome=f"{finished} of {len(runs)} finished",
         detail="",
         good=finished == len(runs),
-        facts=FactList(_best(runs, names)),
+        facts=FactList(_best(named)),
         sections=sections,
     )
 
@@ -65,20 +66,17 @@ def run_names(runs: Sequence[RunContents]) -> list[str]:
     ]
 
 
-def _best(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _best(named: NamedRuns) -> tuple[tuple[str, str], ...]:
     """The most accurate run, and the run that received the fewest bytes."""
-    tested = [
-        (run.summary.test_accuracy, name)
-        for run, name in zip(runs, names, strict=True)
-        if run.summary.test_accuracy is not None
-    ]
-    sent = min((run.summary.uplink_bytes, name) for run, name in zip(runs, names, strict=True))
+    accuracies = ((run.summary.test_accuracy, name) for name, run in named)
+    tested = [(accuracy, name) for accuracy, name in accuracies if accuracy is not None]
+    sent = min((run.summary.uplink_bytes, name) for name, run in named)
     best = max(tested, default=None)
     most = (("most accurate", f"{best[1]}, {percent_text(best[0])}"),) if best else ()
     return (*most, ("fewest bytes received", f"{sent[1]}, {bytes_text(sent[0])}"))
 
 
-def _runs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
+def _runs(named: NamedRuns) -> Table:
     rows = [
         (
             words(name),
@@ -92,19 +90,14 @@ def _runs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
                 UNKNOWN if run.summary.epsilon is None else f"{run.summary.epsilon:.3g}",
             ),
         )
-        for run, name in zip(runs, names, strict=True)
+        for name, run in named
     ]
     return table("Each run and the final accuracy of its global model", RUN_COLUMNS, rows, rest=REST)
 
 
-def _curves(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
-    left = len(runs) - MOST_CURVES
-    note = (
-        (Paragraph(f"The charts show the first {MOST_CURVES} runs; the tables show all."),)
-        if left > 0
-        else ()
-    )
-    pairs = list(zip(names, (run.history for run in runs), strict=True))[:MOST_CURVES]
+def _curves(named: NamedRuns) -> tuple[Block, ...]:
+    note = Paragraph(f"The charts show the first {MOST_CURVES} runs; the tables show all.")
+    pairs = [(name, run.history) for name, run in named[:MOST_CURVES]]
     charts = (
         _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
         _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, lambda y: f"{y:.3g}"),
@@ -117,7 +110,7 @@ def _curves(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, .
             from_zero=True,
         ),
     )
-    return (Curves(charts), *note)
+    return (Curves(charts), note) if len(named) > MOST_CURVES else (Curves(charts),)
 
 
 def _chart(
@@ -137,20 +130,20 @@ def _cumulative_uplink(history: Sequence[RoundRecord]) -> tuple[tuple[int, float
     return tuple((record.round, float(total)) for record, total in zip(history, sums, strict=True))
 
 
-def _tiers(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
-    last = [run.history[-1].tier_accuracy if run.history else {} for run in runs]
-    tiers = sorted({tier for accuracies in last for tier in accuracies})
+def _tiers(named: NamedRuns) -> Table:
+    last = [(name, run.history[-1].tier_accuracy if run.history else {}) for name, run in named]
+    tiers = sorted({tier for _, accuracies in last for tier in accuracies})
     rows = [
         (words(name), *numbers(*(percent_text(accuracies.get(tier)) for tier in tiers)))
-        for name, accuracies in zip(names, last, strict=True)
+        for name, accuracies in last
     ]
     columns = ("run", *(f"tier {tier}" for tier in tiers))
     return table("Test accuracy of each tier's sub-model after the last round", columns, rows, rest=REST)
 
 
-def _costs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
+def _costs(named: NamedRuns) -> Table:
     rows = []
-    for run, name in zip(runs, names, strict=True):
+    for name, run in named:
         cost = measure(run.history, run.summary)
         cells = numbers(
             bytes_text(run.summary.downlink_bytes),
@@ -169,20 +162,19 @@ def _costs(runs: Sequence[RunContents], names: Sequence[str]) -> Table:
     return table(caption, COST_COLUMNS, rows, rest=REST)
 
 
-def _differences(runs: Sequence[RunContents], names: Sequence[str]) -> Block:
-    found = differing([run.settings for run in runs])
+def _differences(named: NamedRuns) -> Block:
+    found = differing([run.settings for _, run in named])
     if not found:
         return Paragraph("The federation files are identical.")
     rows = [(words(key), *(words(value or UNKNOWN) for value in values)) for key, values in found.items()]
-    return table("Settings that differ between runs", ("setting", *names), rows, rest=REST)
+    return table(
+        "Settings that differ between runs", ("setting", *(name for name, _ in named)), rows, rest=REST
+    )
 
 
-def _commands(runs: Sequence[RunContents], names: Sequence[str]) -> tuple[Block, ...]:
-    lines = [
-        f"# {name}\n{run.made.command if run.made else 'not recorded'}"
-        for run, name in zip(runs, names, strict=True)
-    ]
-    files = " ".join(shlex.quote(str(run.folder)) for run in runs)
+def _commands(named: NamedRuns) -> tuple[Block, ...]:
+    lines = [f"# {name}\n{run.made.command if run.made else 'not recorded'}" for name, run in named]
+    files = shlex.join(str(run.folder) for _, run in named)
     return (
         Paragraph("The runs were started with these commands:"),
         Code("\n".join(lines)),

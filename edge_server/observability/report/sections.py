@@ -22,12 +22,15 @@ from edge_server.observability.data_statistics import (
     last_statistics,
     newest_statistics,
 )
-from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
-from edge_server.observability.personal_models import (
+from edge_server.observability.figures import (
     before_and_after,
+    figures_there,
     keeps_text,
+    leading_metric,
     personal_line,
     personalised,
+    warning_texts,
+    where_measured,
 )
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
@@ -191,18 +194,6 @@ def refusal_section(run: RunContents) -> Section:
     )
     if not reasons and not devices:
         return Section("Refused by the firewall", (Paragraph(NO_REFUSALS),))
-    return Section(
-        "Refused by the firewall", tuple(_refusal_tables(run, devices, reasons, in_rounds, messages))
-    )
-
-
-def _refusal_tables(
-    run: RunContents,
-    devices: list[DeviceRecord],
-    reasons: list[str],
-    in_rounds: Counter[str],
-    messages: Counter[str],
-) -> list[Block]:
     rows = [
         (
             words(reason),
@@ -217,7 +208,7 @@ def _refusal_tables(
         ordered = sorted(devices, key=lambda row: -row.refusals)
         heads = ("device", "tier", "refused", "reasons", "quarantined until round")
         blocks.append(table("Refusals by device", heads, [_device_cells(row) for row in ordered]))
-    return blocks
+    return Section("Refused by the firewall", tuple(blocks))
 
 
 def _refused_devices(run: RunContents, reason: str) -> str:

@@ -7,12 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from edge_server.config.units import UNKNOWN, clean
-from edge_server.observability.figures import warning_texts
-from edge_server.observability.personal_models import (
+from edge_server.observability.figures import (
     before_and_after,
     keeps_text,
     personal_line,
     personalised,
+    warning_texts,
 )
 from edge_server.observability.snapshot import Snapshot
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table

@@ -17,7 +17,6 @@ from schemas.counted import counted
 
 if TYPE_CHECKING:
     from edge_server.fleet.backup.chain import Chain
-    from edge_server.fleet.backup.making import MadeBackup
     from edge_server.fleet.backup.manifest import BackupManifest
     from edge_server.fleet.backup.sealing import Sealer
     from edge_server.fleet.backup.sources import Sources
@@ -147,8 +146,20 @@ def _make(args: argparse.Namespace) -> int:
             target=str(args.file.absolute()),
             after={"id": manifest.id, "files": len(manifest.files), "bytes": made.stored_bytes},
         )
-    _show(args.file, made, args.format)
-    return 0
+    document = {
+        "file": str(args.file),
+        "id": manifest.id,
+        "files": len(manifest.files),
+        "bytes": made.stored_bytes,
+        "left-out": list(manifest.left_out),
+    }
+    lines = [f"{args.file}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}"]
+    if manifest.left_out:
+        names = ", ".join(manifest.left_out[:5])
+        lines.append(f"without {len(manifest.left_out)} keys and authorities: {names}")
+    if manifest.parent is not None:
+        lines.append(f"needs {manifest.parent.name} next to it")
+    return print_result(args, document, *lines)
 
 
 def _sealer(args: argparse.Namespace) -> "Sealer | None":
@@ -176,26 +187,6 @@ def _sources(args: argparse.Namespace) -> "Sources":
 
 def report(line: str) -> None:
     say(f"edge-server: {line}", file=sys.stderr, flush=True)
-
-
-def _show(path: Path, made: "MadeBackup", output: str) -> None:
-    manifest = made.manifest
-    if output == "json":
-        print_json(
-            {
-                "file": str(path),
-                "id": manifest.id,
-                "files": len(manifest.files),
-                "bytes": made.stored_bytes,
-                "left-out": list(manifest.left_out),
-            }
-        )
-        return
-    say(f"{path}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}")
-    if manifest.left_out:
-        say(f"without {len(manifest.left_out)} keys and authorities: {', '.join(manifest.left_out[:5])}")
-    if manifest.parent is not None:
-        say(f"needs {manifest.parent.name} next to it")
 
 
 def _list(manifest: "BackupManifest", output: str) -> int:

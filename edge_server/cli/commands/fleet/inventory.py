@@ -52,7 +52,6 @@ def register(subparsers: Subparsers) -> None:
         add(verbs)
 
 
-# --- label ---
 def _label(verbs: Subparsers) -> None:
     add_inventory_verb(
         verbs,
@@ -115,7 +114,6 @@ def _change(word: str) -> tuple[str, str | None]:
     return parse_label(word)
 
 
-# --- note ---
 def _note(verbs: Subparsers) -> None:
     add_inventory_verb(
         verbs,
@@ -139,7 +137,6 @@ def note(args: argparse.Namespace) -> int:
     return print_result(args, document, f"{args.device}: {after or 'no note'}")
 
 
-# --- import ---
 def add_import(verbs: Subparsers) -> None:
     about = "take labels and notes from a fleet file, CSV or JSON"
     add_inventory_verb(
@@ -169,7 +166,6 @@ def import_file(args: argparse.Namespace) -> int:
     return print_result(args, document, line)
 
 
-# --- export ---
 def add_export(verbs: Subparsers) -> None:
     about = "write the inventory as CSV or JSON, by the file's name"
     add_inventory_verb(

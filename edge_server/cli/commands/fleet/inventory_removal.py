@@ -33,7 +33,6 @@ REVOCATION = (
 )
 
 
-# --- remove ---
 def add_remove(verbs: Subparsers) -> None:
     about = "take devices out of the inventory, and revoke their certificates"
     add_inventory_verb(
@@ -153,7 +152,6 @@ def _after_revocation(
         return Revocation(authority, device.device, certificates).lines()
 
 
-# --- replace ---
 def add_replace(verbs: Subparsers) -> None:
     about = "let a new board take the place of a dead one"
     add_inventory_verb(

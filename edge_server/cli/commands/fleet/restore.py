@@ -2,18 +2,19 @@
 
 import argparse
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json
-from edge_client.system.plain_text import say
+from edge_client.cli.output import Subparsers
 from edge_server.cli.commands.fleet.backup import (
     ended_by_sigterm,
     passphrase_options,
     read_passphrase,
     report,
 )
+from edge_server.cli.output import print_result
 from schemas.counted import counted
 
 if TYPE_CHECKING:
@@ -56,21 +57,18 @@ def execute(args: argparse.Namespace) -> int:
         runs = restore_backup(
             chain, args.to, sealer=sealer, report=report, noted_as=str(args.file.absolute())
         )
-    if args.format == "json":
-        print_json({"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]})
-    else:
-        _show(args.to, chain.manifest, runs, keys=sealer is not None)
-    return 0
+    document = {"folder": str(args.to), "id": chain.manifest.id, "runs": [str(run) for run in runs]}
+    return print_result(args, document, *_lines(args.to, chain.manifest, runs, keys=sealer is not None))
 
 
-def _show(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> None:
-    say(f"restored {counted(len(manifest.files), 'file')} to {folder}")
+def _lines(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> Iterator[str]:
+    yield f"restored {counted(len(manifest.files), 'file')} to {folder}"
     for run in runs:
-        say(f"goes on when its server starts: {run}")
+        yield f"goes on when its server starts: {run}"
     for root in manifest.roots:
         if root.kind == "authority" and keys:
-            say(f"authority {root.origin} is now {folder / root.path}: name it so in service.toml")
+            yield f"authority {root.origin} is now {folder / root.path}: name it so in service.toml"
         if root.kind == "file" or (root.kind == "key" and keys):
-            say(f"{root.origin} is now {folder / root.path}: put it there again, or name it so")
+            yield f"{root.origin} is now {folder / root.path}: put it there again, or name it so"
     if not keys:
-        say("without keys: devices that trust the old signing key take nothing from this folder's runs")
+        yield "without keys: devices that trust the old signing key take nothing from this folder's runs"

@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, add_verbs
 from edge_client.cli.output import Subparsers, print_json
@@ -99,7 +99,7 @@ def open_desk(service: Path | None) -> "Desk":
 
 def perform_here(desk: "Desk", action: str, given: dict[str, str]) -> "Change":
     """Do an action as the user of this machine, whom the folder's permissions have let in."""
-    from edge_server.fleet.actions.perform import perform
+    from edge_server.fleet.actions.table import perform
     from edge_server.fleet.people.roles import Role
     from edge_server.fleet.people.values import Actor
     from edge_server.storage.audit_log import local_user
@@ -107,11 +107,11 @@ def perform_here(desk: "Desk", action: str, given: dict[str, str]) -> "Change":
     return perform(desk, action, given, Actor(local_user(), Role.ADMIN), time.time())
 
 
-def read_password(name: str, *, terminal: Any = None) -> str:
+def read_password(name: str) -> str:
     """A password, typed twice at a terminal or one line of standard input; never an argument."""
     import getpass
 
-    if not (terminal or sys.stdin).isatty():
+    if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     typed = getpass.getpass(f"password of {name}: ")
     if getpass.getpass("once more: ") != typed:

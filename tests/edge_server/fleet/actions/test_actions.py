@@ -10,8 +10,7 @@ import pytest
 from edge_client.security.identity.certificates import new_key
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.fleet.actions.action import Change, Desk, fill_words
-from edge_server.fleet.actions.perform import perform
-from edge_server.fleet.actions.table import ACTIONS
+from edge_server.fleet.actions.table import ACTIONS, perform
 from edge_server.fleet.people.login import actor_of_token, log_in
 from edge_server.fleet.people.random_secrets import digest_of
 from edge_server.fleet.people.roles import LEAST, NotAllowed, Role
