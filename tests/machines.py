@@ -33,8 +33,8 @@ from edge_server.coordinator.standby import following
 from edge_server.fleet.alerts import machine as alerts
 from edge_server.fleet.alerts.rules import Evaluation
 from edge_server.fleet.diagnostics import inquiry
-from edge_server.fleet.queue import events as queue_events
 from edge_server.fleet.queue import machine as queue
+from edge_server.fleet.queue import state as queue_events
 from edge_server.releases.rollout import machine as rollout
 from edge_server.releases.rollout import state as rollout_state
 from edge_server.rounds import events as round_events

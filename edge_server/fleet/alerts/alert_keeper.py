@@ -4,11 +4,10 @@ import logging
 import queue
 
 from edge_server.fleet.alerts.delivery import Deliveries, DeliveryError
-from edge_server.fleet.alerts.facts import Facts, gather
 from edge_server.fleet.alerts.incidents import IncidentReader
 from edge_server.fleet.alerts.machine import Plan, step
 from edge_server.fleet.alerts.receivers.build import build_receivers, resend_seconds
-from edge_server.fleet.alerts.rules import evaluate
+from edge_server.fleet.alerts.rules import Facts, evaluate, gather
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.part import Part, Retain, ServiceContext
 from edge_server.storage.inventory.device_reader import DeviceReader

@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.queue.endings import BAD_USAGE, FAILED
-from edge_server.fleet.queue.events import (
+from edge_server.fleet.queue.job import JobRun
+from edge_server.fleet.queue.job_actions import ACTIONS, command_of
+from edge_server.fleet.queue.journal import JobJournal
+from edge_server.fleet.queue.log_reader import last_line
+from edge_server.fleet.queue.machine import BAD_USAGE, FAILED, step
+from edge_server.fleet.queue.overview import devices_of_jobs
+from edge_server.fleet.queue.processes import JobProcesses
+from edge_server.fleet.queue.state import (
     Closing,
     Command,
     DevicesOfJob,
@@ -18,19 +24,12 @@ from edge_server.fleet.queue.events import (
     Event,
     JobsChanged,
     KillRun,
+    QueueRules,
     RunEnded,
     StartRun,
     SuspendRun,
     Tick,
 )
-from edge_server.fleet.queue.job import JobRun
-from edge_server.fleet.queue.job_actions import ACTIONS, command_of
-from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.log_reader import last_line
-from edge_server.fleet.queue.machine import step
-from edge_server.fleet.queue.overview import devices_of_jobs
-from edge_server.fleet.queue.processes import JobProcesses
-from edge_server.fleet.queue.state import QueueRules
 from edge_server.fleet.queue.supervisor import LOG
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError

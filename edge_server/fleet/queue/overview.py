@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from edge_server.fleet.queue.events import DevicesOfJob
 from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.schedule import next_time
-from edge_server.fleet.queue.state import JobProgress, Queue, QueueRules
+from edge_server.fleet.queue.state import DevicesOfJob, JobProgress, Queue, QueueRules
 from edge_server.fleet.queue.turns import take_turns
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_server.fleet.queue import supervisor
-from edge_server.fleet.queue.endings import INTERRUPTED, SUSPENDED
+from edge_server.fleet.queue.machine import INTERRUPTED, SUSPENDED
 from edge_server.fleet.queue.supervisor import LOCK, LOG, OUTCOME, started_at
 
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from edge_server.fleet.queue.events import DevicesOfJob, Fleet
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted
-from edge_server.fleet.queue.state import Queue
+from edge_server.fleet.queue.state import DevicesOfJob, Fleet, Queue
 from schemas.counted import counted
 
 NO_DEVICES = DevicesOfJob()

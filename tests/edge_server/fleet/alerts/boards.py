@@ -1,8 +1,7 @@
 """Devices, rules and alerts for the tests."""
 
-from edge_server.fleet.alerts.facts import gather
 from edge_server.fleet.alerts.machine import Alerts, Plan, Step, step
-from edge_server.fleet.alerts.rules import evaluate
+from edge_server.fleet.alerts.rules import evaluate, gather
 from edge_server.fleet.settings.alert_kinds import Incident, Rule
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.labels import parse_where

@@ -3,10 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge_server.fleet.queue.events import Command, DevicesOfJob, Event, JobsChanged, RunEnded, StartRun, Tick
 from edge_server.fleet.queue.job import Job, JobRun, Wanted
 from edge_server.fleet.queue.machine import step
-from edge_server.fleet.queue.state import Queue, QueueRules
+from edge_server.fleet.queue.state import (
+    Command,
+    DevicesOfJob,
+    Event,
+    JobsChanged,
+    Queue,
+    QueueRules,
+    RunEnded,
+    StartRun,
+    Tick,
+)
 from edge_server.fleet.queue.turns import take_turns
 
 NOW = 1_800_000_000.0

@@ -10,11 +10,11 @@ import pytest
 
 from edge_server.fleet.part import ServiceContext
 from edge_server.fleet.queue.changes import add_job, pause_job, start_job, stop_job
-from edge_server.fleet.queue.events import StartRun
 from edge_server.fleet.queue.job import JobRun, RunPhase
 from edge_server.fleet.queue.jobs_part import JobsPart
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.overview import read_overviews
+from edge_server.fleet.queue.state import StartRun
 from edge_server.fleet.settings.service import JobSettings, ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.service_folder import ServiceFolder

@@ -2,9 +2,9 @@
 
 import pytest
 
-from edge_server.fleet.queue.events import Closing, EndRun, KillRun, RunEnded, SuspendRun
 from edge_server.fleet.queue.job import RunPhase, Wanted
 from edge_server.fleet.queue.schedule import Every
+from edge_server.fleet.queue.state import Closing, EndRun, KillRun, RunEnded, SuspendRun
 from tests.edge_server.fleet.queue.jobs import NOW, Driver, devices, job
 
 BARN, FIELD = {"federation": "barn"}, {"federation": "field"}
