@@ -24,7 +24,7 @@ from edge_server.config.sections import (
     TierSettings,
 )
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.data_statistics import rough_request
+from edge_server.strategy.data_statistics import ROUNDS, rough_request
 from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy
 from schemas.base import Settings, kebab
@@ -95,6 +95,18 @@ class Config(Settings):
             return StatisticsRequest()
         features = tuple(zip(rough.mean, rough.std, strict=True))
         return rough_request(features, tuple(zip(rough.target_mean, rough.target_std, strict=True)))
+
+    def for_statistics(self) -> "Config":
+        """The configuration of a pass of statistics: its rounds train nothing."""
+        run = {"statistics": True, "rounds": ROUNDS, "when": "at-once", "deliver": "none", "deliver_every": 0}
+        sections: dict[str, dict[str, Any]] = {
+            "federation": run,
+            "clients": {"mode": "rounds", "over_select": 1.0},
+            "firewall": {"canary": None},
+            "model": {"from_": None},
+        }
+        changed = {name: getattr(self, name).model_copy(update=keys) for name, keys in sections.items()}
+        return self.model_copy(update=changed)
 
     def to_toml(self) -> str:
         """The resolved file with all defaults."""

@@ -1,7 +1,7 @@
-"""Reads a federation file: TOML, overrides, and all checks."""
+"""Reads a federation file: TOML, overrides, and all checks; compares one with another."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +77,28 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
     except ConfigError as error:
         raise ConfigError(str(error), place=source, key="recipe") from error
     return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
+
+
+WORDS = frozenset({"recipe.summary", "recipe.citation"})  # keys that describe and set nothing
+
+
+def differences(
+    written: Path, config: Config, may_differ: Collection[str] = ()
+) -> Iterator[tuple[str, Any, Any]]:
+    """Each key that differs from `config`, with both values, except those in `may_differ`.
+
+    Statistics that a run has asked for itself are no difference.
+    """
+    before, now = _flat(load_config(str(written))), _flat(config)
+    asked = config.data.scaling == "federated" and config.data.statistics is None
+    for key in sorted({*before, *now} - {*may_differ} - WORDS - ({"data.statistics"} if asked else set())):
+        if before.get(key) != now.get(key):
+            yield key, before.get(key), now.get(key)
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section, table in config.model_dump(mode="json", by_alias=True, exclude_none=True).items()
+        for key, value in table.items()
+    }

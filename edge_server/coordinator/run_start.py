@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
-from edge_server.config.differences import differences
+from edge_server.config.load import differences
 from edge_server.config.object_store import ObjectStoreSettings
 from edge_server.coordinator.standby.replica_copy import is_copy
 from edge_server.coordinator.standby.replica_source import COPIED

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
-from edge_server.config.data_statistics import for_statistics
 from edge_server.config.load import load_config
 from edge_server.config.scaling import Scaling, scaling_in
 from edge_server.coordinator.initial_model import find_initial_model
@@ -85,7 +84,7 @@ def _measured(config: Config, folder: Path, measure: Measure) -> Scaling:
     """The result of the pass in `folder`, which is run unless it has ended well."""
     found = last_statistics(folder) if _finished(folder) else None
     if found is None:
-        summary = measure(for_statistics(config), folder)
+        summary = measure(config.for_statistics(), folder)
         if summary.outcome == "interrupted":
             raise KeyboardInterrupt
         found = last_statistics(folder)

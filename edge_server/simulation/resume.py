@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
-from edge_server.config.differences import differences
+from edge_server.config.load import differences
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.provenance_file import write_provenance
 from edge_server.rounds.reputation import ReputationRules, Reputations, replay_strikes

@@ -1,5 +1,7 @@
 """Build a strategy from the names and options in a recipe."""
 
+from collections.abc import Iterator
+
 from edge_client.compression.chain import make_chain
 from edge_client.compression.downlink import make_downlink
 from edge_client.pruning.channel_selection import Ratio
@@ -14,7 +16,6 @@ from edge_server.strategy.pruning.pruners import PRUNERS
 from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
 from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.summability import needs_each_update
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.strategy import Component, StrategySpec
 
@@ -54,3 +55,24 @@ def make_strategy(
         summed=not any(needs_each_update(spec)),
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )
+
+
+def needs_each_update(spec: StrategySpec) -> Iterator[str]:
+    """The components that need every update by itself, as "combiner 'median'"; none for sums.
+
+    The sum of the updates of a strategy without any is exact (`aggregation.accumulator`), so it may be added
+    in parts, in any order: by several processes, or at several sites. What a device sends besides its model
+    (metrics, scores, small groups) is still seen device by device.
+    """
+    if not COMBINERS.traits(spec.combiner.name).is_sum:
+        yield f"combiner '{spec.combiner.name}'"
+    if not WEIGHTINGS.traits(spec.weighting.name).counted:
+        yield f"weighting '{spec.weighting.name}'"
+    if SELECTIONS.traits(spec.selection.name).compares_models:
+        yield f"selection '{spec.selection.name}'"
+    for transform in spec.transforms:
+        if not TRANSFORMS.traits(transform.name).is_single:
+            yield f"transform '{transform.name}'"
+    for group in spec.groups:
+        if not GROUPS.traits(group.name).ignores_models:
+            yield f"group '{group.name}'"

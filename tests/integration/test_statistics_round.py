@@ -16,9 +16,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_server.cli.main import main
 from edge_server.config.config import Config
-from edge_server.config.data_statistics import for_statistics
-from edge_server.config.differences import differences
-from edge_server.config.load import load_config
+from edge_server.config.load import differences, load_config
 from edge_server.coordinator.evaluation import Testing as ServerTesting
 from edge_server.coordinator.launch import serve
 from edge_server.coordinator.replay import replay
@@ -158,7 +156,7 @@ def test_masked_answers_are_seen_in_sum_alone(address, tmp_path: Path) -> None:
     fleet = Fleet(address, tmp_path)
     for index, data in enumerate(parts):
         fleet.add(f"pi-{index}", data, "onnx")
-    config = for_statistics(load_config("heterofl", words))
+    config = load_config("heterofl", words).for_statistics()
     assert fleet.serve(config, tmp_path / "run").outcome == "finished"
     found = last_statistics(tmp_path / "run")
     assert found is not None

@@ -43,12 +43,11 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    from edge_server.config.data_statistics import for_statistics
     from edge_server.coordinator.scaling import write_results
     from edge_server.observability.data_statistics import last_statistics
     from edge_server.observability.terminal.data_statistics import print_statistics
 
-    config = for_statistics(load_asking(args, "federation.statistics=true", "data.scaling=source"))
+    config = load_asking(args, "federation.statistics=true", "data.scaling=source").for_statistics()
     out = run_folder(args.out, f"{config.federation.name}-statistics")
     begin_run_log(args)
     code, found = ask(args, config, out), last_statistics(out)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from edge_server.config.config import Config
+from edge_server.strategy.build import needs_each_update
 from edge_server.strategy.strategy import Strategy
-from edge_server.strategy.summability import needs_each_update
 from schemas.errors import ConfigError
 
 

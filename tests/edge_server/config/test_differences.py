@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.config.differences import differences
-from edge_server.config.load import load_config
+from edge_server.config.load import differences, load_config
 
 
 def test_another_citation_of_the_same_recipe_is_no_difference(tmp_path: Path) -> None:

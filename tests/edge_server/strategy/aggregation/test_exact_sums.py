@@ -29,10 +29,9 @@ from edge_server.strategy.aggregation.partial_sums import (
     without_arrays,
 )
 from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
-from edge_server.strategy.build import make_strategy
+from edge_server.strategy.build import make_strategy, needs_each_update
 from edge_server.strategy.closing import close, whole_weights
 from edge_server.strategy.strategy import start
-from edge_server.strategy.summability import needs_each_update
 from schemas.errors import InvariantError, PeerError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
