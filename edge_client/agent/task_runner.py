@@ -258,7 +258,7 @@ def do_statistics(
         )
     odd = not_finite(data)
     if odd:
-        raise PeerError(f"{odd} has values that are no finite numbers", reason=Reason.NOT_FINITE)
+        raise PeerError(f"{odd} has values that are not finite numbers", reason=Reason.NOT_FINITE)
     groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
     metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)

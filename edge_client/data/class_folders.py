@@ -74,7 +74,7 @@ def parts_of(root: Path, split: str) -> Parts:
 
 
 def class_folders(root: Path) -> list[Path]:
-    """The sub-folders of a root that are data, by name; none if it is no folder."""
+    """The sub-folders of a root that are data, by name; none if it is not a folder."""
     if not root.is_dir():
         return []
     return sorted(path for path in root.iterdir() if path.is_dir() and not is_service(path.name))

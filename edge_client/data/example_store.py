@@ -56,7 +56,7 @@ class ExampleStore:
             self._database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
             self._make()
         except sqlite3.Error as error:
-            raise ConfigError(f"{path} is no store of examples: {error}") from error
+            raise ConfigError(f"{path} is not a store of examples: {error}") from error
         self._series = 1 + int(self._one(f"SELECT coalesce(max(series), 0) FROM {TABLE}"))
 
     def close(self) -> None:

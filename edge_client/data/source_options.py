@@ -33,7 +33,7 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     if text is None:
         return default
     if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{source}: {key}={text} is no whole number of at least {least}")
+        raise ConfigError(f"{source}: {key}={text} is not a whole number of at least {least}")
     return int(text)
 
 

@@ -21,7 +21,7 @@ _NUMBERS = "biuf"
 def checked_images(images: NDArray[Any], where: str) -> Pixels:
     """Images [N, ...]: numbers, finite in float32, N at least 1; messages call the array `where`."""
     if images.dtype.kind not in _NUMBERS:
-        raise ConfigError(f"{where} holds {images.dtype}, no numbers: save pixels as uint8 or float32")
+        raise ConfigError(f"{where} holds {images.dtype}, not numbers: save pixels as uint8 or float32")
     if images.ndim < 2:
         raise ConfigError(
             f"{where} has the shape {images.shape}: expected one image after the other, [N, ...]"
@@ -55,7 +55,7 @@ def checked_labels(
         )
     if labels.dtype.kind not in _NUMBERS:
         raise ConfigError(
-            f"{where}[0] is no number: labels are class numbers from 0; the classes' names go into "
+            f"{where}[0] is not a number: labels are class numbers from 0; the classes' names go into "
             "class_names, in the order of the numbers",
             quoted=repr(str(labels[0])),
         )

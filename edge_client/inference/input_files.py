@@ -30,7 +30,7 @@ def read_image(
     """A picture file, or the bytes of one, as a model of this shape takes it; `ConfigError` names it."""
     preprocessing = preprocessing or Preprocessing()
     if len(shape) != 3 or shape[0] not in MODES:
-        raise ConfigError(f"{name_of(file)}: the model takes {in_words(shape)}, which is no image")
+        raise ConfigError(f"{name_of(file)}: the model takes {in_words(shape)}, which is not an image")
     picture = read_picture(file, scale=preprocessing.picture_scale)
     notes, (height, width) = picture.notes, picture.pixels.shape[1:]
     if shape[0] == 4:

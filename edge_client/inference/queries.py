@@ -129,13 +129,13 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
 def _labels_of(
     folder: Path, names: Sequence[str], model: LoadedModel
 ) -> tuple[Labels | None, tuple[str, ...]]:
-    """Labels by the files' sub-folders; None with a note if one of these is no class of the model."""
+    """Labels by the files' sub-folders; None with a note if one of these is not a class of the model."""
     known = model.preprocessing.class_names
     unknown = dict.fromkeys(name for name in names if name not in known)
     if not names or not known:
         return None, ()
     if unknown:
-        classes = f"no class of {model.path.name}, which knows {shortened(known)}"
+        classes = f"not a class of {model.path.name}, which knows {shortened(known)}"
         return None, (f"{folder}: nothing is measured: {shortened([*unknown])} is {classes}",)
     return np.array([known.index(name) for name in names]), ()
 

@@ -83,7 +83,7 @@ def fill_fixed(module: nn.Module, arrays: Arrays) -> None:
         for name in arrays:
             array = np.array(arrays[name])
             if name not in own or to_array(own[name]).shape != array.shape:
-                raise PeerError(f"'{name}' {array.shape} is no fixed state of {type(module).__name__}")
+                raise PeerError(f"'{name}' {array.shape} is not a fixed state of {type(module).__name__}")
             given = torch.from_numpy(array)
             own[name].copy_(torch.view_as_complex(given) if own[name].is_complex() else given)
 

@@ -83,7 +83,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(path, mode="r:") as archive:
             yield archive
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DamagedArchive(f"{path.name} is no whole archive of a client release: {error}") from error
+        raise DamagedArchive(f"{path.name} is not a whole archive of a client release: {error}") from error
 
 
 def _files(archive: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:

@@ -59,7 +59,7 @@ class EpochCheckpoint:
             write_plain(self._path, {"key": self._key, "training": values()})
         except Exception as error:
             # The disk may be full, or a user's network may hold values that no plain file can.
-            log.warning("no checkpoint could be written, training goes on: %s", error)
+            log.warning("no checkpoint could be written, training continues: %s", error)
         self._last = self._clock()
         self._pause_s = self._interval_s * max(1.0, (self._last - begun) / QUICK_S)
 

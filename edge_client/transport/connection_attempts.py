@@ -30,7 +30,8 @@ class ConnectionAttempts:
         message = f"no connection to {self.address}: {down.reason}"
         if down.lasting and not self.keep_trying:
             raise ConfigError(
-                f"{message}\nwaiting does not mend this: {self._doctor()}; --keep-trying goes on all the same"
+                f"{message}\nwaiting does not mend this: {self._doctor()}; "
+                "--keep-trying tries again all the same"
             )
         if counted.failures not in ADVISE_AT:
             return counted, f"{message}; trying again"

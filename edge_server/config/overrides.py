@@ -28,7 +28,7 @@ def override_table(word: str) -> dict[str, Any]:
     section, dot, name = key.partition(".")
     if section == "recipe":
         raise ConfigError(
-            "a recipe is no key to put over a file",
+            "a recipe is not a key to put over a file",
             key=f"'{word}'",
             remedy=f"name it as the first argument (edge-server simulate {text if not dot else 'fedavg'}), "
             'or write recipe = "..." at the top of the file',

@@ -69,7 +69,7 @@ def _named(network: Any) -> tuple[str, Factory]:
         return f"{type(network).__name__}-{digest.hexdigest()[:12]}", _Copies(module)
     if not callable(network):
         raise ConfigError(
-            f"{type(network).__name__} is no network",
+            f"{type(network).__name__} is not a network",
             key="model",
             remedy="pass its name, a torch.nn.Module, or a function (input_shape, num_classes) that "
             "makes one",

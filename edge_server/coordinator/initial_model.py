@@ -62,7 +62,7 @@ class InitialModel:
             with self.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, PeerError, KeyError) as error:
-            raise ConfigError(f"{KEY}: {self.path} is no model of a run: {error}") from error
+            raise ConfigError(f"{KEY}: {self.path} is not a model of a run: {error}") from error
         if self.manifest.get("state_sha256", digest) != digest:
             raise ConfigError(f"{KEY}: {self.path} is damaged: it is not what its manifest.json says")
         odd = next((name for name, array in params.items() if not np.isfinite(array).all()), None)
@@ -226,8 +226,8 @@ def _located(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]
     match = near(stated, names)
     hint = f" (did you mean '{match}'?)" if match else ""
     raise ConfigError(
-        f"{KEY}: '{stated}' is no version of a registry{hint}, no run folder, no folder models/round-NNNN "
-        f"and no {STATE}; `edge-server models list` shows the versions"
+        f"{KEY}: '{stated}' is not a version of a registry{hint}, a run folder, a folder models/round-NNNN "
+        f"or {STATE}; `edge-server models list` shows the versions"
     )
 
 

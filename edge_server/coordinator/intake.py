@@ -70,7 +70,7 @@ class Intake:
                 detail = f"{topic.device} is a device of the site '{site}', whose gateway speaks for it"
                 raise PeerError(detail, reason=Reason.WRONG_SENDER)
         elif topic.site not in sites.names:
-            detail = f"'{topic.site}' is no site of this federation: [federation] sites does not name it"
+            detail = f"'{topic.site}' is not a site of this federation: [federation] sites does not name it"
             if topic.channel is Channel.BIRTH and not topic.device:
                 self._driver.refuse_site(topic.site, detail)
             raise PeerError(detail, reason=Reason.WRONG_SENDER)

@@ -102,7 +102,9 @@ def serve(
             replace(start, config=asking, watcher=PlainDisplay(sys.stderr), out=folder, run=name)
         )
         if summary.outcome == "interrupted":
-            print_notices([f"interrupted before the first round; the same command with --out {out} goes on"])
+            print_notices(
+                [f"interrupted before the first round; the same command with --out {out} continues"]
+            )
         return summary
 
     scaled = with_scaling(config, out, [start.registry, RUNS / "registry"], measure)
@@ -205,8 +207,8 @@ def run_and_report(
             summary = run(address, watcher)
     except Suspended as pause:
         standby = following(out)
-        here = f"the same command with --out {out} goes on"
-        there = f"the standby on {standby} goes on, and what {out} holds is older from then on"
+        here = f"the same command with --out {out} continues"
+        there = f"the standby on {standby} continues, and what {out} holds is older from then on"
         say(f"edge-server: {pause}; {there if standby else here}", file=sys.stderr)
         return FAILED if pause.failed else SUSPENDED
     except Deposed as end:

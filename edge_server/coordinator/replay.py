@@ -192,7 +192,7 @@ def _digest(path: Path) -> str | None:
 def _config(run: Path) -> Config:
     path = run / "federation.toml"
     if not path.is_file():
-        raise ConfigError(f"{run} is no run folder: it has no federation.toml")
+        raise ConfigError(f"{run} is not a run folder: it has no federation.toml")
     return load_config(str(path))
 
 

@@ -213,7 +213,7 @@ class RoundDriver:
                 for checked in events:
                     self.step(checked)
             case JobFailed(error):
-                log.error("the run cannot go on", exc_info=error)
+                log.error("the run cannot continue", exc_info=error)
                 self.step(ServerFailed(f"{type(error).__name__}: {error}"))
 
     def report_records(self) -> None:

@@ -108,7 +108,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     if is_copy(out):
         raise ConfigError(
             f"--out {out} is the copy of a standby, which may lack what devices have received: `edge-server "
-            f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to go on here"
+            f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to continue here"
         )
     if folder.ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
@@ -118,7 +118,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     for key, before, after in differences(out / "federation.toml", config, MAY_DIFFER):
         raise ConfigError(
             f"--out {out} holds an unfinished run in which {key} is {before!r}, not {after!r}: "
-            "go on with that, or name another folder"
+            "continue with that, or name another folder"
         )
     write_synced(out / "federation.toml", config.to_toml().encode())
     lines = known_rounds(folder.history)

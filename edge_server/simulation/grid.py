@@ -24,7 +24,7 @@ def _single_words(word: str) -> list[str]:
     if len(values) > 1 and "" in values:
         raise ConfigError(f"'{word}': a value is missing beside a comma; a sweep is key=a,b")
     if twice := next((value for value in values if values.count(value) > 1), None):
-        raise ConfigError(f"'{word}': {twice} is there twice: name each value once")
+        raise ConfigError(f"'{word}': {twice} is named twice: name each value once")
     return [f"{key}{equals}{value}" for value in values]
 
 

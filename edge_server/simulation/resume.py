@@ -132,7 +132,7 @@ MAY_DIFFER = (
 
 def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
     """The run folder at `out`; `ConfigError` if the run to resume is missing or configured otherwise."""
-    remedy = "go on with it by --resume, "
+    remedy = "continue it with --resume, "
     folder = _reopen(out, config) if resume else RunFolder.create(out, config, remedy=remedy)
     write_provenance(folder.path)
     return folder
@@ -143,7 +143,7 @@ def _reopen(out: Path, config: Config) -> RunFolder:
     if not path.exists():
         raise ConfigError(f"--resume: there is no run in {out}")
     if config.clients.mode == "buffered":
-        raise ConfigError("--resume: a run in buffered mode cannot go on from a checkpoint")
+        raise ConfigError("--resume: a run in buffered mode cannot continue from a checkpoint")
     for key, before, now in differences(path, config, MAY_DIFFER):
         raise ConfigError(
             f"--resume: {key} is {now!r}, the run in {out} has {before!r}; "

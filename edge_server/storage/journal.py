@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS restored (attempt INTEGER NOT NULL, epoch INTEGER NOT
 
 def unknown_format(path: Path, found: int) -> ConfigError:
     return ConfigError(
-        f"{path}: a journal of format {found}; this program reads format {FORMAT}: go on with the version "
+        f"{path}: a journal of format {found}; this program reads format {FORMAT}: continue with the version "
         "of edge-server that began the run"
     )
 

@@ -132,7 +132,7 @@ class JournalReader:
             gone = str(error).removeprefix("no such table: ")
             if gone not in SPARED:
                 raise ConfigError(f"{self._path}: {error}: {REMEDY}") from error
-            log.warning("%s: table '%s' is gone: the run goes on without what it held", self._path, gone)
+            log.warning("%s: table '%s' is gone: the run continues without what it held", self._path, gone)
             return []
 
     def _made(self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1) -> list[T]:

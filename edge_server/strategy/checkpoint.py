@@ -35,7 +35,7 @@ def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryAr
         optimizer = _kept(state.server_optimizer, keep)
         return replace(state, groups=_kept(state.groups, keep), server_optimizer=optimizer)
     except (NotPlainFile, TypeError) as error:
-        raise ConfigError(f"{path} is no checkpoint of this program: {error}") from error
+        raise ConfigError(f"{path} is not a checkpoint of this program: {error}") from error
     except (OSError, PeerError, KeyError) as error:
         raise ConfigError(f"{path}: its model cannot be read: {error}") from error
 

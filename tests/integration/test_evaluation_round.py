@@ -110,7 +110,7 @@ def test_masked_figures_are_seen_in_sum_alone(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_model_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "nowhere", "attending", *WORDS, "--simulate", "--out", str(tmp_path / "e")]) == 2
-    assert "'nowhere' is no version of a registry" in capsys.readouterr().err
+    assert "'nowhere' is not a version of a registry" in capsys.readouterr().err
 
 
 def test_devices_tiers_and_all_are_pooled_by_examples() -> None:

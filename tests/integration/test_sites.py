@@ -130,7 +130,7 @@ def test_a_gateway_of_an_unknown_site_is_told_so_and_ends(
     with running_broker("embedded", tmp_path / "barn-broker") as site:
         process = gateway(command, address, parse_address(site.url), tmp_path / "barn")
         said = read_until(process, "--site barn")
-        assert "'barn' is no site of this federation: [federation] sites does not name it" in said
+        assert "'barn' is not a site of this federation: [federation] sites does not name it" in said
         assert process.wait(timeout=DEADLINE_S) == 1
     assert run.server._reporter.counters.refusals[None, "wrong-sender"] > 0
     run.stop()

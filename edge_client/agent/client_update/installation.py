@@ -125,7 +125,7 @@ class ReleaseInstallation:
             return RolledBack(f"the former version cannot be put back: {error}")
         if changed or self._slots.current() == trial.former:
             return RolledBack(restarts=self.find_in_use() == trial.offer.blob.digest)
-        return RolledBack("there is no former version to go back to: this one goes on")
+        return RolledBack("there is no former version to go back to: this one stays in use")
 
     def answer(self, withdrawal: ClientWithdrawal) -> ClientReport:
         """A release of an earlier rollout stays as it is."""

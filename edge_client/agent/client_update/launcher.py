@@ -200,7 +200,7 @@ def launch(root: Path, words: list[str]) -> int:
     while True:
         trial, path = settle(root), program(root)
         if path is None:
-            say(f"{root}/current is no environment with {PROGRAM}: run `edge-client install` again")
+            say(f"{root}/current is not an environment with {PROGRAM}: run `edge-client install` again")
             return BAD_USAGE
         if trial is None:
             become(path, words, {})

@@ -47,14 +47,14 @@ def parse_place(text: str, *, option: str) -> Place:
     topic, separator, keys = text.partition("#")
     if not topic or "+" in topic or (separator and (not keys or topic.endswith("/"))):
         raise ConfigError(
-            f"{option}: '{text}' is no single topic: write TOPIC for a plain value, TOPIC#KEY for a value in "
-            "JSON; a topic has no wildcard"
+            f"{option}: '{text}' is not a single topic: write TOPIC for a plain value, TOPIC#KEY for a value "
+            "in JSON; a topic has no wildcard"
         )
     return Place(topic, tuple(keys.split(".")) if keys else ())
 
 
 def number_in(payload: bytes, keys: tuple[str, ...]) -> float | None:
-    """The number in a message; None if the sensor has no value now; `PeerError` for what is no number."""
+    """The number in a message; None if the sensor has no value now; `PeerError` for what is not a number."""
     found = value_in(payload, keys)
     if isinstance(found, bool | int | float):
         number = float(found)
@@ -67,7 +67,7 @@ def number_in(payload: bytes, keys: tuple[str, ...]) -> float | None:
     try:
         return _finite(float(text), found)
     except ValueError:
-        raise PeerError(f"{str(found)[:40]!r} is no number") from None
+        raise PeerError(f"{str(found)[:40]!r} is not a number") from None
 
 
 def value_in(payload: bytes, keys: tuple[str, ...]) -> Any:
@@ -76,7 +76,7 @@ def value_in(payload: bytes, keys: tuple[str, ...]) -> Any:
         text = payload.decode()
         found = json.loads(text) if keys else text
     except (UnicodeDecodeError, ValueError, RecursionError):
-        raise PeerError("the message is no JSON" if keys else "the message is no text") from None
+        raise PeerError("the message is not JSON" if keys else "the message is not text") from None
     for key in keys:
         if not isinstance(found, dict):
             raise PeerError(f"'{key}' is looked for in {str(found)[:40]!r}, which has no keys")
@@ -88,5 +88,5 @@ def value_in(payload: bytes, keys: tuple[str, ...]) -> Any:
 
 def _finite(number: float, found: Any) -> float:
     if not math.isfinite(number):
-        raise PeerError(f"{str(found)[:40]!r} is no finite number")
+        raise PeerError(f"{str(found)[:40]!r} is not a finite number")
     return number

@@ -164,11 +164,11 @@ def read_label(payload: bytes) -> FromNow | ById | ByTime:
     try:
         text = payload.decode().strip()
     except UnicodeDecodeError:
-        raise PeerError("the message is no text") from None
+        raise PeerError("the message is not text") from None
     try:
         found = json.loads(text) if text.startswith(("{", '"')) else text
     except (ValueError, RecursionError):
-        raise PeerError(f"the label is no JSON: {text[:40]!r}") from None
+        raise PeerError(f"the label is not JSON: {text[:40]!r}") from None
     if not isinstance(found, dict):
         return FromNow(None if str(found).lower() in UNAVAILABLE else str(found))
     match {key: value for key, value in found.items() if value is not None}:
@@ -178,7 +178,7 @@ def read_label(payload: bytes) -> FromNow | ById | ByTime:
             return ByTime(_seconds(first), _seconds(last), str(label))
         case {"label": str() | int() | float() as label, **rest} if not rest:
             return FromNow(str(label))
-    raise PeerError(f"{text[:60]!r} is no label: expected {FORMS}")
+    raise PeerError(f"{text[:60]!r} is not a label: expected {FORMS}")
 
 
 def _seconds(value: Any) -> float:
@@ -188,4 +188,4 @@ def _seconds(value: Any) -> float:
     try:
         return datetime.fromisoformat(str(value)).timestamp()
     except ValueError:
-        raise PeerError(f"{str(value)[:40]!r} is no time: write seconds since 1970, or ISO 8601") from None
+        raise PeerError(f"{str(value)[:40]!r} is not a time: write seconds since 1970, or ISO 8601") from None

@@ -34,7 +34,7 @@ from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
 
 log = logging.getLogger(__name__)
 
-NOTHING_BEFORE = "there is no model before it to go back to: it goes on serving"
+NOTHING_BEFORE = "there is no model before it to go back to: it keeps serving"
 
 
 def make_runtime(

@@ -37,7 +37,7 @@ OPTIONS = (
     Option(
         "--deadline",
         float,
-        "end after so many seconds in all, with what is measured (default: 300)",
+        "end after this many seconds in all, with what is measured (default: 300)",
         300.0,
         "S",
         SECONDS,

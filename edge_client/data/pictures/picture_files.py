@@ -36,7 +36,7 @@ ENDINGS = HEIF_ENDINGS | frozenset(
 )
 HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 HEIF_REMEDY = "pip install 'edge-federation[heif]' reads them"
-NO_IMAGE = "it is no image of a kind that is read: save it as PNG or JPEG"
+NO_IMAGE = "it is not an image of a kind that is read: save it as PNG or JPEG"
 SEVERAL = "taken as the first of several in their file"
 CLEAR = (
     "with transparent parts, which get the colours stored for them, often black: draw them on a background"

@@ -156,7 +156,7 @@ def _part(found: Sequence[Recording], rule: str | None, split: str, source: str)
     wrong = next((r for r in found if not r.fields[field].isdecimal()), None)
     if wrong is not None:
         value = repr(wrong.fields[field])
-        raise ConfigError(f"{wrong.path}: '{field}' is no number for test={rule}", quoted=value)
+        raise ConfigError(f"{wrong.path}: '{field}' is not a number for test={rule}", quoted=value)
     return [r for r in found if (int(r.fields[field]) < int(most)) == (split == "test")]
 
 

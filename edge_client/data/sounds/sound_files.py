@@ -223,13 +223,13 @@ def _other(file: BinaryIO, head: bytes) -> SoundStream:
     try:
         import soundfile
     except (ImportError, OSError) as error:
-        raise ConfigError(f"is no WAV file of plain samples: other recordings need {INSTALL}") from error
+        raise ConfigError(f"is not a WAV file of plain samples: other recordings need {INSTALL}") from error
     file.seek(0)
     try:
         found = soundfile.SoundFile(file)
     except soundfile.SoundFileError as error:
         why = getattr(error, "error_string", error)
-        raise ConfigError(f"is no recording that can be read: {why}") from error
+        raise ConfigError(f"is not a recording that can be read: {why}") from error
     if found.channels > MAX_CHANNELS:
         raise ConfigError(f"has {found.channels} channels: expected 1 to {MAX_CHANNELS}")
     return SoundStream(found.samplerate, found.channels, _blocks_of(found))

@@ -33,4 +33,4 @@ class ArrowTable(PyarrowTable):
                     reader = pyarrow.ipc.open_stream(file)
                     yield reader.schema, iter(reader)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no Arrow file, or is broken", quoted=error) from error
+            raise ConfigError(f"{self.path} is not an Arrow file, or is broken", quoted=error) from error

@@ -80,6 +80,6 @@ class Block:
         remedy = remedy_of(text, name, has_decimal=self.table.has_decimal)
         if WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
-            raise ConfigError(f"{where} is no number: {remedy}", quoted=repr(text))
-        self.broken.setdefault(place, f"{where} is no number: {remedy}")
+            raise ConfigError(f"{where} is not a number: {remedy}", quoted=repr(text))
+        self.broken.setdefault(place, f"{where} is not a number: {remedy}")
         return np.nan

@@ -56,7 +56,9 @@ class CsvTable(Table):
             try:
                 yield ((reader.line_num, self._plain(row, reader.line_num)) for row in rows)
             except csv.Error as error:
-                raise ConfigError(f"{self.place(reader.line_num)} is no line of a table: {error}") from error
+                raise ConfigError(
+                    f"{self.place(reader.line_num)} is not a line of a table: {error}"
+                ) from error
 
     def place(self, number: int) -> str:
         return f"{self.path} line {number}"
@@ -100,7 +102,7 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     try:
         form = form_of(lines, delimiter=delimiter, decimal=decimal)
     except csv.Error as error:
-        raise ConfigError(f"{path} is no table of text: {error}") from error
+        raise ConfigError(f"{path} is not a table of text: {error}") from error
     for header in split(lines, form.delimiter)[form.head : form.head + 1]:
         _check_names(path, header, stated)
     if words := form.in_words():
@@ -167,7 +169,7 @@ def _text_of(path: Path, encoding: str, size: int | None) -> Iterator[io.TextIOW
         ) from error
     except UnicodeError as error:
         name, remedy = encoding.removesuffix("-sig").upper(), "such as encoding=cp1252 of Windows"
-        raise ConfigError(f"{path} is no text in {name}: state another, {remedy}: {error}") from error
+        raise ConfigError(f"{path} is not text in {name}: state another, {remedy}: {error}") from error
 
 
 class _Beginning(io.RawIOBase):

@@ -38,7 +38,7 @@ def read_acquisition(path: Path) -> Recording:
         step, given = float(payload["interval_ms"]), payload["values"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{path} is no file of Edge Impulse: its payload lacks sensors, interval_ms or values",
+            f"{path} is not a file of Edge Impulse: its payload lacks sensors, interval_ms or values",
             quoted=error,
         ) from error
     if isinstance(given, list) and any(isinstance(value, str) for value in given):
@@ -49,7 +49,7 @@ def read_acquisition(path: Path) -> Recording:
         values = np.array(given, np.float64)
         values = values[:, None] if values.ndim == 1 else values
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: its values are no rows of numbers", quoted=error) from error
+        raise ConfigError(f"{path}: its values are not rows of numbers", quoted=error) from error
     if values.ndim != 2 or not values.size or values.shape[1] != len(names):
         raise ConfigError(f"{path}: values of the shape {values.shape} for {len(names)} sensors")
     return Recording(dict(zip(names, values.T, strict=True)), units, step)
@@ -76,7 +76,7 @@ def _labels(folder: Path) -> dict[Path, str]:
         return {folder / file["path"]: _stated(folder / file["path"], file.get("label")) for file in files}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{folder / LABELS} is no list of labels of Edge Impulse", quoted=repr(error)
+            f"{folder / LABELS} is not a list of labels of Edge Impulse", quoted=repr(error)
         ) from error
 
 

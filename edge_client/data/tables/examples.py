@@ -124,7 +124,7 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
             quoted=f"{earlier}, before {later}",
         )
     if repeated:
-        say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series goes on")
+        say_once(f"{choice.source}: '{name}' goes back by an hour in autumn, and the series continues")
     gaps = gaps_in(times, is_following, choice.gap)
     if choice.window and gaps.any():
         say_once(

@@ -93,7 +93,7 @@ class HomeAssistantTable(Table):
                 yield database, self._numbers(database)
         except sqlite3.Error as error:
             raise ConfigError(
-                f"{self.path} is no recorder database of Home Assistant, or is broken", quoted=error
+                f"{self.path} is not a recorder database of Home Assistant, or is broken", quoted=error
             ) from error
 
     def _numbers(self, database: sqlite3.Connection) -> dict[str, int]:

@@ -151,7 +151,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no table of text in UTF-8: {error}") from error
+        raise ConfigError(f"{path} is not a table of text in UTF-8: {error}") from error
 
 
 def _seconds(path: Path, point: Point) -> float:
@@ -161,7 +161,7 @@ def _seconds(path: Path, point: Point) -> float:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{path}: a value of the column '{TIME}' is no time, such as 2026-11-28T12:00:00Z",
+            f"{path}: a value of the column '{TIME}' is not a time, such as 2026-11-28T12:00:00Z",
             quoted=repr(text),
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -48,7 +48,7 @@ class JsonlTable(Table):
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self.path} is no JSON in UTF-8: {error}") from error
+            raise ConfigError(f"{self.path} is not JSON in UTF-8: {error}") from error
 
     def place(self, number: int) -> str:
         return f"{self.path} line {number}"
@@ -65,9 +65,9 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             if not line.endswith("\n") and number > 1:
                 say_once(f"{table.path}: line {number}, the last one, is half written: it is left out")
                 return
-            raise ConfigError(f"{table.place(number)} is no JSON ({error}): {FORM}") from error
+            raise ConfigError(f"{table.place(number)} is not JSON ({error}): {FORM}") from error
         if not isinstance(value, dict):
-            raise ConfigError(f"{table.place(number)} is no object: {FORM}")
+            raise ConfigError(f"{table.place(number)} is not an object: {FORM}")
         if value and all(map(_is_column, value.values())):
             raise ConfigError(f"{table.place(number)} has whole columns, not a row: {FORM}")
         yield number, flat(value)

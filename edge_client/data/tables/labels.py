@@ -62,7 +62,7 @@ def labels_of(
             say_once(f"{where} has the classes {shortened(found[1])}: kind=numbers takes them for numbers")
             return found
         if choice.kind == "classes":
-            raise ConfigError(f"{where} has fractions, which are no classes")
+            raise ConfigError(f"{where} has fractions, which are not classes")
     return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
 
 
@@ -99,7 +99,7 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
         words = set(columns[name].tolist()) - {""}
         first = min(word for word in words if not is_number(word) or is_truth(word))
         raise ConfigError(
-            f"{choice.source}: column '{name}' has texts, no numbers to learn", quoted=repr(first)
+            f"{choice.source}: column '{name}' has texts, not numbers to learn", quoted=repr(first)
         )
 
 

@@ -43,7 +43,7 @@ def read_mat(path: Path) -> Recording:
         remedy = "pip install 'edge-federation[mat]'"
         raise ConfigError(f"{path} needs {error.name}, which is not installed: {remedy}") from error
     except (OSError, ValueError, TypeError, LookupError, NotImplementedError, zlib.error) as error:
-        raise ConfigError(f"{path} is no MATLAB file, or is broken", quoted=error) from error
+        raise ConfigError(f"{path} is not a MATLAB file, or is broken", quoted=error) from error
     # HDF5 lists names in their order; so do we, whatever the version.
     arrays = {name: np.squeeze(value) for name, value in sorted(values.items()) if value.dtype.kind in "biuf"}
     length = max((max(array.shape) for array in arrays.values() if array.ndim in (1, 2)), default=0)

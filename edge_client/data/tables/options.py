@@ -6,7 +6,7 @@
 | `columns` | inputs; by default every column of numbers that no other option names |
 | `ignore` | columns to leave out |
 | `group` | rows of another value here belong to another series |
-| `time` | a column of ascending times, which is no input, or two of days and hours, with a comma |
+| `time` | a column of ascending times, which is not an input, or two of days and hours, with a comma |
 | `time-format` | how times are written, as Python's strptime has it: `%d/%m/%Y %H:%M` |
 | `gap` | a step in time (`30s`, `5min`, `2h`) over which no window reaches; by default three usual ones |
 | `window`, `stride` | rows of one example [columns, window], and from one example to the next |
@@ -169,14 +169,14 @@ def _inputs(
     counts = options.get("sequence")
     if counts in first and not is_number(first[counts]):
         raise ConfigError(
-            f"{table.place(number)}: column '{counts}' is no number: sequence= names a column of consecutive "
-            "whole numbers",
+            f"{table.place(number)}: column '{counts}' is not a number: sequence= names a column of "
+            "consecutive whole numbers",
             quoted=repr(first[counts]),
         )
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
-            f"{table.place(number)}: column '{unfit}' is no number: "
+            f"{table.place(number)}: column '{unfit}' is not a number: "
             f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the inputs with "
             "columns=...",
             quoted=repr(first[unfit]),
@@ -226,7 +226,9 @@ def _counts_rows(column: Numbers) -> bool:
 def say_numbering(table: Table, left_out: Collection[str], kept: Collection[str] = ()) -> None:
     """Say once which columns are taken for row numbers, and which inputs only have such a name."""
     for name in sorted(left_out):
-        say_once(f"{table.path}: column '{name}' numbers the rows, and is no input unless columns= names it")
+        say_once(
+            f"{table.path}: column '{name}' numbers the rows, and is not an input unless columns= names it"
+        )
     for name in sorted(kept):
         if name.lower() in USUAL:
             say_once(

@@ -73,7 +73,7 @@ class ParquetTable(PyarrowTable):
             with ParquetFile(self.path) as file:
                 yield file.schema_arrow, file.iter_batches(batch_size=BATCH)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no Parquet file, or is broken", quoted=error) from error
+            raise ConfigError(f"{self.path} is not a Parquet file, or is broken", quoted=error) from error
 
 
 def import_pyarrow(path: Path) -> Any:

@@ -37,6 +37,6 @@ def _keeps(path: Path) -> str:
             found = database.execute("SELECT value FROM settings WHERE name = 'keep'").fetchone()
     except sqlite3.Error as error:
         raise ConfigError(
-            f"{path} is no store of examples: edge-client record makes one", quoted=error
+            f"{path} is not a store of examples: edge-client record makes one", quoted=error
         ) from error
     return str(found[0]) if found else ""

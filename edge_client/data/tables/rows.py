@@ -67,7 +67,7 @@ class _TextLabelError(Exception):
 
 
 class _Reader:
-    """What has been read of a table, block by block; labels of `as_text` are no numbers."""
+    """What has been read of a table, block by block; labels of `as_text` are not numbers."""
 
     def __init__(self, table: Table, plan: TablePlan, as_text: frozenset[str]) -> None:
         self._table, self._plan, self._names = table, plan, header_of(table)
@@ -190,7 +190,7 @@ class _Reader:
         return np.asarray(texts != "")
 
     def _with_times(self, rows: TableRows) -> TableRows:
-        """The rows with their times; one with a text that is no time is broken."""
+        """The rows with their times; one with a text that is not a time is broken."""
         where = f"{self._table.path}: column '{' and '.join(self._plan.times)}'"
         times, is_local = self._times.seconds(where)
         is_time = ~np.isnan(times)
@@ -198,7 +198,7 @@ class _Reader:
         if is_time.all():
             return replace(rows, times=times, is_local=is_local)
         place = int(np.argmin(is_time))
-        self._first_broken = self._first_broken or f"{where} is no time in row {place + 1}: repair it"
+        self._first_broken = self._first_broken or f"{where} is not a time in row {place + 1}: repair it"
         before = rows.broken_before + np.cumsum(~is_time, dtype=np.int32)
         columns = {name: column[is_time] for name, column in rows.columns.items()}
         return TableRows(columns, before[is_time], times[is_time], is_local)

@@ -42,7 +42,7 @@ class SenmlTable(Table):
 
     @contextmanager
     def opened(self) -> Iterator[Iterator[Row]]:
-        """The header, then the rows; `ConfigError` for what is no SenML, or mixes units or kinds of time."""
+        """The header, then the rows; `ConfigError` for what is not SenML, or mixes units or kinds of time."""
         records = self._records
         if records and records[0].time < MIN_TIME <= records[-1].time:
             raise ConfigError(
@@ -78,7 +78,7 @@ def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
 def _resolved(path: Path, pack: Any) -> Iterator[Record]:
     """The records of a pack with its base values added, which hold until they change (section 4.6)."""
     if not isinstance(pack, list) or not all(isinstance(record, dict) for record in pack):
-        raise ConfigError(f"{path} is no SenML: expected lists of records")
+        raise ConfigError(f"{path} is not SenML: expected lists of records")
     base = dict[str, Any]()
     for stated in pack:
         record = {LABELS.get(key, key): value for key, value in stated.items()}
@@ -98,6 +98,6 @@ def _resolved(path: Path, pack: Any) -> Iterator[Record]:
             if "vb" in record:
                 yield Record(name, time, str(int(record["vb"])), unit)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: a record is no SenML", quoted=stated) from error
+            raise ConfigError(f"{path}: a record is not SenML", quoted=stated) from error
         if "vs" in record:
             yield Record(name, time, str(record["vs"]), unit)

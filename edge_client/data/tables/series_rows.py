@@ -19,7 +19,7 @@ Values = tuple[int, Sequence[Any]]  # the values of a row with its number
 def text_rows(table: Table, names: Sequence[str], values: Iterable[Values], *, even: bool) -> Iterator[Row]:
     """The header and the rows as texts; if the first rows have lists of numbers, a row for each place.
 
-    The longest lists of a row are its series; any other list stays a text, which is no number. Series of a
+    The longest lists of a row are its series; any other list stays a text, which is not a number. Series of a
     row must have one length, and with `even` those of all rows; raises `ConfigError` otherwise.
     """
     rows = iter(values)
@@ -80,7 +80,7 @@ def _length(table: Table, row: Values, series: Mapping[str, Any]) -> int:
     """The length of a row's series; 0 if all are missing."""
     wrong = next((name for name, value in series.items() if not isinstance(value, list | None)), None)
     if wrong is not None:
-        raise ConfigError(f"{table.place(row[0])}: column '{wrong}' is no list, as in the first rows")
+        raise ConfigError(f"{table.place(row[0])}: column '{wrong}' is not a list, as in the first rows")
     lengths = {name: len(value) for name, value in series.items() if value is not None}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"'{name}' {length}" for name, length in lengths.items())

@@ -31,7 +31,7 @@ class SqliteTable(Table):
                 yield _rows(database, self._existing_name(database))
         except sqlite3.Error as error:
             raise ConfigError(
-                f"{self.path} is no SQLite file with such a table, or is broken", quoted=error
+                f"{self.path} is not an SQLite file with such a table, or is broken", quoted=error
             ) from error
 
     def place(self, number: int) -> str:

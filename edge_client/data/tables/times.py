@@ -148,7 +148,7 @@ class Times:
             way.failures += int(np.isnan(way.parts[-1]).sum())
 
     def seconds(self, where: str) -> tuple[Seconds, bool]:
-        """The column in seconds [N], NaN where a text is no time, and whether it is of local time.
+        """The column in seconds [N], NaN where a text is not a time, and whether it is of local time.
 
         Raises `ConfigError` for texts that are no times, and for dates whose days and months cannot be told
         apart.
@@ -156,7 +156,7 @@ class Times:
         if not self._ways:
             form = "like time-format=%d.%m.%Y %H:%M" if self._stated is None else "that fits"
             raise ConfigError(
-                f"{where} is no time that is understood: state one {form}", quoted=repr(self._first)
+                f"{where} is not a time that is understood: state one {form}", quoted=repr(self._first)
             )
         fewest = min(way.failures for way in self._ways)
         best = [way for way in self._ways if way.failures == fewest]

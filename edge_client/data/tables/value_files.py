@@ -30,7 +30,7 @@ def _json_values(path: Path, data: bytes) -> Iterator[Any]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no JSON in UTF-8: {error}") from error
+        raise ConfigError(f"{path} is not JSON in UTF-8: {error}") from error
     decoder, end = json.JSONDecoder(), 0
     while following := _SOLID.search(text, end):
         try:
@@ -38,7 +38,7 @@ def _json_values(path: Path, data: bytes) -> Iterator[Any]:
         except ValueError as error:
             if end > 0:
                 return
-            raise ConfigError(f"{path} is no JSON: {error}") from error
+            raise ConfigError(f"{path} is not JSON: {error}") from error
         yield value
 
 
@@ -58,4 +58,4 @@ def _cbor_values(path: Path, data: bytes) -> Iterator[Any]:
                 return
             raise ConfigError(f"{path} is cut off") from None
         except (cbor2.CBORError, ValueError) as error:
-            raise ConfigError(f"{path} is no CBOR", quoted=error) from error
+            raise ConfigError(f"{path} is not CBOR", quoted=error) from error

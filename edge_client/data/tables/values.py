@@ -63,7 +63,7 @@ def missing_column(words: str, name: str, names: Sequence[str]) -> ConfigError:
 
 
 def remedy_of(text: str, column: str, *, has_decimal: bool) -> str:
-    """What to do about a text that is no number, in a table with or without the option `decimal`."""
+    """What to do about a text that is not a number, in a table with or without the option `decimal`."""
     if WITH_COMMA.fullmatch(text.strip()) and not has_decimal:
         return "write it with a decimal point, and with nothing between thousands"
     if WITH_COMMA.fullmatch(text.strip()):

@@ -77,7 +77,7 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 def _constant(value: Any, weights: Weights) -> Any:
     if value.name not in weights:
-        raise GraphRefused(f"the graph needs {value.name!r}, which is no weight of this network")
+        raise GraphRefused(f"the graph needs {value.name!r}, which is not a weight of this network")
     array = np.asarray(weights[value.name])
     kind = CONSTANT_TYPES.get(array.dtype.name)
     if kind != value.type.tensor_type.elem_type:

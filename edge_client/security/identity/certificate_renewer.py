@@ -119,7 +119,7 @@ class CertificateRenewer:
                 about_it = {"reason": answer.reason}
                 log.warning("no new certificate (%s): %s", answer.reason, answer.detail, extra=about_it)
             case _:
-                raise PeerError(f"'{answer.kind}' is no answer to a request for a certificate")
+                raise PeerError(f"'{answer.kind}' is not an answer to a request for a certificate")
 
     def _replace(self, certificate: str) -> None:
         try:

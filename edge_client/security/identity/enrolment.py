@@ -171,5 +171,5 @@ def _read(answer: bytes, code: EnrolmentCode) -> IssuedCertificate:
     if isinstance(message, Refusal):
         raise EdgeError(f"refused ({message.reason}): {message.detail}")
     if not isinstance(message, IssuedCertificate):
-        raise PeerError(f"'{message.kind}' is no answer to a request for a certificate")
+        raise PeerError(f"'{message.kind}' is not an answer to a request for a certificate")
     return message

@@ -160,7 +160,7 @@ def _opened(
         }
         _record(folder, "client rollout begun", rollout, after=after)
     elif rollout.rules != rules:
-        say("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+        say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, folder)
 
 

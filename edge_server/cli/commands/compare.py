@@ -122,7 +122,7 @@ def execute(args: argparse.Namespace) -> int:
         with ended_by_sigterm():
             return _compare(args)
     except (KeyboardInterrupt, SystemExit):
-        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
+        say(f"interrupted; to continue: {_command(sys.argv)}", file=sys.stderr)
         raise
 
 
@@ -172,7 +172,7 @@ def _show(findings: "Findings", out: Path, output_format: str) -> None:
             print_table(table.columns, table.rows)
         say(f"\nresults in {out}: compare.html, compare.md, table.md, results.json")
     if findings.interrupted:
-        say(f"interrupted; to go on: {_command(sys.argv)}", file=sys.stderr)
+        say(f"interrupted; to continue: {_command(sys.argv)}", file=sys.stderr)
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
 
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(
-            f"{args.run} is no run folder: history.jsonl and federation.toml are not in it; name the one "
+            f"{args.run} is not a run folder: history.jsonl and federation.toml are not in it; name the one "
             "that `edge-server run` or `simulate` printed at its end"
         )
     read_facts(args.run)

@@ -40,7 +40,7 @@ The authority is one folder per federation with the signing keys: keep it privat
 
 A fleet file (--from) is CSV with a header, or JSON: `device`, and where wanted `label.KEY` or `labels`
 (site=barn;role=camera), `note`, `data`. It is checked as a whole before anything is issued. After an
-interruption the same command goes on, and keeps the archives that are there. Labels and notes go into the
+interruption the same command continues, and keeps the archives that are there. Labels and notes go into the
 inventory of the service folder, labels also into each client.toml.
 
 A site has an authority of its own, for its own broker; the federation's signs the gateway's certificate and

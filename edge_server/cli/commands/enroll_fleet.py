@@ -79,7 +79,7 @@ class Issued:
 
 
 def enrol_fleet(args: argparse.Namespace, authority: "Authority", rows: "list[FleetRow]") -> int:
-    """Issue what is missing, one device after the other; the same command goes on after an interruption."""
+    """Issue what is missing, one device after the other; the same command continues after an interruption."""
     from edge_server.security.identity.fleet_enrolment import issue_marked, issued_already
     from edge_server.storage.inventory.enrolments import enrolment_entries
 

@@ -22,7 +22,7 @@ they run `edge-client run --broker URL-OF-THE-SITE --device barn.NAME`, and thei
 The server names the site in its file: [federation] sites = ["barn"]. Each model crosses the link once, and
 the site's updates cross it as one sum, which makes the model that the updates themselves would make.
 
-Ctrl-C leaves everything whole: the same command goes on, as it does after a kill. The gateway examines
+Ctrl-C leaves everything whole: the same command continues, as it does after a kill. The gateway examines
 updates in the server's place and sees each of them: run it on a machine that you trust with that.
 """
 

@@ -56,7 +56,9 @@ def _name(answer: str) -> str:
     from schemas.names import is_name
 
     if not is_name(answer):
-        raise ConfigError(f"'{answer}' is no name: letters, digits, dots, dashes and underscores, at most 64")
+        raise ConfigError(
+            f"'{answer}' is not a name: letters, digits, dots, dashes and underscores, at most 64"
+        )
     return answer
 
 

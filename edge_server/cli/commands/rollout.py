@@ -142,7 +142,7 @@ PACE = Group(
         Option(
             "--give-up",
             float,
-            "exit with 1 after S seconds without the broker or any device to go on with (default: 1800 s)",
+            "exit with 1 after S seconds without the broker or any device to continue with (default: 1800 s)",
             1800.0,
             "S",
             SECONDS,
@@ -294,7 +294,7 @@ def _opened(
         return withdraw(journal, reopen_for_withdrawal(journal, version, files))
     rollout, left = begin_or_resume(journal, version, _rules(args), files)
     if left and rollout.rules != _rules(args):
-        say("edge-server: the rollout goes on by the rules that it was begun with", file=sys.stderr)
+        say("edge-server: the rollout continues by the rules that it was begun with", file=sys.stderr)
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 

@@ -63,5 +63,5 @@ def execute(args: argparse.Namespace) -> int:
         lambda *to: serve(config, *to, out=out, registry=args.registry, run=name, service=args.service),
     )
     if code == INTERRUPTED and known_rounds(out / "history.jsonl"):
-        say(f"this run has ended; another goes on from its model: from={out}", file=sys.stderr)
+        say(f"this run has ended; another continues from its model: from={out}", file=sys.stderr)
     return code

@@ -67,5 +67,5 @@ def execute(args: argparse.Namespace) -> int:
         summary = simulate(config, out=out, watcher=watcher, resume=args.resume)
     print_run_folder(out, args.format)
     if summary.outcome == "interrupted" and config.clients.mode == "rounds":
-        say(f"to go on: the same words with --resume --out {out}", file=sys.stderr)
+        say(f"to continue: the same words with --resume --out {out}", file=sys.stderr)
     return exit_code(summary)

@@ -81,7 +81,7 @@ def _components(config: Config) -> Iterator[ConfigError]:
             "[strategy] weighting", f"'{weighting}' gives weights that tell of clients' data", '"equal"'
         )
     if not COMBINERS.traits(spec.combiner.name).is_sum:
-        reason = f"'{spec.combiner.name}' is no sum, so that one client may change it by more"
+        reason = f"'{spec.combiner.name}' is not a sum, so that one client may change it by more"
         yield _problem("[strategy] combiner", reason, '"mean"')
     if PRUNERS.traits(spec.pruner.name).ranks_channels:
         reason = f"'{spec.pruner.name}' lets devices send scores of their data with the model"

@@ -53,7 +53,7 @@ def _components(config: Config) -> Iterator[ConfigError]:
     for component in spec.uplink or ():
         yield ConfigError(
             f"'{component.name}' makes single updates smaller, and those of {_KEY} look like "
-            "noise, which cannot be",
+            "noise, which cannot be compressed",
             key="[strategy] uplink",
             remedy="leave uplink out",
         )

@@ -35,7 +35,7 @@ def site_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     if not sites:
         return
     if twice := sorted({site for site in sites if sites.count(site) > 1}):
-        yield ConfigError(f"'{twice[0]}' is there twice", key=_KEY, remedy="name each site once")
+        yield ConfigError(f"'{twice[0]}' is named twice", key=_KEY, remedy="name each site once")
     if needed := separate(config):
         yield ConfigError(
             f"{' and '.join(needed)} need{'s'[len(needed) > 1 :]} each update, and gateways send their sum",

@@ -42,7 +42,7 @@ def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
     if isinstance(where, StateTopic):
         message = decode_message(payload, federation=gateway.federation)
         if not isinstance(message, RoundAnnouncement | FederationEnd):
-            raise PeerError(f"'{message.kind}' is no announcement", reason=Reason.UNKNOWN_KIND)
+            raise PeerError(f"'{message.kind}' is not an announcement", reason=Reason.UNKNOWN_KIND)
         return Announced(message)
     if not isinstance(where, SiteTopic):
         raise PeerError(f"nothing is expected on {topic}")
@@ -80,19 +80,21 @@ def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway)
         raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
     check_sender(topic, kind=message.kind, device=message.device)
     if isinstance(message, Update) and message.receipt is not None and isinstance(topic, DeviceTopic):
-        raise PeerError(f"{topic.device} is no gateway: it cannot give receipts", reason=Reason.WRONG_SENDER)
+        raise PeerError(
+            f"{topic.device} is not a gateway: it cannot give receipts", reason=Reason.WRONG_SENDER
+        )
     return DeviceSpoke(message)
 
 
 def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
     """Raise `PeerError` unless a device is one of the site, and is heard by the way that its name says."""
     if isinstance(topic, SiteTopic) and topic.site not in gateway.sites:
-        raise PeerError(f"'{topic.site}' is no site within '{gateway.site}'", reason=Reason.WRONG_SENDER)
+        raise PeerError(f"'{topic.site}' is not a site within '{gateway.site}'", reason=Reason.WRONG_SENDER)
     if not topic.device:
         return
     way = topic.site if isinstance(topic, SiteTopic) else ""
     if not is_of_site(topic.device, gateway.site):
-        detail = f"'{topic.device}' is no device of the site: its name must begin with '{gateway.site}.'"
+        detail = f"'{topic.device}' is not a device of the site: its name must begin with '{gateway.site}.'"
         raise PeerError(detail, reason=Reason.WRONG_SENDER)
     if gateway.below(topic.device) != way:
         detail = f"{topic.device} speaks on a topic that is not that of its site"

@@ -129,4 +129,4 @@ def _check_labels(counts: NDArray[np.float64], examples: int, *, single: bool) -
 
 def _check_counts(name: str, counts: NDArray[np.float64]) -> None:
     if bool(((counts < 0) | (counts != np.floor(counts))).any()):
-        raise out_of_bounds(f"'{name}' has counts that are no whole numbers from 0")
+        raise out_of_bounds(f"'{name}' has counts that are not whole numbers from 0")

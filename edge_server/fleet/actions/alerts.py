@@ -23,7 +23,7 @@ def silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     key = args["rule"], args["kind"], args["federation"], args["name"]
     if args["kind"] not in KINDS:
-        raise ConfigError(f"'{args['kind']}' is no kind of subject: {', '.join(KINDS)}")
+        raise ConfigError(f"'{args['kind']}' is not a kind of subject: {', '.join(KINDS)}")
     with closing(AlertStore(desk.folder.alerts)) as store:
         if not store.acknowledge(key, actor.who, now=now):
             raise ConfigError(

@@ -124,7 +124,7 @@ def _checked_name(name: str) -> str:
 
 def _role(text: str) -> Role:
     if text not in set(Role):
-        raise ConfigError(f"'{text}' is no role{nearest(text, Role)}")
+        raise ConfigError(f"'{text}' is not a role{nearest(text, Role)}")
     return Role(text)
 
 

@@ -78,7 +78,7 @@ _ALL = (
     Action(
         "jobs.start",
         "Start",
-        "The job runs as soon as it is its turn; a paused one goes on where it was.",
+        "The job runs as soon as it is its turn; a paused one continues where it was.",
         "jobs start {job}",
         (_JOB,),
         jobs.start,
@@ -86,7 +86,7 @@ _ALL = (
     Action(
         "jobs.pause",
         "Pause",
-        "The job's run is suspended, and goes on when the job is started again.",
+        "The job's run is suspended, and continues when the job is started again.",
         "jobs pause {job}",
         (_JOB,),
         jobs.pause,

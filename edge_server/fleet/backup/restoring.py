@@ -59,7 +59,7 @@ def check_target(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
-        raise ConfigError(f"{target} is no folder: name a new one")
+        raise ConfigError(f"{target} is not a folder: name a new one")
     for lock in (target / LOCK, *target.glob(f"runs/*/{LOCK}")):
         if _is_held(lock):
             raise ConfigError(

@@ -247,7 +247,7 @@ def _complete(device: Inquired, now: float) -> Inquired:
         return replace(device, parts={}, damaged=damaged, next_at=now)
     document = _document(text)
     if document is None:
-        return replace(device, status=Status.FAILED, parts={}, detail="its answer is no JSON object")
+        return replace(device, status=Status.FAILED, parts={}, detail="its answer is not a JSON object")
     return replace(device, status=Status.ANSWERED, document=document, detail="", parts={})
 
 

@@ -165,7 +165,7 @@ async def json_object(request: Request) -> dict[str, Any] | None:
     """The request's JSON object; None for anything else."""
     try:
         value = await request.json()
-        # Half of a surrogate pair is no text: neither a hash nor a file takes it.
+        # Half of a surrogate pair is not text: neither a hash nor a file takes it.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None

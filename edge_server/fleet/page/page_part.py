@@ -148,5 +148,5 @@ def _checked_tls(settings: PageSettings) -> TlsPair | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"[page] cert {cert} and key {key} are no pair of PEM files: {error}") from error
+        raise ConfigError(f"[page] cert {cert} and key {key} are not a pair of PEM files: {error}") from error
     return cert, key

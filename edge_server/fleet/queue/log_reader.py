@@ -55,7 +55,7 @@ def find_log(folder: ServiceFolder, name: str) -> RunLog:
 
 
 def read_log(log: RunLog, *, follow: bool = False) -> Iterator[str]:
-    """The log as blocks of text; with `follow` the blocks go on until the run is over."""
+    """The log as blocks of text; with `follow` the blocks continue until the run is over."""
     old = log.path.with_name(OLD_LOG)
     if old.exists():
         yield old.read_text(errors="replace")

@@ -185,7 +185,7 @@ def _let_end(queue: Queue, run: JobRun, now: float) -> Step:
 def _pause(queue: Queue, job: Job, run: JobRun, now: float) -> str:
     """Why a running job must not go on for now; empty if it may."""
     if queue.closing:
-        return "the service ended, and it goes on"
+        return "the service ended, and it continues"
     if job.wanted is Wanted.PAUSED:
         return "paused on request"
     lacks = run.short_since is not None and now - run.short_since >= queue.rules.grace_s
@@ -241,7 +241,7 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
         return Ending(RunPhase.STOPPED, "stopped on request")
     failed = ended.over and code not in (INTERRUPTED, SUSPENDED)
     if code is None or code == SUSPENDED or (run.phase is RunPhase.SUSPENDING and not failed):
-        why = "cut off, and goes on" if code is None else run.why or "suspended, and goes on"
+        why = "cut off, and continues" if code is None else run.why or "suspended, and continues"
         return Ending(RunPhase.SUSPENDED, why, crashes=run.crashes)
     if code == INTERRUPTED:
         return Ending(RunPhase.STOPPED, "interrupted")

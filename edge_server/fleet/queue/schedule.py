@@ -123,13 +123,13 @@ def parse_cron(expression: str, zone: str, *, now: float) -> Cron:
     parsed = Cron(expression=" ".join(expression.split()), zone=zone)
     time_zone(zone)
     if len(expression.split()) != 5:
-        raise ConfigError(f"'{expression}' is no cron expression: it needs five fields: {FIELDS}")
+        raise ConfigError(f"'{expression}' is not a cron expression: it needs five fields: {FIELDS}")
     try:
         comes = next_time(parsed, now, since=now) is not None
     except CronSimError as error:
         if not _is_impossible_day(parsed):
             raise ConfigError(
-                f"'{expression}' is no cron expression: {str(error).lower()}: {FIELDS}"
+                f"'{expression}' is not a cron expression: {str(error).lower()}: {FIELDS}"
             ) from error
         comes = False
     if not comes:
@@ -157,7 +157,7 @@ def parse_at(text: str, zone: str, *, now: float) -> At:
         moment = datetime.fromisoformat(text)
         at = (moment if moment.tzinfo else moment.replace(tzinfo=time_zone(zone))).timestamp()
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"'{text}' is no time: write 2026-12-01T02:00") from error
+        raise ConfigError(f"'{text}' is not a time: write 2026-12-01T02:00") from error
     if at <= now:
         raise ConfigError(f"the time {text} ({zone}) has passed: name a later one, or none to start now")
     if at > now + MAX_SECONDS:

@@ -116,6 +116,6 @@ def load_service_settings(path: Path) -> ServiceSettings:
     names = [served.name for served in settings.federations]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(
-            f"[[federations]] '{twice}' is there twice", place=path, remedy="one table per federation"
+            f"[[federations]] '{twice}' is named twice", place=path, remedy="one table per federation"
         )
     return settings

@@ -102,4 +102,4 @@ def _opened(wheel: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(wheel)
     except (OSError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{wheel} is no wheel: {error}; fetch it again") from error
+        raise ConfigError(f"{wheel} is not a wheel: {error}; fetch it again") from error

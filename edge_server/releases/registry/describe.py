@@ -78,7 +78,7 @@ def _summary(run: Path) -> Summary:
     try:
         return Summary.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise ConfigError(f"{run} is no folder of a run that is over: there is no summary.json") from None
+        raise ConfigError(f"{run} is not a folder of a run that is over: there is no summary.json") from None
     except ValidationError as error:
         raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
     except OSError as error:

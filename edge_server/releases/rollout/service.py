@@ -149,7 +149,7 @@ class RolloutService:
         if not isinstance(message, Birth | Death | BlobRequest | self._rollout.offering.reports):
             if topic.channel is Channel.UP_FLEET:
                 return  # the answer to an operator
-            raise PeerError(f"'{message.kind}' is no message to a rollout", reason=Reason.UNKNOWN_KIND)
+            raise PeerError(f"'{message.kind}' is not a message to a rollout", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
         self._step(MessageReceived(message))
 

@@ -6,7 +6,7 @@ from schemas.names import is_name, is_of_site, site_of
 
 
 def check_device_name(name: str) -> None:
-    """Raise `ConfigError` for a text that is no name, and for the name of a part of the server."""
+    """Raise `ConfigError` for a text that is not a name, and for the name of a part of the server."""
     if not is_name(name):
         raise ConfigError(f"'{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     if name in RESERVED:

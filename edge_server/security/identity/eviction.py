@@ -57,7 +57,7 @@ def read_pid(path: Path) -> int:
     try:
         return int(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is no pid file: {error}") from error
+        raise ConfigError(f"{path} is not a pid file: {error}") from error
 
 
 def evict(authority: Authority, device: str, broker: str) -> None:

@@ -84,7 +84,7 @@ def _shares(answer: UnmaskAnswer, name: str, count: int) -> tuple[int, ...]:
 
 def _key_share(answer: UnmaskAnswer, name: str) -> int:
     if name not in answer.keys:
-        raise PeerError(f"{answer.device} gives no share of the key of {name}")
+        raise PeerError(f"{answer.device} does not give a share of the key of {name}")
     return int(answer.keys[name], 16)
 
 

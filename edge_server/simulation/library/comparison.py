@@ -70,7 +70,7 @@ def compare(
     several = [runs] if isinstance(runs, (str, Path, Config)) else runs
     for number, (label, source, words) in enumerate(_runs(several, overrides), start=1):
         if label in ended:
-            raise ConfigError(f"compare: '{label}' is there twice: name each run once")
+            raise ConfigError(f"compare: '{label}' is named twice: name each run once")
         own = folder / f"{number:02}-{slug(label)[:60]}"
         ended[label] = simulate(source, *words, out=own, **settings)
     return Comparison(ended)
@@ -108,7 +108,7 @@ def _texts(key: str, values: Sequence[Value]) -> list[str]:
     """The values as texts; raises `ConfigError` for a single value or none."""
     if isinstance(values, str) or not hasattr(values, "__iter__") or not len(values):
         raise ConfigError(
-            f"{key}: {values!r} is no list of values: write {{{key!r}: [0.01, 0.1]}}, for example"
+            f"{key}: {values!r} is not a list of values: write {{{key!r}: [0.01, 0.1]}}, for example"
         )
     # `expand_grid` takes a comma in quotes for a part of the value.
     return [json.dumps(value) if isinstance(value, str) and "," in value else word(value) for value in values]

@@ -102,7 +102,7 @@ def simulate(
             raise failed.error from None
     if received:
         if summary.outcome == "interrupted" and config.clients.mode == "rounds":
-            print_notices([f"interrupted: simulate(..., out={str(folder)!r}, resume=True) goes on"])
+            print_notices([f"interrupted: simulate(..., out={str(folder)!r}, resume=True) continues"])
         _raise_again(received[0])
     if summary.outcome == "failed":
         raise RunFailed(f"{summary.detail}; the run is in {folder}")
@@ -218,7 +218,7 @@ def _arrays(data: Any, what: str, images: str, labels: str) -> dict[str, NDArray
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ConfigError(f"{what}: pass (x, y), or a dataset of such pairs: {error}") from error
     if x.dtype == object:
-        raise ConfigError(f"{what}: the examples are no numbers of one shape")
+        raise ConfigError(f"{what}: the examples are not numbers of one shape")
     return {images: x, labels: y}
 
 

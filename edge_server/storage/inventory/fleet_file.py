@@ -128,7 +128,7 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     if twice := next((name for name in columns if columns.count(name) > 1), None):
-        raise ConfigError(f"{path}, row 1: the column '{twice}' is there twice")
+        raise ConfigError(f"{path}, row 1: the column '{twice}' is named twice")
     if "device" not in columns:
         raise ConfigError(
             f"{path}, row 1: there is no column 'device': the first row names the columns, for example "
@@ -182,14 +182,14 @@ def _cell(where: str, key: str, value: Any) -> str:
         return _json_time(where, key, value)
     if isinstance(value, str):
         return value.strip()
-    raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is no text")
+    raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is not text")
 
 
 def _json_time(where: str, key: str, value: float) -> str:
     try:
         return time_text(float(value))
     except (ValueError, OverflowError, OSError):
-        raise ConfigError(f"{where}: {key}: {value} is no time in seconds since 1970") from None
+        raise ConfigError(f"{where}: {key}: {value} is not a time in seconds since 1970") from None
 
 
 def _checked_labels(where: str, labels: Mapping[str, Any]) -> dict[str, str]:
@@ -205,7 +205,7 @@ def _row(where: str, record: Mapping[str, str]) -> FleetRow:
     for name in filter(None, (device or "(empty)", federation, record.get("replaces"))):
         if not is_name(name):
             raise ConfigError(
-                f"{where}: '{name}' is no name: 1 to 64 letters, digits, dots, dashes, underscores"
+                f"{where}: '{name}' is not a name: 1 to 64 letters, digits, dots, dashes, underscores"
             )
     try:
         labels = _labels(record)
@@ -246,7 +246,7 @@ def _time(record: Mapping[str, str], key: str) -> float | None:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ConfigError(f"{key}: '{text}' is no time such as 2026-11-26T12:00:00+00:00") from None
+        raise ConfigError(f"{key}: '{text}' is not a time such as 2026-11-26T12:00:00+00:00") from None
 
 
 def labels_text(labels: Mapping[str, str]) -> str:

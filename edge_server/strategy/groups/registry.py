@@ -64,7 +64,7 @@ class MeanData(GroupRule):
     def check(self, sent: Arrays, examples: int) -> None:
         """Each average is of two examples or more, with a distribution over the classes as its label."""
         if 2 * len(sent["images"]) > examples or not _are_means(sent["images"], sent["labels"]):
-            detail = f"{len(sent['images'])} averages of {examples} examples with labels that are no shares"
+            detail = f"{len(sent['images'])} averages of {examples} examples with labels that are not shares"
             raise PeerError(detail, reason=Reason.OUT_OF_BOUNDS)
 
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:

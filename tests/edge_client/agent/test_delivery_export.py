@@ -135,7 +135,7 @@ def _widen(arrays: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (_lose_a_weight, "which is no weight"),
+        (_lose_a_weight, "which is not a weight"),
         (_diverge, "no numbers"),
         (_widen, "onnxruntime cannot run"),
         (_fewer_classes, r"outputs of \[3\], not 10 classes"),

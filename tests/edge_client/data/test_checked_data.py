@@ -31,7 +31,7 @@ WRONG = [
     ({"labels": np.array([0, 0, 1, np.inf])}, r"'labels'\[3\] is inf: at most"),
     (
         {"labels": np.array(["cat", "dog", "cat", "cat"])},
-        r"'labels'\[0\] is no number: labels are class numbers.*class_names",
+        r"'labels'\[0\] is not a number: labels are class numbers.*class_names",
     ),
     (
         {"labels": np.array([0, 1, 2, 0]), "class_names": np.array(["a", "b"])},
@@ -43,7 +43,7 @@ WRONG = [
     ({"images": with_pixel(np.inf)}, r"'images'\[2\] holds inf"),
     ({"images": with_pixel(1e300, np.float64)}, r"'images'\[2\] holds 1e\+300"),
     ({"images": np.zeros((0, 1, 2, 2)), "labels": np.zeros(0, np.int64)}, r"'images' is empty"),
-    ({"images": np.array(["a", "b", "c", "d"])}, r"'images' holds <U1, no numbers"),
+    ({"images": np.array(["a", "b", "c", "d"])}, r"'images' holds <U1, not numbers"),
     ({"images": np.zeros(4)}, r"'images' has the shape \(4,\)"),
 ]
 
@@ -69,7 +69,7 @@ def measured_labels() -> tuple[np.ndarray, list[float]]:
 
 
 def test_a_function_that_returns_invalid_labels_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is no number"):
+    with pytest.raises(ConfigError, match=r"python:.*text_labels: labels\[0\] is not a number"):
         load_source(f"python:{__name__}:text_labels")
     with pytest.raises(ConfigError, match=r"python:.*measured_labels: labels\[1, 0\] is inf"):
         load_source(f"python:{__name__}:measured_labels")

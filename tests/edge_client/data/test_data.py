@@ -263,7 +263,7 @@ def test_an_unreadable_picture_and_an_empty_folder_are_named(tmp_path: Path) -> 
         load_source(f"folder:{tmp_path}")
     (tmp_path / "dog").rmdir()
     (tmp_path / "cat" / "a.png").write_bytes(b"no picture")
-    with pytest.raises(ConfigError, match=r"cannot read image .*a\.png: it is no image"):
+    with pytest.raises(ConfigError, match=r"cannot read image .*a\.png: it is not an image"):
         load_source(f"folder:{tmp_path}")
 
 

@@ -112,10 +112,10 @@ def test_other_columns_are_refused(tmp_path: Path, columns: tuple[str, ...], why
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_text("hello, this is text and no database, whatever its name")
-    with pytest.raises(ConfigError, match="is no store of examples"):
+    with pytest.raises(ConfigError, match="is not a store of examples"):
         ExampleStore(tmp_path / "x.sqlite", COLUMNS, StoreLimits())
     for source in ("recorded", "sqlite"):
-        with pytest.raises(ConfigError, match="is no SQLite file"):
+        with pytest.raises(ConfigError, match="is not an SQLite file"):
             load_source(f"{source}:{tmp_path / 'x.sqlite'}")
         with pytest.raises(ConfigError, match="there is no such file"):
             load_source(f"{source}:{tmp_path / 'none.sqlite'}")

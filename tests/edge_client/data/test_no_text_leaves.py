@@ -349,9 +349,9 @@ def test_the_users_own_terminal_quotes_what_is_wrong(
     with pytest.raises(ConfigError) as raised:
         LocalSource(DataChoice(f"csv:{path}?columns=age&broken=0&time=tall&missing=refuse")).read()
     assert SECRET not in str(raised.value)
-    bare = ConfigError("column 'age' is no number", quoted=repr(SECRET))
+    bare = ConfigError("column 'age' is not a number", quoted=repr(SECRET))
     wrapped = ConfigError(f"two files are broken: {bare}")
     wrapped.__cause__ = bare
-    assert in_full(wrapped) == f"two files are broken: column 'age' is no number (found: '{SECRET}')"
+    assert in_full(wrapped) == f"two files are broken: column 'age' is not a number (found: '{SECRET}')"
     EDGE_CLIENT._fail(wrapped, 2)
     assert capsys.readouterr().err == f"edge-client: {in_full(wrapped)}\n"

@@ -27,7 +27,7 @@ def test_infer_says_why_it_measures_nothing(
     assert main(["infer", str(path), str(tmp_path / "photos")]) == 0
     shown = capsys.readouterr()
     assert ("accuracy" in shown.out) is accuracy
-    remark = "photos: nothing is measured: 'fox' is no class of model.onnx, which knows 'cat', 'dog'"
+    remark = "photos: nothing is measured: 'fox' is not a class of model.onnx, which knows 'cat', 'dog'"
     assert (remark in shown.err) is not accuracy
     assert load_model(path).preprocessing.class_names == ("cat", "dog")
 
@@ -39,4 +39,4 @@ def test_recordings_of_an_unknown_class_are_named_too(tmp_path: Path) -> None:
     named = read_input(tmp_path / "sounds", model)
     assert named.labels is None
     (note,) = named.notes
-    assert "'fox' is no class of model.onnx" in note
+    assert "'fox' is not a class of model.onnx" in note

@@ -152,7 +152,7 @@ HOSTILE = {
     "data outside": changed(_put_outside),
     "does not take": changed(lambda m: m.graph.input[0].type.tensor_type.shape.dim[2].Clear()),
     "does not give": changed(lambda m: setattr(m.graph.output[0], "name", "other")),
-    "which is no weight": changed(_rename_a_weight),
+    "which is not a weight": changed(_rename_a_weight),
     "of another type": changed(lambda m: setattr(m.graph.input[1].type.tensor_type, "elem_type", 11)),
     "opset 18 alone": changed(lambda m: m.opset_import.append(onnx.helper.make_opsetid("x.y", 1))),
     "onnxruntime cannot run": changed(_transpose_a_layer),

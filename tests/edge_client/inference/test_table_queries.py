@@ -1,4 +1,4 @@
-"""`infer` reads each kind of table as a device does, and names the source of a file that is no picture."""
+"""`infer` reads each kind of table as a device does, and names the source of a file that is not a picture."""
 
 import json
 from pathlib import Path

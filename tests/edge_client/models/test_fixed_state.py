@@ -90,9 +90,9 @@ def test_a_device_refuses_a_task_without_what_its_network_draws(network: str) ->
 
 def test_given_state_must_be_the_networks_own() -> None:
     module = Waves((1, 4, 4), 3)
-    with pytest.raises(PeerError, match=r"'waves' \(3,\) is no fixed state of Waves"):
+    with pytest.raises(PeerError, match=r"'waves' \(3,\) is not a fixed state of Waves"):
         fill_fixed(module, {"waves": np.zeros(3, np.float32)})
-    with pytest.raises(PeerError, match=r"'out.bias' \(3,\) is no fixed state of Waves"):
+    with pytest.raises(PeerError, match=r"'out.bias' \(3,\) is not a fixed state of Waves"):
         fill_fixed(module, {"out.bias": np.zeros(3, np.float32)})
 
 

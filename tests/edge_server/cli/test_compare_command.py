@@ -75,7 +75,7 @@ def test_sigterm_before_the_first_round_says_what_to_do(
     monkeypatch.setattr(sys, "argv", ["edge-server", *words])
 
     assert EDGE_SERVER.run(words) == 143
-    assert f"interrupted; to go on: edge-server {shlex.join(words)}" in capsys.readouterr().err
+    assert f"interrupted; to continue: edge-server {shlex.join(words)}" in capsys.readouterr().err
 
 
 def test_a_notice_of_several_runs_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

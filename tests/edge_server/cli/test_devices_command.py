@@ -151,14 +151,14 @@ def test_a_board_has_the_history_of_the_one_whose_place_it_took(folder, capsys, 
 def test_the_devices_of_a_run_name_their_broken_files(
     folder: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is no image")
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is not an image")
     card = DataCard(source="folder:a", examples=498, input_shape=(1, 8, 8), num_classes=2, skipped=skipped)
     journal = Journal(folder.journal)
     journal.planned(1, 1, {}, devices=[Device("good", 1, CapabilityProfile(), card)])
     journal.close()
     assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "good: 2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is no image"
+        "good: 2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is not an image"
     )
     assert [row.get("skipped", {}).get("files") for row in reported(folder, capsys)] == [None, 2]
 
@@ -167,11 +167,12 @@ def test_the_inventory_names_the_broken_files_of_a_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inventory = Inventory(tmp_path / "inventory.sqlite")
-    skipped = SkippedFiles(files=2, of=500, first="cannot read image a\n.jpg: it is no image")
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a\n.jpg: it is not an image")
     card = DataCard(source="folder:a", examples=498, input_shape=(1, 8, 8), num_classes=2, skipped=skipped)
     inventory.record_birth(Birth(federation="home", device="pi-1", session=1, data=card), 1.0)
     inventory.close()
     assert EDGE_SERVER.run(["devices", "--service", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "pi-1: 2 of 500 files are broken and left out; the first: cannot read image a .jpg: it is no image"
+        "pi-1: 2 of 500 files are broken and left out; "
+        "the first: cannot read image a .jpg: it is not an image"
     )

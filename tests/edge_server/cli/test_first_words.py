@@ -68,7 +68,7 @@ SLIPS = {
     "no file": ("edge-server check", "check: the following arguments are required: FEDERATION.toml|RECIPE;"),
     "no config": ("edge-server run", "run: the following arguments are required: FEDERATION.toml|RECIPE;"),
     "a recipe": ("edge-server check fedavg recipe=adafl", "name it as the first argument (edge-server "),
-    "a recipe's key": ("edge-server check fedavg recipe.name=x", "'recipe.name=x': a recipe is no key"),
+    "a recipe's key": ("edge-server check fedavg recipe.name=x", "'recipe.name=x': a recipe is not a key"),
     "a component": ("edge-server check fedavg selection=uniform", "write strategy.selection=..."),
     "no such key": ("edge-server check fedavg zzz=1", "unknown key 'zzz' (`edge-server check "),
     "a part of a key": ("edge-server check fedavg epochs=1", "(did you mean 'local-epochs'?)"),

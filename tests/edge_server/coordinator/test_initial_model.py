@@ -240,7 +240,7 @@ def test_a_damaged_model_is_refused(source: Path) -> None:
     with pytest.raises(ConfigError, match=r"is damaged: it is not what its manifest.json says"):
         start.read(spec, channel_map, own, ())
     path.write_bytes(b"no tensors")
-    with pytest.raises(ConfigError, match=r"\[model\] from: .*state.safetensors is no model of a run: "):
+    with pytest.raises(ConfigError, match=r"\[model\] from: .*state.safetensors is not a model of a run: "):
         start.read(spec, channel_map, own, ())
 
 
@@ -254,7 +254,7 @@ def test_a_source_that_is_not_a_model_is_refused_with_the_nearest_version(text: 
         find_initial_model(file(f"from={stated}"), [tmp_path / "nothing", tmp_path / "registry"])
     hint = " (did you mean 'home-1'?)" if text == "home-2" else ""
     assert str(raised.value).startswith(
-        f"[model] from: '{stated}' is no version of a registry{hint}, no run fol"
+        f"[model] from: '{stated}' is not a version of a registry{hint}, a run fol"
     )
 
 
@@ -284,7 +284,7 @@ def test_check_shows_the_model_a_run_would_start_from(
     assert f"# starts from {source} (run run-1, round 10)\n" in shown
     assert f'from = "{source}"\n' in shown
     assert main(["check", "attending", *words, "from=nowhere"]) == 2
-    assert "attending: [model] from: 'nowhere' is no version" in capsys.readouterr().err
+    assert "attending: [model] from: 'nowhere' is not a version" in capsys.readouterr().err
 
 
 def test_a_run_interrupted_at_its_start_reads_its_own_copy(source: Path, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_run_interrupted_at_its_start_reads_its_own_copy(source: Path, tmp_pat
     before = begun(config, tmp_path / "second", find_initial_model(config, []))
     before.storage.close()
     shutil.rmtree(source)
-    with pytest.raises(ConfigError, match="no version of a registry"):
+    with pytest.raises(ConfigError, match="is not a version of a registry"):
         find_initial_model(config, [])
     found = find_initial_model(config, [], RunFolder(tmp_path / "second"))
     assert found is not None

@@ -58,5 +58,5 @@ def test_a_state_that_is_not_plain_data_is_an_internal_error(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\x02\x00\x00\x00\x00\x00\x00\x00{}"])
 def test_a_file_that_is_not_a_checkpoint_is_named_in_the_error(tmp_path, content):
     (tmp_path / "state").write_bytes(content)
-    with pytest.raises(ConfigError, match="state is no checkpoint of this program"):
+    with pytest.raises(ConfigError, match="state is not a checkpoint of this program"):
         load_checkpoint(tmp_path / "state", {})

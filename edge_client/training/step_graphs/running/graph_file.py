@@ -72,7 +72,7 @@ class StepGraph:
         """The arrays that the graph takes; raises `GraphRefused` if one is missing or has another shape."""
         for name in self.arrays:
             if name not in arrays:
-                raise GraphRefused(f"it needs {name!r}, which is no array of this network")
+                raise GraphRefused(f"it needs {name!r}, which is not an array of this network")
             if arrays[name].shape != self.inputs[name]:
                 raise GraphRefused(f"{name!r} has shape {arrays[name].shape}, not {self.inputs[name]}")
         for prefix in (names.GRADIENT, names.NEXT):
@@ -85,7 +85,7 @@ class StepGraph:
         try:
             value = float(self.metadata.get(key, default))
         except ValueError as error:
-            raise GraphRefused(f"its {key} is no number") from error
+            raise GraphRefused(f"its {key} is not a number") from error
         if not 0 <= value <= 1e15:
             raise GraphRefused(f"its {key} is {value}")
         return value

@@ -27,8 +27,8 @@ examples:
 """
 
 VERBS = {
-    "start": ("run a job now, or let a paused one go on", "{name} starts as soon as it is its turn"),
-    "pause": ("suspend a job until it is started again", "{name} is paused; `jobs start` lets it go on"),
+    "start": ("run a job now, or let a paused one continue", "{name} starts as soon as it is its turn"),
+    "pause": ("suspend a job until it is started again", "{name} is paused; `jobs start` continues it"),
     "stop": ("end a job's run and follow its schedule no more", "{name} is stopped"),
     "remove": ("remove a job; its run folders stay", "{name} is removed"),
 }
@@ -52,7 +52,7 @@ def register(subparsers: Subparsers) -> None:
         add_service_verb(verbs, name, change, name_of_job, help=about, example=f"jobs {name} nightly")
     about, example = "the output of a job's newest run", "jobs logs nightly --follow"
     run = Option("name", help="a job, or one of its runs", metavar="NAME|RUN")
-    follow = Option("--follow", bool, "go on until the run is over")
+    follow = Option("--follow", bool, "continue until the run is over")
     add_service_verb(verbs, "logs", logs, run, follow, help=about, example=example)
 
 

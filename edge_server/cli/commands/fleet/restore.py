@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   edge-server restore /backup/tuesday.backup --to /var/lib/edge-fleet --passphrase-file /etc/backup.pass
-  edge-server serve /var/lib/edge-fleet                     goes on
+  edge-server serve /var/lib/edge-fleet                     continues
   edge-server run federation.toml --broker mqtt://HOST:1883 --out /var/lib/edge-fleet/runs/home
-                                                            goes on with the open round
+                                                            continues with the open round
 
 The folder must not exist, or be empty; it appears in one step when all is there. An incremental backup needs
-its parents next to it. A restored run goes on in a later epoch: a server that goes on with the old folder is
-refused, and its messages are.
+its parents next to it. A restored run continues in a later epoch: a server that continues with the old folder
+is refused, and so are its messages.
 """
 
 
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 def _lines(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> Iterator[str]:
     yield f"restored {counted(len(manifest.files), 'file')} to {folder}"
     for run in runs:
-        yield f"goes on when its server starts: {run}"
+        yield f"continues when its server starts: {run}"
     for root in manifest.roots:
         if root.kind == "authority" and keys:
             yield f"authority {root.origin} is now {folder / root.path}: name it so in service.toml"

@@ -23,7 +23,7 @@ examples:
 
 The folder has the settings (service.toml), the inventory of devices, the queue of jobs with their runs,
 users, alerts, and the audit log. Commands with --service read and change it, whether or not the service
-runs. After a kill the same command goes on.
+runs. After a kill the same command continues.
 """
 TEMPLATE = """\
 # Settings of `edge-server serve`; restart the service after a change.

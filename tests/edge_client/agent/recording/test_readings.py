@@ -35,14 +35,14 @@ def test_keys_lead_into_json(payload: bytes, number: float | None) -> None:
 @pytest.mark.parametrize(
     ("payload", "keys", "message"),
     [
-        (b"warm", (), "'warm' is no number"),
-        (b"inf", (), "no finite number"),
-        (b"\xff", (), "no text"),
+        (b"warm", (), "'warm' is not a number"),
+        (b"inf", (), "is not a finite number"),
+        (b"\xff", (), "is not text"),
         (b"21", ("co2",), "'co2' is looked for in '21'"),
-        (b"{", ("co2",), "no JSON"),
+        (b"{", ("co2",), "is not JSON"),
         (b'{"CO2": 1}', ("co2",), "no key 'co2' .known: CO2"),
-        (b'{"co2": [1]}', ("co2",), r"'\[1\]' is no number"),
-        (b"[" * 100_000, ("co2",), "no JSON"),
+        (b'{"co2": [1]}', ("co2",), r"'\[1\]' is not a number"),
+        (b"[" * 100_000, ("co2",), "is not JSON"),
     ],
 )
 def test_other_messages_are_refused(payload: bytes, keys: tuple[str, ...], message: str) -> None:
@@ -66,7 +66,7 @@ def test_a_column_without_a_single_topic_is_refused(text: str) -> None:
 
 
 def test_an_id_without_a_topic_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--id: '#serial' is no single topic"):
+    with pytest.raises(ConfigError, match="--id: '#serial' is not a single topic"):
         parse_place("#serial", option="--id")
 
 
@@ -90,12 +90,12 @@ def test_labels_come_for_now_by_id_or_by_time(payload: bytes, label: object) -> 
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        (b"\xff", "no text"),
-        (b"{busy}", "no JSON"),
-        (b'{"id": 17}', "no label: expected"),
-        (b'{"id": [17], "label": "x"}', "no label: expected"),
-        (b'{"from": "nine", "to": 20, "label": "x"}', "'nine' is no time"),
-        (b'{"from": true, "to": 20, "label": "x"}', "'True' is no time"),
+        (b"\xff", "is not text"),
+        (b"{busy}", "is not JSON"),
+        (b'{"id": 17}', "is not a label: expected"),
+        (b'{"id": [17], "label": "x"}', "is not a label: expected"),
+        (b'{"from": "nine", "to": 20, "label": "x"}', "'nine' is not a time"),
+        (b'{"from": true, "to": 20, "label": "x"}', "'True' is not a time"),
     ],
 )
 def test_other_labels_are_refused(payload: bytes, message: str) -> None:

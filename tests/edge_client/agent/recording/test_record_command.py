@@ -58,7 +58,7 @@ def test_rows_are_recorded_by_the_clock_until_ctrl_c(broker: RunningBroker, tmp_
     recorder = Recorder(broker, store, *columns, "--label", "home/state", "--every", "0.02")
     recorder.until("no rows are recorded: no value of lamp")
     sensor.link.publish("home/lamp", b"dim")
-    recorder.until("home/lamp: column 'lamp': 'dim' is no number")
+    recorder.until("home/lamp: column 'lamp': 'dim' is not a number")
     sensor.link.publish("home/lamp", b"off")
     recorder.until("rows are recorded: all 2 columns have a value")
     counted = recorder.end()
@@ -81,7 +81,7 @@ def test_rows_are_recorded_by_the_clock_until_ctrl_c(broker: RunningBroker, tmp_
         (("--column", "co2"), "expected NAME=TOPIC"),
         (("--column", "a=x", "--column", "a=y"), "two columns are named 'a'"),
         (("--column", "label=x"), "column 'label' is one that every store has"),
-        (("--column", "a=x", "--label", "home/#"), "--label: 'home/#' is no single topic"),
+        (("--column", "a=x", "--label", "home/#"), "--label: 'home/#' is not a single topic"),
         (("--column", "a=x", "--every", "5", "--id", "y"), "not allowed with argument --every"),
         (("--column", "a=x", "--every", "0"), "--every"),
         (("--column", "a=x", "--broker", "http://x"), "http://x"),
@@ -100,4 +100,4 @@ def test_a_store_has_the_columns_that_it_began_with(
     text = tmp_path / "notes.txt"
     text.write_text("no database" * 100)
     assert main(["record", str(text), "--column", "a=x"]) == 2
-    assert "is no store of examples" in capsys.readouterr().err
+    assert "is not a store of examples" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_rows_get_the_present_label_and_later_ones(store: ExampleStore) -> None:
 )
 def test_a_label_that_names_no_example_is_refused_and_counted(store: ExampleStore, label: bytes) -> None:
     rows = by_clock(store, label="state")
-    with pytest.raises(PeerError, match=r"names no example|no JSON"):
+    with pytest.raises(PeerError, match=r"names no example|is not JSON"):
         rows.take("state", label, now=1.0)
     assert rows.counts.refused == {"state": 1}
 
@@ -104,7 +104,7 @@ def test_a_label_that_names_no_example_is_refused_and_counted(store: ExampleStor
 def test_one_bad_value_of_a_message_leaves_the_others(store: ExampleStore) -> None:
     both = (Reading("co2", Place("air", ("co2",))), Reading("light", Place("air", ("light",))))
     rows = RowMaker(Wanted(both), store)
-    with pytest.raises(PeerError, match="column 'co2': 'high' is no number"):
+    with pytest.raises(PeerError, match="column 'co2': 'high' is not a number"):
         rows.take("air", b'{"co2": "high", "light": 3}', now=0.0)
     assert rows.missing == ["co2"]
     assert rows.counts.refused == {"air": 1}

@@ -51,7 +51,7 @@ def log_line(settings: AgentSettings, text: str, level: int = logging.INFO) -> N
 def test_a_bundle_has_every_part_and_none_of_the_secrets(settings: AgentSettings) -> None:
     photo = Path(settings.source.partition(":")[2]) / "cat" / "IMG 7.jpg"
     log_line(settings, f"cannot read {photo}")
-    log_line(settings, "IMG 7.jpg is no picture; hunter two was refused; password=abc")
+    log_line(settings, "IMG 7.jpg is not a picture; hunter two was refused; password=abc")
     (settings.state / FOLDER).mkdir()
     crash = {"cause": "exception", "at": 1.0, "thread": "main", "text": f"ValueError: {photo}"}
     (settings.state / FOLDER / LAST).write_text(json.dumps(crash))

@@ -165,7 +165,7 @@ def test_a_few_broken_files_are_left_out_and_counted(
     data = load_source(f"folder:{tmp_path}")
     assert data.skipped is not None
     assert (data.skipped.files, data.skipped.of) == (2, 20)
-    assert data.skipped.first.startswith(f"cannot read image {tmp_path / 'cat/3.png'}: it is no image")
+    assert data.skipped.first.startswith(f"cannot read image {tmp_path / 'cat/3.png'}: it is not an image")
     wanted = [number for skipped in (3, 7) for number in range(10) if number != skipped]
     assert data.images[:, 0, 0, 0].tolist() == wanted
     assert data.labels.tolist() == [0] * 9 + [1] * 9

@@ -199,13 +199,13 @@ def test_what_is_not_installed_is_left_out_with_its_remedy(monkeypatch: pytest.M
 
 JPEG = encoded(COLOUR.resize((90, 60)), "JPEG")
 BROKEN = {
-    "empty": (b"", "it is no image"),
-    "text": (b"Dear diary, today", "it is no image"),
+    "empty": (b"", "it is not an image"),
+    "text": (b"Dear diary, today", "it is not an image"),
     "cut JPEG": (JPEG[: len(JPEG) // 2], "it is broken"),
     "cut PNG": (encoded(COLOUR)[:-60], "it is broken"),
     "cut deep PNG": (encoded(Image.fromarray(GREY16))[:70], "it is broken"),
     "cut PPM": (b"P6\n9 6\n4095\n" + bytes(99), "."),
-    "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "it is no image"),
+    "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "it is not an image"),
     "missing numbers": (encoded(Image.fromarray(np.full((2, 2), np.nan, np.float32)), "TIFF"), "finite"),
     "huge": (lambda: encoded(Image.new("1", (7000, 7000))), "7000x7000 pixels are more than 40 million"),
     "deep and large": (b"P6 4000 4000 65535\n", "4000x4000 pixels are more than 13 million"),

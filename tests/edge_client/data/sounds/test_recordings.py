@@ -70,7 +70,7 @@ WRONG = [
     (f"{NAME}&group=room", r"no field 'room' in the names: label, speaker, index"),
     (f"{NAME}&only=speaker:eve", r"no recording has speaker:eve"),
     (f"{NAME}&test=index", r"test=index is not of the form FIELD<NUMBER"),
-    (f"{NAME}&test=speaker<5", r"'speaker' is no number for test=speaker<5"),
+    (f"{NAME}&test=speaker<5", r"'speaker' is not a number for test=speaker<5"),
     (f"{NAME}&seconds=0", r"seconds=0 must be a number from 0\.001 to 3600"),
     (f"{NAME}&rate=fast", r"rate=fast must be a number from 1000 to 768000"),
     (f"{NAME}&rate=3", r"rate=3 must be a number from 1000 to 768000"),
@@ -267,7 +267,7 @@ def test_a_broken_recording_is_left_out_and_counted(spoken: Path) -> None:
     assert len(data) == 11
     assert data.skipped is not None
     assert (data.skipped.files, data.skipped.of) == (1, 12)
-    assert "no_ann_0.wav is no recording" in data.skipped.first
+    assert "no_ann_0.wav is not a recording" in data.skipped.first
     (spoken / "no_ann_1.wav").write_bytes(wav_bytes(b""))
     with pytest.raises(ConfigError, match=r"2 of 12 files are broken, more than broken=0\.1 allows"):
         load_source(f"wav:{spoken}?{NAME}")

@@ -57,7 +57,7 @@ def test_the_first_samples_are_the_same_as_of_the_whole(ending: str) -> None:
 def test_without_libsndfile_the_remedy_is_named(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = sound_bytes(ending, tone(300, 0.2, 16_000))
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(ConfigError, match=r"is no WAV file of plain samples.*edge-federation\[audio\]"):
+    with pytest.raises(ConfigError, match=r"is not a WAV file of plain samples.*edge-federation\[audio\]"):
         read_sound(io.BytesIO(data))
 
 
@@ -77,7 +77,9 @@ def test_a_picture_is_no_recording(kind: str) -> None:
 
 def test_what_is_no_recording_says_so(tmp_path: Path) -> None:
     (tmp_path / "x.wav").write_bytes(b"RIFF no")
-    with pytest.raises(ConfigError, match=r"x\.wav is no recording that can be read: Format not recognised"):
+    with pytest.raises(
+        ConfigError, match=r"x\.wav is not a recording that can be read: Format not recognised"
+    ):
         read_sound(tmp_path / "x.wav")
     with pytest.raises(ConfigError, match=r"none\.wav cannot be read: No such file or directory"):
         read_sound(tmp_path / "none.wav")

@@ -135,15 +135,15 @@ def test_blocks_of_rows_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 WRONG = [
     ("a,b\n1,2\n", "label=c", r"t\.csv has no column 'c'"),
     ("a,b\n1,2\n", "lable=b", r"no option 'lable' \(did you mean 'label'\?\)"),
-    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is no number: leave the column out with ignore=b"),
+    ("a,b\n1,x\n", "label=a", r"line 2: column 'b' is not a number: leave the column out with ignore=b"),
     ("a,b\n1,2\n3\n", "label=b", r"line 3: 1 value for 2 columns"),
     ("a,b\n1,2\n,2\n", "label=b", r"line 3: column 'a' has no value: say what to do with missing=drop"),
     ("a,b\n1,2\ninf,2\n", "label=b", r"line 3: column 'a' is too large: numbers must be finite"),
-    ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is no number"),
+    ("a,b\n1,2\nx,2\n", "label=b", r"line 3: column 'a' is not a number"),
     ("a,a\n1,2\n", "", r"line 1: two columns are called 'a'"),
     ("a,b\n", "", r"t\.csv has no rows"),
     ("a,b\n1,2\n", "label=b&window=2", r"window=2 and horizon=0 need a series of 2 rows, and the file has 1"),
-    ("a,b\n1,2\n", "label=b&window=0", r"window=0 is no whole number of at least 1"),
+    ("a,b\n1,2\n", "label=b&window=0", r"window=0 is not a whole number of at least 1"),
     ("a,b\n1,2\n", "label=b&horizon=1", r"horizon=1 forecasts labels after a window: state label and window"),
     ("a,b\n1,2\n", "label=b&missing=ignore", r"missing=ignore is neither refuse, drop, previous nor"),
     ("a,b,c\n2,2,0\n1,2,0\n", "label=b&time=a", r"row 2 is earlier than row 1: sort the file by 'a'"),
@@ -161,8 +161,8 @@ WRONG = [
     ("a,busy\n1,2\n", "label=bussy", r"has no column 'bussy' for label= \(did you mean 'busy'\?\)"),
     ("a,b\n1,2\n", "label=b&group=room", r"has no column 'room' for group="),
     ("a,b\n1,2\n", "label=b&sequence=seq", r"has no column 'seq' for sequence= \(known: a, b\)"),
-    ("a,b,s\n1,2,x\n", "label=b&sequence=s", r"column 's' is no number: sequence= names a column of"),
-    ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is no number"),
+    ("a,b,s\n1,2,x\n", "label=b&sequence=s", r"column 's' is not a number: sequence= names a column of"),
+    ("a,b\n1,2\n\n\nx,2\n", "label=b", r"line 5: column 'a' is not a number"),
 ]
 
 
@@ -177,7 +177,7 @@ def test_a_table_that_cannot_be_used_says_where_and_what_to_do(
 
 def test_a_file_that_is_no_text_or_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"a,Temperatur \xb0C\n1,2\n")
-    with pytest.raises(ConfigError, match="is no text in UTF-8: state another, such as encoding=cp1252"):
+    with pytest.raises(ConfigError, match="is not text in UTF-8: state another, such as encoding=cp1252"):
         read(tmp_path / "t.csv", "")
     with pytest.raises(ConfigError, match="cannot read"):
         read(tmp_path / "none.csv", "")

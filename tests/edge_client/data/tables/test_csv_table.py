@@ -112,16 +112,16 @@ def test_a_file_that_begins_with_zero_bytes_has_no_rows(path: Path) -> None:
         ("x,y\n1,2\n", "decimal=x", "decimal=x must be a comma or a point"),
         ("x,y\n1,2\n", "encoding=utf-9", "encoding=utf-9 must be one such as utf-8"),
         # 1,234 is 1.234 in some countries and 1234 in others.
-        ('x,y\n"1,234",2\n', "", "column 'x' is no number: state decimal=, if the comma is a decimal one"),
+        ('x,y\n"1,234",2\n', "", "column 'x' is not a number: state decimal=, if the comma is a decimal one"),
         ("x;y\n1,5;2\n2,5;1.234\n", "decimal=,", r"line 3: a number may be a thousand"),
-        ("x;y\n1.234,5;2\n" + "2,5;3\n" * 20, "", r"line 2: column 'x' is no number: state decimal="),
+        ("x;y\n1.234,5;2\n" + "2,5;3\n" * 20, "", r"line 2: column 'x' is not a number: state decimal="),
         (
             "x\n1,5\n3,25\n2,5\n",
             "",
             "rows have one value more than there are names: name all columns, or state delim",
         ),
         # Whole numbers alone do not tell what decimals look like.
-        ("x,y\n" + "1,2\n" * 200 + '"1,5",2\n', "", "line 202: column 'x' is no number: state decimal="),
+        ("x,y\n" + "1,2\n" * 200 + '"1,5",2\n', "", "line 202: column 'x' is not a number: state decimal="),
     ],
 )
 def test_what_may_mean_two_things_is_asked(text: str, options: str, why: str, path: Path) -> None:

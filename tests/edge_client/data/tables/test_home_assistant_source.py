@@ -177,5 +177,5 @@ def test_wrong_options_are_refused_with_the_remedy(
 def test_another_database_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE rows (a)")
-    with pytest.raises(ConfigError, match="no recorder database of Home Assistant, or is broken"):
+    with pytest.raises(ConfigError, match="is not a recorder database of Home Assistant, or is broken"):
         load_source(f"homeassistant:{tmp_path / 'other.db'}?entities=a.b")

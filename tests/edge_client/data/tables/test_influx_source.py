@@ -126,7 +126,7 @@ def test_a_half_written_last_line_waits(path: Path) -> None:
             "",
             "holds the error of a query",
         ),
-        (PIVOTED.replace("2026-11-28T00:01:00Z", "noon"), "", "a value of the column '_time' is no time"),
+        (PIVOTED.replace("2026-11-28T00:01:00Z", "noon"), "", "a value of the column '_time' is not a time"),
         (PIVOTED, "?name=entity", "without a column 'entity'"),
         (PIVOTED + ",,1\n", "", "line 9: 3 values for 10 columns"),
     ],

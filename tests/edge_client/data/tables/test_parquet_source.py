@@ -72,7 +72,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file"):
         load_source(f"parquet:{tmp_path / 'room.parquet'}?label=state")
     (tmp_path / "room.parquet").write_text("no parquet")
-    with pytest.raises(ConfigError, match="is no Parquet file"):
+    with pytest.raises(ConfigError, match="is not a Parquet file"):
         load_source(f"parquet:{tmp_path / 'room.parquet'}?label=state")
 
 

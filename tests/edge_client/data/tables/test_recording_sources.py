@@ -106,9 +106,9 @@ def test_files_of_other_steps_or_units_are_refused(export: Path, other: Any, mes
     [
         (acquisition(["Ref-BINARY-i16 (16000 bytes) 1a"], axes=("audio",)), "refers to pictures or sounds"),
         (acquisition([[1, 2]]), "values of the shape .1, 2. for 3 sensors"),
-        (acquisition([[1, 2, 3], [4]]), "no rows of numbers"),
-        ({"payload": {"values": []}}, "is no file of Edge Impulse: its payload lacks sensors"),
-        ([1], "is no file of Edge Impulse"),
+        (acquisition([[1, 2, 3], [4]]), "are not rows of numbers"),
+        ({"payload": {"values": []}}, "is not a file of Edge Impulse: its payload lacks sensors"),
+        ([1], "is not a file of Edge Impulse"),
     ],
 )
 def test_a_broken_file_is_skipped_and_alone_it_is_refused(
@@ -187,7 +187,7 @@ def test_broken_matlab_files_are_refused(tmp_path: Path) -> None:
     whole = (tmp_path / "a.mat").read_bytes()
     for length in (0, 100, 140, 200, len(whole) - 100):
         (tmp_path / "b.mat").write_bytes(whole[:length])
-        with pytest.raises(ConfigError, match=r"b.mat (is no MATLAB file|has no arrays)"):
+        with pytest.raises(ConfigError, match=r"b.mat (is not a MATLAB file|has no arrays)"):
             load_source(f"mat:{tmp_path / 'b.mat'}")
     scipy_io.savemat(tmp_path / "c.mat", {"X098_DE_time": DRIVE, "X099_DE_time": DRIVE})
     with pytest.raises(ConfigError, match="two signals 'DE_time', the second in X099_DE_time"):

@@ -1,4 +1,4 @@
-"""The number of a row is no input unless it is named, whoever wrote the file."""
+"""The number of a row is not an input unless it is named, whoever wrote the file."""
 
 import logging
 import sqlite3

@@ -87,7 +87,7 @@ def test_packs_follow_each_other_and_a_half_written_one_waits(tmp_path: Path, fo
     (tmp_path / "a").write_bytes(whole[:-4])
     assert load_source(source).images[:, 0].tolist() == [21.5, 18, 23]
     (tmp_path / "a").write_bytes(whole[:20])
-    with pytest.raises(ConfigError, match=r"is no JSON|is cut off"):
+    with pytest.raises(ConfigError, match=r"is not JSON|is cut off"):
         load_source(source)
 
 
@@ -101,8 +101,8 @@ def test_sums_have_a_column_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pack", "message"),
     [
-        ({"a": 1}, "is no SenML: expected lists of records"),
-        ([{"n": "a", "v": "b"}], r"a record is no SenML"),
+        ({"a": 1}, "is not SenML: expected lists of records"),
+        ([{"n": "a", "v": "b"}], r"a record is not SenML"),
         ([{"n": "a", "u": "V", "v": 1}, {"n": "a", "u": "mV", "v": 1}], "'a' is in V and in mV: convert one"),
         ([{"n": "a", "t": 1.7e9, "v": 1}, {"n": "b", "v": 1}], "'b' has a time relative to now.*base time"),
         ([{"n": "a", "v": 1, "price_": 2}], "'price_' must be understood"),

@@ -65,7 +65,7 @@ def test_single_values_beside_lists_repeat_and_other_lists_are_no_input(tmp_path
     data = load_source(f"{source}?label=state&ignore=box,tags")
     assert column_names(data) == ("x", "y", "height")
     assert (data.images[:, 2] == 1.5).all()
-    with pytest.raises(ConfigError, match=r"column 'box' is no number.*ignore=box"):
+    with pytest.raises(ConfigError, match=r"column 'box' is not a number.*ignore=box"):
         load_source(f"{source}?label=state")
 
 
@@ -143,7 +143,7 @@ def test_a_half_written_last_line_waits(tmp_path: Path, half: str, caplog: pytes
         assert len(load_source(f"jsonl:{tmp_path / 'a.jsonl'}")) == 2
     assert "line 3, the last one, is half written: it is left out" in caplog.text
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + half + '\n{"a": 4}\n')
-    with pytest.raises(ConfigError, match=r"a.jsonl line 3 is no JSON"):
+    with pytest.raises(ConfigError, match=r"a.jsonl line 3 is not JSON"):
         load_source(f"jsonl:{tmp_path / 'a.jsonl'}")
 
 

@@ -101,7 +101,7 @@ def test_many_whole_numbers_below_zero_are_measured(tmp_path: Path) -> None:
     assert data.labels[:, 0].tolist() == list(range(-10, 10))
     named = load_source(f"csv:{tmp_path / 'table.csv'}?label=degrees&kind=classes")
     assert named.class_names[:2] == ("-10", "-9")
-    with pytest.raises(ConfigError, match=r"column 'x' has fractions, which are no classes"):
+    with pytest.raises(ConfigError, match=r"column 'x' has fractions, which are not classes"):
         load_source(f"csv:{tmp_path / 'table.csv'}?label=x&kind=classes")
 
 

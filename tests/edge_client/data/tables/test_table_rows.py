@@ -123,5 +123,5 @@ def test_a_number_with_an_underscore_is_a_name(tmp_path: Path) -> None:
 
 def test_a_decimal_comma_has_the_remedy_of_its_kind_of_table(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"x": "1,5", "y": "a"}\n')
-    with pytest.raises(ConfigError, match="'x' is no number: write it with a decimal point"):
+    with pytest.raises(ConfigError, match="'x' is not a number: write it with a decimal point"):
         load_source(f"jsonl:{tmp_path / 't.jsonl'}?label=y&columns=x")

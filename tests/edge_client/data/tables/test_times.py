@@ -74,9 +74,9 @@ def test_days_and_months_are_told_by_the_whole_column_or_asked() -> None:
 
 
 def test_what_is_no_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is no time that is understood: state one like time-format="):
+    with pytest.raises(ConfigError, match="is not a time that is understood: state one like time-format="):
         seconds(["Monday", "Tuesday"])
-    with pytest.raises(ConfigError, match="no time that is understood: state one that fits"):
+    with pytest.raises(ConfigError, match="is not a time that is understood: state one that fits"):
         seconds(["01.02.2026"], "%d/%m/%Y")
 
 
@@ -181,7 +181,7 @@ def test_a_row_whose_time_is_none_is_broken(tmp_path: Path) -> None:
     times = [f"2026-11-01 10:{minute:02}" for minute in range(20)] + ["2026-11-", "2026-11-01 10:20"]
     data = series("csv", tmp_path, [*times])
     assert data.skipped is not None
-    assert "column 't' is no time" in data.skipped.first
+    assert "column 't' is not a time" in data.skipped.first
     assert data.images[:, 0].tolist() == [*range(20), 21]
 
 

@@ -260,6 +260,6 @@ def test_metrics_are_rendered_for_prometheus(tmp_path: Path) -> None:
 
 def test_an_image_that_cannot_be_read_leaves_the_service_up(tmp_path: Path) -> None:
     predictor = predictor_of(named(tmp_path / "model.onnx", "ant"))
-    with pytest.raises(module.ConfigError, match="it is no image"):
+    with pytest.raises(module.ConfigError, match="it is not an image"):
         predictor.answer(np.zeros(9, np.uint8).tobytes())
     assert best(predictor) == "ant"

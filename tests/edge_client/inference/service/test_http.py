@@ -85,7 +85,7 @@ def test_health_and_metrics(running: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "why"),
     [
-        ("POST", "/predict", b"no image", 400, "it is no image"),
+        ("POST", "/predict", b"no image", 400, "it is not an image"),
         ("POST", "/predict", b"", 400, "the body is empty"),
         ("POST", "/predict?top=0", PIXELS, 400, "expected a whole number from 1"),
         ("POST", "/predict?tpo=3", PIXELS, 400, "no option 'tpo' (did you mean 'top'?)"),

@@ -80,7 +80,7 @@ def test_a_request_is_answered_under_its_own_id(asker: Asker) -> None:
 
 
 def test_invalid_requests_are_answered_and_the_service_stays_up(asker: Asker) -> None:
-    assert "it is no image" in asker.ask(b"no image")["error"]
+    assert "it is not an image" in asker.ask(b"no image")["error"]
     assert "takes images of 1x1x3" in asker.ask(b'{"pixels": [[1]], "id": 7}')["error"]
     assert "at most 10000 bytes" in asker.ask(b"x" * 10_001)["error"]
     # sha256 of "no image", first 16 digits: the id of a request without one.

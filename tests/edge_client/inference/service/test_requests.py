@@ -90,7 +90,7 @@ def test_an_image_of_another_size_is_resized_with_a_note(model: LoadedModel) -> 
     ("body", "why"),
     [
         (b"", "the body is empty"),
-        (b"no image", "it is no image"),
+        (b"no image", "it is not an image"),
         (b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + png(), "the body is a form"),
         (png()[:40], "cannot read the image"),
         (b"[1, 2]", "expected a JSON object"),
@@ -105,7 +105,7 @@ def test_an_image_of_another_size_is_resized_with_a_note(model: LoadedModel) -> 
         (b'{"pixels": [[0, 1, 2], [3, 4, 1e999]]}', "not all finite"),
         (b'{"image": 3}', "not a text in base64"),
         (b'{"image": "????"}', "not valid base64"),
-        (b'{"image": "aGVsbG8="}', "it is no image"),
+        (b'{"image": "aGVsbG8="}', "it is not an image"),
         (b"{}", "either 'image', 'pixels' or 'values'"),
         (b'{"image": "", "pixels": []}', "either 'image', 'pixels' or 'values'"),
         (b'{"imag": ""}', "unknown field 'imag'"),

@@ -74,7 +74,7 @@ def test_lazy_arrays_are_each_read_once() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda arrays: arrays.pop(next(iter(arrays))), "which is no weight"),
+        (lambda arrays: arrays.pop(next(iter(arrays))), "which is not a weight"),
         (lambda arrays: arrays.update({n: a.astype(np.float64) for n, a in arrays.items()}), "another type"),
         (lambda arrays: arrays.update({n: a.astype(np.int8) for n, a in arrays.items()}), "another type"),
         (lambda arrays: arrays.update({n: a[..., :1] for n, a in arrays.items()}), "onnxruntime cannot run"),

@@ -22,7 +22,7 @@ def test_recipes_whose_updates_can_be_added_work_with_sites(recipe):
         ("fedavg", ["privacy.secure-aggregation=true"], "secure aggregation"),
         ("fedbuff", [], 'set [clients] mode = "rounds"'),
         ("fedavg", ["object-store.store=embedded"], "leave store out"),
-        ("fedavg", ['federation.sites=["barn","barn"]'], "'barn' is there twice"),
+        ("fedavg", ['federation.sites=["barn","barn"]'], "'barn' is named twice"),
     ],
 )
 def test_what_needs_each_update_is_refused_with_sites(recipe, words, named):

@@ -26,5 +26,5 @@ def test_a_stopped_server_sends_nobody_back_to_the_folder_that_its_standby_takes
     arguments = argparse.Namespace(broker="mqtt://127.0.0.1:1883", ca=None, cert=None, key=None)
     assert launch.run_and_report(arguments, tmp_path, suspended) == SUSPENDED
     printed = capsys.readouterr().err
-    assert ("the standby on attic, folder /copies/home goes on" in printed) is follows
+    assert ("the standby on attic, folder /copies/home continues" in printed) is follows
     assert ("the same command with --out" in printed) is not follows

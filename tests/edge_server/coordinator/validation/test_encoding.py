@@ -74,7 +74,7 @@ def beyond(columns):
 
 
 TRICKS = {
-    "a step that is no number": (odd("model.scales", "w", lambda a: a * np.nan), "not-finite"),
+    "a step that is not a number": (odd("model.scales", "w", lambda a: a * np.nan), "not-finite"),
     "a step below 0": (odd("model.scales", "w", lambda a: -a), "malformed"),
     "too few steps": (odd("model.scales", "w", lambda a: a[:3]), "wrong-shape"),
     "steps of another type": (odd("model.scales", "w", lambda a: a.astype(np.float64)), "wrong-shape"),

@@ -153,7 +153,7 @@ def test_no_secret_goes_to_the_audit_log(desk: Desk) -> None:
         ("devices.revoke", PI, "service.toml names no federation"),
         ("users.add", {"user": "ada", "role": "admin", "password": PASSWORD}, "there is a user 'ada'"),
         ("users.add", {"user": "a b", "role": "admin", "password": PASSWORD}, "1 to 64 letters"),
-        ("users.add", {"user": "eve", "role": "root", "password": PASSWORD}, "'root' is no role"),
+        ("users.add", {"user": "eve", "role": "root", "password": PASSWORD}, "'root' is not a role"),
         ("users.add", {"user": "eve", "role": "viewer", "password": "short"}, "at least 10"),
         ("users.role", {"user": "otta", "role": "viewer"}, "did you mean 'otto'"),
         ("users.role", {"user": "ada", "role": "viewer"}, "you cannot change the role of yourself"),

@@ -98,7 +98,10 @@ def test_a_port_that_is_in_use_is_one_line(tmp_path: Path) -> None:
 def test_a_key_of_another_certificate_is_one_line(tmp_path: Path) -> None:
     _, cert, _ = certificate(tmp_path)
     (tmp_path / "other.key").write_bytes(key_pem(new_key()))
-    with pytest.raises(ConfigError, match="no pair"), part(tmp_path, cert=cert, key=tmp_path / "other.key"):
+    with (
+        pytest.raises(ConfigError, match="are not a pair"),
+        part(tmp_path, cert=cert, key=tmp_path / "other.key"),
+    ):
         pass
     with (
         pytest.raises(ConfigError, match="there is no file"),

@@ -169,7 +169,7 @@ def test_a_job_is_added_with_a_file_of_the_folder_or_a_recipe(stage: Stage) -> N
         ({"words": "fedavg model.name=os:abort"}, "'model.name=os:abort' is not set from here"),
         ({"words": "fedavg federation.name=other"}, "other"),
         ({"words": "fedavg rounds=x"}, "rounds"),
-        ({"cron": "every day"}, "is no cron expression"),
+        ({"cron": "every day"}, "is not a cron expression"),
         ({"cron": "0 2 * * *", "every": "6h"}, "not both"),
         ({"every": "6h", "zone": "Mars"}, "there is no time zone"),
         ({"min_eligible": "few"}, "is not a number of devices"),

@@ -46,7 +46,7 @@ def test_the_only_federation_needs_no_name(tmp_path: Path) -> None:
     [
         ("[[federations]]\nbrokr = 'x'\n", "brokr"),
         ("[[federations]\n", "not valid TOML"),
-        (TWO + '[[federations]]\nname = "shop"\n', "'shop' is there twice"),
+        (TWO + '[[federations]]\nname = "shop"\n', "'shop' is named twice"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, named: str) -> None:

@@ -298,7 +298,7 @@ def test_a_path_without_a_run_is_reported_in_one_line(what, tmp_path, capsys):
         path.mkdir()
     assert EDGE_SERVER.run(["dashboard", str(path)]) == 2
     error = capsys.readouterr().err
-    assert "is no run folder" in error
+    assert "is not a run folder" in error
     assert error.count("\n") == 1
 
 

@@ -190,11 +190,11 @@ def test_a_row_shows_what_is_new_and_drifts():
 
 def test_a_row_names_the_first_broken_file():
     (device,) = MOMENT.devices
-    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is no image")
+    skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is not an image")
     card = DataCard(source="folder", examples=498, input_shape=(1,), num_classes=2, skipped=skipped)
     (row,) = fleet_rows(read_facts(NOWHERE), replace(MOMENT, devices=(replace(device, data=card),)))
     assert row.broken_files == (
-        "2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is no image"
+        "2 of 500 files are broken and left out; the first: cannot read image a.jpg: it is not an image"
     )
 
 

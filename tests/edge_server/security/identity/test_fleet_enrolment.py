@@ -117,7 +117,7 @@ def test_a_label_that_was_changed_since_stays(enroll: Enroll, tmp_path: Path) ->
         (f"{FLEET}pi-1,,,\n", "row 5: 'pi-1' is in row 2 already"),
         (f"{FLEET}edge-server,,,\n", "row 5: 'edge-server' is the name of a part of the server"),
         (f"{FLEET}known,,,\n", "row 5: 'known' is enrolled already"),
-        (f"{FLEET}a b,,,\n", "row 5: 'a b' is no name"),
+        (f"{FLEET}a b,,,\n", "row 5: 'a b' is not a name"),
         ("device,colour\npi-1,red\n", "row 1: unknown column 'colour'"),
         ("device,federation\npi-1,other\n", "row 2: 'pi-1' is of federation 'other'"),
         ("device,removed-at\npi-1,2026-01-01\n", "row 2: 'pi-1' was removed"),

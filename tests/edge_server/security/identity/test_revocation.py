@@ -111,7 +111,7 @@ def test_revoking_a_device_that_has_only_a_code_withdraws_it(authority, capsys):
     ("words", "message"),
     [
         (("kitchn",), "no device 'kitchn' was enrolled (did you mean 'kitchen'?)"),
-        (("kitchen", "--mosquitto-pid-file", "/nowhere"), "/nowhere is no pid file"),
+        (("kitchen", "--mosquitto-pid-file", "/nowhere"), "/nowhere is not a pid file"),
         (("kitchen", "--mosquitto-pid", "4194305"), "process 4194305 cannot be sent SIGHUP"),
         (("kitchen", "--authority", "/nowhere"), "there is no authority in /nowhere"),
     ],

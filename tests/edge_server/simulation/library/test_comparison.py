@@ -57,14 +57,14 @@ def test_a_sweep_runs_every_combination_over_the_common_settings_and_repeats_non
 
 
 def test_two_runs_of_one_label_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(edge_server.ConfigError, match="'fedavg' is there twice"):
+    with pytest.raises(edge_server.ConfigError, match="'fedavg' is named twice"):
         edge_server.compare(["fedavg", "fedavg"], out=tmp_path, **GIVEN)
 
 
 @pytest.mark.parametrize("values", [0.1, "0.1", []])
 def test_a_grid_without_a_list_of_values_is_refused_with_an_example(values: object) -> None:
     with pytest.raises(
-        edge_server.ConfigError, match=r"no list of values: write {'learning_rate': \[0.01, 0.1\]}"
+        edge_server.ConfigError, match=r"is not a list of values: write {'learning_rate': \[0.01, 0.1\]}"
     ):
         edge_server.sweep("fedavg", {"learning_rate": values}, **GIVEN)  # type: ignore[dict-item]
 

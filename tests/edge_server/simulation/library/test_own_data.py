@@ -49,5 +49,7 @@ def test_a_name_is_the_source_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [X, 3, (X, Y, Y), ([[1], [1, 2]], [0, 1]), load_source("digits")])
 def test_what_are_no_examples_are_refused(tmp_path: Path, data: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^data: (pass \((x, y|data\.images)|the examples are no numbers)"):
+    with pytest.raises(
+        ConfigError, match=r"^data: (pass \((x, y|data\.images)|the examples are not numbers)"
+    ):
         data_source(data, None, tmp_path)

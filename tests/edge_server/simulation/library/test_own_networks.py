@@ -68,7 +68,7 @@ def test_other_machines_have_no_object_of_this_program(tmp_path: Path) -> None:
 
 def test_what_is_no_network_is_refused() -> None:
     with pytest.raises(
-        edge_server.ConfigError, match=r"int is no network: pass its name, a torch\.nn\.Module"
+        edge_server.ConfigError, match=r"int is not a network: pass its name, a torch\.nn\.Module"
     ):
         edge_server.simulate("fedavg", model=3)  # type: ignore[arg-type]
 

@@ -124,7 +124,7 @@ def test_a_finished_run_is_returned_and_others_are_not_overwritten(tmp_path: Pat
     again = edge_server.simulate("fedavg", **given, on_round=lambda record: seen.append(record.round))
     assert (again, seen) == (first, [1, 2])
     with pytest.raises(
-        edge_server.ConfigError, match="holds an earlier run: go on with it by --resume, name another folder"
+        edge_server.ConfigError, match="holds an earlier run: continue it with --resume, name another folder"
     ):
         edge_server.simulate("fedavg", "learning-rate=0.5", **given)
 

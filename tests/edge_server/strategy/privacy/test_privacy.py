@@ -39,7 +39,7 @@ def test_local_objectives_that_send_nothing_can_be_accounted_for():
         ("fedavg", (), "[strategy] weighting: 'examples' gives weights that tell of", 'weighting = "equal"'),
         ("dp-fedavg", ("strategy.selection=attention",), "'attention' chooses by", 'selection = "uniform"'),
         ("dp-fedavg", ("strategy.ratio=bandit",), "'bandit' learns from what", 'ratio = "by-tier"'),
-        ("dp-fedavg", ("strategy.combiner=median",), "'median' is no sum", 'combiner = "mean"'),
+        ("dp-fedavg", ("strategy.combiner=median",), "'median' is not a sum", 'combiner = "mean"'),
         ("dp-fedavg", ("mode=buffered", "buffer-size=2"), "[clients] mode: 'buffered'", 'mode = "rounds"'),
         ("attending", (), "pruner: 'attention' lets devices send scores", 'pruner = "index"'),
     ],
