@@ -68,16 +68,11 @@ class Option(Row):
         return self.name.removeprefix("--").replace("-", "_")
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        stated = {
-            "metavar": self.metavar,
-            "nargs": self.nargs,
-            "choices": self.choices,
-            "dest": self.dest,
-            "required": self.required or None,
-            **self._kind(),
-        }
+        names = ("help", "metavar", "nargs", "choices", "dest")
+        stated = {name: getattr(self, name) for name in names} | self._kind()
+        stated["required"] = self.required or None
         kept: Any = {name: value for name, value in stated.items() if value is not None}
-        parser.add_argument(self.name, help=self.help, **kept)
+        parser.add_argument(self.name, **kept)
 
     def _kind(self) -> dict[str, Any]:
         if self.type is bool:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from edge_client.cli.options import DAYS, HOURS, Option
+from edge_client.cli.options import DAYS, HOURS, Option, device_name
 from edge_server.cli.commands.enroll_issue import check_labels
 from edge_server.cli.commands.fleet.serve import SERVICE
 from schemas.errors import ConfigError
@@ -56,7 +56,10 @@ KIND = (
     Option("--renew", bool, "issue a new certificate for an enrolled device"),
     Option("--gateway", bool, "DEVICE is a site: issue the certificate of its gateway"),
     Option(
-        "--within", help="this authority is a site's: it enrols devices named SITE.* only", metavar="SITE"
+        "--within",
+        device_name,
+        "this authority is a site's: it enrols devices named SITE.* only",
+        metavar="SITE",
     ),
 )
 CODE = (
@@ -99,14 +102,11 @@ def check_options(args: argparse.Namespace) -> None:
 
 def _check_device(args: argparse.Namespace) -> None:
     from edge_server.security.identity.device_names import check_device_name
-    from schemas.names import is_name
 
     if args.device is None and args.fleet is None:
         raise ConfigError("enroll: which DEVICE? (--from FILE enrols those of a file, --serve needs none)")
     if args.fleet is None:
         check_device_name(args.device)
-    if args.within is not None and not is_name(args.within):
-        raise ConfigError(f"--within '{args.within}': 1 to 64 letters, digits, dots, dashes, underscores")
 
 
 def _check_paths(args: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ JobName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{
 
 REMEDIES = {
     "name": "a job's name is 1 to 40 letters, digits, dots, dashes, underscores",
-    "weight": "--weight is above 0 and at most 1000",
+    "weight": "--weight must be above 0 and at most 1000",
 }
 
 
