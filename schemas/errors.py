@@ -42,7 +42,10 @@ class ConfigError(EdgeError):
     @classmethod
     def of(cls, problems: "Sequence[ConfigError]", place: object) -> "ConfigError":
         """One error of all problems of a place."""
-        placed = [cls(each.reason, place=place, key=each.key, remedy=each.remedy) for each in problems]
+        placed = [
+            cls(one.reason, place=f"{place}: {one.place}".removesuffix(": "), key=one.key, remedy=one.remedy)
+            for one in problems
+        ]
         if len(placed) == 1:
             return placed[0]
         error = cls("\n".join(map(str, placed)))

@@ -46,7 +46,7 @@ def check_config(table: Mapping[str, Any], source: str) -> Config:
         check_optimizer(config.training.optimizer)
         build_objectives(config.strategy.objectives)
     except ConfigError as error:
-        raise ConfigError(f"{source}: [strategy] {error}") from error
+        raise ConfigError(f"[strategy] {error}", place=source) from error
     if found := problems(config, strategy):
         raise ConfigError.of(found, source)
     return config

@@ -62,12 +62,12 @@ class InitialModel:
             with self.path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, PeerError, KeyError) as error:
-            raise ConfigError(f"{KEY}: {self.path} is not a model of a run: {error}") from error
+            raise ConfigError(f"{self.path} is not a model of a run: {error}", key=KEY) from error
         if self.manifest.get("state_sha256", digest) != digest:
-            raise ConfigError(f"{KEY}: {self.path} is damaged: it is not what its manifest.json says")
+            raise ConfigError(f"{self.path} is damaged: it is not what its manifest.json says", key=KEY)
         odd = next((name for name, array in params.items() if not np.isfinite(array).all()), None)
         if odd is not None:
-            raise ConfigError(f"{KEY}: {self.path}: '{odd}' has numbers that are not finite")
+            raise ConfigError(f"{self.path}: '{odd}' has numbers that are not finite", key=KEY)
         if rows is not None:
             for name in params:
                 if name.rpartition(".")[0] == layer:
@@ -82,8 +82,10 @@ class InitialModel:
         fixed = read_fixed(self.path.parent) if drawn else {}
         if missing := sorted(drawn.keys() - fixed.keys()):
             raise ConfigError(
-                f"{KEY}: {self.stated} lacks '{missing[0]}', which the network draws when it is built, and "
-                f"its weights belong to: start from a model with {FIXED_STATE} beside it"
+                f"{self.stated} lacks '{missing[0]}', which the network draws when it is built, and "
+                "its weights belong to",
+                key=KEY,
+                remedy=f"start from a model with {FIXED_STATE} beside it",
             )
         return fixed
 
@@ -114,8 +116,9 @@ class InitialModel:
             return None
         if not set(theirs) & set(ours):
             raise ConfigError(
-                f"{KEY}: {self.stated} is a model of the classes {listed(theirs)}, this run has "
-                f"{listed(ours)}: none is the same; name the run's classes in [data] classes"
+                f"{self.stated} is a model of the classes {listed(theirs)}, this run has "
+                f"{listed(ours)}: none is the same; name the run's classes in [data] classes",
+                key=KEY,
             )
         return tuple(theirs.index(name) if name in theirs else None for name in ours)
 
@@ -125,7 +128,7 @@ class InitialModel:
             return header_of(spec)
         except ConfigError as error:
             raise ConfigError(
-                f"{KEY}: {self.stated} has other classes than this run, or in another order: {error}"
+                f"{self.stated} has other classes than this run, or in another order: {error}", key=KEY
             ) from error
 
     @property
@@ -141,7 +144,7 @@ class InitialModel:
     def check_columns(self, columns: Sequence[Feature]) -> None:
         """Raise `ConfigError` where the run has other `columns`, in whatever order."""
         if why := column_misfit(columns, self.columns):
-            raise ConfigError(f"{KEY}: {self.stated} is a model of other data than this run's: {why}")
+            raise ConfigError(f"{self.stated} is a model of other data than this run's: {why}", key=KEY)
 
     def _noted(
         self, digest: str, spec: ModelSpec, names: Sequence[str], rows: tuple[int | None, ...] | None
@@ -172,8 +175,9 @@ class InitialModel:
         named = [_difference(name, found.get(name), wanted.get(name)) for name in odd[:SHOWN]]
         more = [f"{len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
         raise ConfigError(
-            f"{KEY}: {self.stated} is not of the network '{spec.name}' for {spec.input_shape} and "
-            f"{spec.num_classes} classes: {'; '.join([*named, *more])}"
+            f"{self.stated} is not of the network '{spec.name}' for {spec.input_shape} and "
+            f"{spec.num_classes} classes: {'; '.join([*named, *more])}",
+            key=KEY,
         )
 
 

@@ -221,6 +221,8 @@ def check_able(message: ReceiverMessage) -> None:
         raise OSError(message.errno, message.detail)
     if isinstance(message, Unable):
         raise ConfigError(
-            f"[federation] receivers: {message.detail}: leave receivers at 0, or use a broker with shared "
-            "subscriptions (Mosquitto 2, EMQX, HiveMQ, or the embedded one)"
+            message.detail,
+            key="[federation] receivers",
+            remedy="leave receivers at 0, or use a broker with shared subscriptions (Mosquitto 2, EMQX, "
+            "HiveMQ, or the embedded one)",
         )

@@ -167,8 +167,9 @@ def _started(
     params, about = first.read(context.spec, context.channel_map, own, testing.classes)
     if about.new_classes and not context.config.federation.trains:
         raise ConfigError(
-            f"{KEY}: {first.stated} does not know {shortened(about.new_classes)}, and nothing is trained: "
-            "leave such classes out of [data] classes"
+            f"{first.stated} does not know {shortened(about.new_classes)}, and nothing is trained",
+            key=KEY,
+            remedy="leave such classes out of [data] classes",
         )
     # Its weights are in the order of its own columns.
     testing.agree(testing.classes or first.classes, completed_by(first.columns, [testing.columns]))

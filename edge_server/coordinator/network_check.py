@@ -88,15 +88,21 @@ def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Ten
             if kind == "float32"
             else f"its weights are {kind}, inputs are float32: end its factory with .float()"
         )
-        raise ConfigError(f"[model] name: '{spec.name}' fails with {_counted(examples)}: {why}") from error
+        raise ConfigError(
+            f"'{spec.name}' fails with {_counted(examples)}: {why}", key="[model] name"
+        ) from error
     remedy = "return one score per class and example, a tensor [batch, num_classes]"
     if not isinstance(outputs, torch.Tensor):
-        raise ConfigError(f"[model] name: '{spec.name}' returns {type(outputs).__name__}: {remedy}")
+        raise ConfigError(
+            f"'{spec.name}' returns {type(outputs).__name__}", key="[model] name", remedy=remedy
+        )
     if tuple(outputs.shape) != (examples, spec.num_classes):
         lost = "; squeeze() loses the axis of a single example: use flatten(1)" if examples == 1 else ""
         raise ConfigError(
-            f"[model] name: '{spec.name}' returns {tuple(outputs.shape)} for {_counted(examples)} and "
-            f"{spec.num_classes} classes: {remedy}{lost}"
+            f"'{spec.name}' returns {tuple(outputs.shape)} for {_counted(examples)} and "
+            f"{spec.num_classes} classes",
+            key="[model] name",
+            remedy=f"{remedy}{lost}",
         )
     return outputs
 
@@ -117,8 +123,9 @@ def check_features(spec: ModelSpec) -> None:
     )
     if features > MAX_FEATURES:
         raise ConfigError(
-            f"[model] input-shape: {features} features, and statistics are of at most {MAX_FEATURES}: shape "
-            "the examples [channels, ...], or state [data.statistics]"
+            f"{features} features, and statistics are of at most {MAX_FEATURES}",
+            key="[model] input-shape",
+            remedy="shape the examples [channels, ...], or state [data.statistics]",
         )
 
 
@@ -134,8 +141,9 @@ def unpruned_notice(config: Config, network: Network) -> str | None:
     why = f"'{config.model.name}' has no channels that can be pruned"
     if learns:
         raise ConfigError(
-            f"[strategy] ratio: '{config.strategy.ratio.name}' learns how much to prune, and {why}: "
-            'set ratio = "by-tier", or name another network'
+            f"'{config.strategy.ratio.name}' learns how much to prune, and {why}",
+            key="[strategy] ratio",
+            remedy='set ratio = "by-tier", or name another network',
         )
     return f"{why}: devices of every tier train the full model"
 

@@ -172,6 +172,8 @@ def _check_tied(tensors: Mapping[str, Tensor], layers: Collection[str]) -> None:
         first = firsts[id(tensor)]
         if (name.rpartition(".")[0] in layers) != (first.rpartition(".")[0] in layers):
             raise ConfigError(
-                f"[strategy] own: '{name}' and '{first}' are one weight, and a device would keep the one for "
-                "itself and share the other: name both layers, or neither"
+                f"'{name}' and '{first}' are one weight, and a device would keep the one for itself "
+                "and share the other",
+                key="[strategy] own",
+                remedy="name both layers, or neither",
             )

@@ -36,7 +36,9 @@ def _local(settings: "SimulationSettings") -> "Begin":
 
 def _ray(settings: "SimulationSettings") -> "Begin":
     if find_spec("ray") is None:
-        raise ConfigError("[simulation] engine: 'ray' needs Ray: pip install 'edge-federation[ray]'")
+        raise ConfigError(
+            "'ray' needs Ray", key="[simulation] engine", remedy="pip install 'edge-federation[ray]'"
+        )
     # Ray reads these when it is imported.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if settings.ray_address is None:
@@ -68,7 +70,7 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=REACHABLE_S).close()
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"[simulation] ray-address: no Ray at '{address}': {error}") from error
+        raise ConfigError(f"no Ray at '{address}': {error}", key="[simulation] ray-address") from error
 
 
 ENGINES: "dict[str, Callable[[SimulationSettings], Begin]]" = {"local": _local, "ray": _ray}
@@ -81,7 +83,7 @@ def check_device(settings: "SimulationSettings") -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise ConfigError("[simulation] device: torch finds no CUDA device here: use 'cpu'")
+        raise ConfigError("torch finds no CUDA device here", key="[simulation] device", remedy="use 'cpu'")
 
 
 def prepare_engine(settings: "SimulationSettings") -> "Begin":

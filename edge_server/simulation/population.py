@@ -57,8 +57,9 @@ def make_population(
             (train, held_out), arrivals = zip(*parts, strict=True)
             if counts_at(arrivals, 0.0).train == 0:
                 raise ConfigError(
-                    f"[simulation] arrives-s: {name} has no example at the start: let fewer classes come "
-                    "later, or share the data more evenly"
+                    f"{name} has no example at the start",
+                    key="[simulation] arrives-s",
+                    remedy="let fewer classes come later, or share the data more evenly",
                 )
         devices.append(
             VirtualDevice(

@@ -73,14 +73,17 @@ def joined_cluster(address: str, workers: int | None) -> Cluster:
 
 def _init(**options: Any) -> None:
     if ray.is_initialized():
-        raise ConfigError("[simulation] engine: this process uses Ray already: call ray.shutdown() first")
+        raise ConfigError(
+            "this process uses Ray already", key="[simulation] engine", remedy="call ray.shutdown() first"
+        )
     try:
         ray.init(log_to_driver=False, configure_logging=False, **options)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error.__cause__ or error).strip().partition("\n")[0]
         raise ConfigError(
-            f"[simulation] engine: no Ray at '{options['address']}': {reason}; "
-            "for a cluster that requires a token, set RAY_AUTH_MODE=token"
+            f"no Ray at '{options['address']}': {reason}; for a cluster that requires a token, "
+            "set RAY_AUTH_MODE=token",
+            key="[simulation] engine",
         ) from error
 
 
@@ -209,5 +212,7 @@ def _needs(setup: WorkSetup, workers: int) -> dict[str, float]:
         return {"num_cpus": 1}
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if gpus == 0:
-        raise ConfigError("[simulation] device: no machine of the Ray cluster has a GPU: use 'cpu'")
+        raise ConfigError(
+            "no machine of the Ray cluster has a GPU", key="[simulation] device", remedy="use 'cpu'"
+        )
     return {"num_cpus": 1, "num_gpus": 1 / math.ceil(workers / gpus)}

@@ -75,9 +75,10 @@ def check_run(
         first = find_initial_model(config, [registry or RUNS / "registry"])
         return rehearse(config, data, first, on_draw=on_draw)
     except ConfigError as error:
+        if str(error).startswith(("[", "round ")):
+            raise ConfigError.of([error], source) from error
         # An error that names no configuration key is about the network.
-        where = "" if str(error).startswith(("[", "round ")) else "[model] name: "
-        raise ConfigError(f"{source}: {where}{error}") from error
+        raise ConfigError(str(error), place=source, key="[model] name") from error
 
 
 def _check_partition(config: Config) -> None:
@@ -85,8 +86,9 @@ def _check_partition(config: Config) -> None:
     try:
         make_population(config, data.strata, data.origins)
     except ConfigError as error:
-        where = "" if str(error).startswith("[") else "[data] partition: "
-        raise ConfigError(f"{where}{error}") from error
+        if str(error).startswith("["):
+            raise
+        raise ConfigError(str(error), key="[data] partition") from error
 
 
 def rehearse(
@@ -174,8 +176,9 @@ def _play(
     planned = coordinator.planner.plan(PlanRound(number, number, devices, wanted=len(devices)))
     for device, why in coordinator.planner.left_out.items():
         raise ConfigError(
-            f"[simulation] trainer: the device {device} cannot train with onnxruntime: {why}: "
-            'set trainer = "torch"'
+            f"the device {device} cannot train with onnxruntime: {why}",
+            key="[simulation] trainer",
+            remedy='set trainer = "torch"',
         )
     updates = {
         device.name: _update(coordinator, device, planned.assignments[device.name], examples, scratch)

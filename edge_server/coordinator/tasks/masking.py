@@ -58,8 +58,9 @@ def _terms(
     segments, _ = partition(known, channel_map)
     if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > MAX_MESSAGE_BYTES:
         raise ConfigError(
-            f"[clients] fraction: the shares of {len(specs)} devices with {len(segments)} segments do not "
-            "fit a message: lower it, or have fewer [tiers] ratios"
+            f"the shares of {len(specs)} devices with {len(segments)} segments do not fit a message",
+            key="[clients] fraction",
+            remedy="lower it, or have fewer [tiers] ratios",
         )
     return MaskingTerms(
         specs=known,

@@ -242,4 +242,4 @@ def _secret(settings: OidcSettings) -> str | None:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"[page.oidc] client-secret-file {path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", key=f"[page.oidc] client-secret-file {path}") from error

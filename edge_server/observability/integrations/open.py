@@ -57,7 +57,7 @@ def _sparkplug(
         from edge_server.observability.integrations.sparkplug.service import Sparkplug
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[sparkplug]'"
-        raise ConfigError(f"[sparkplug] group: {error.name} is not installed: {remedy}") from error
+        raise ConfigError(f"{error.name} is not installed", key="[sparkplug] group", remedy=remedy) from error
     broker = service_broker_address(address, "sparkplug", settings.authority, section="sparkplug")
     folder.mkdir(parents=True, exist_ok=True)
     connections = folder / f"sparkplug-{settings.group}-{federation}"

@@ -135,7 +135,9 @@ def _in_this_process(config: Config, network: str | None) -> Config:
     """A network that no other process can have trains and is tested in this one; results are the same."""
     name = network or config.model.name
     if config.simulation.engine != "local" and own_networks.is_object(name):
-        raise ConfigError("[simulation] engine: other machines do not have this network: move it to a module")
+        raise ConfigError(
+            "other machines do not have this network", key="[simulation] engine", remedy="move it to a module"
+        )
     why = own_networks.only_here(name)
     if not why:
         return config

@@ -59,8 +59,9 @@ class Head(OwnPart):
         found = units(channel_map)
         if self.count >= len(found):
             raise ConfigError(
-                f"[strategy] own: the network has {len(found)} layers, and a head of {self.count} "
-                f"leaves none to share: set count to {max(1, len(found) - 1)} or less"
+                f"the network has {len(found)} layers, and a head of {self.count} leaves none to share",
+                key="[strategy] own",
+                remedy=f"set count to {max(1, len(found) - 1)} or less",
             )
         return tuple(layer for unit in found[-self.count :] for layer in unit)
 
@@ -79,8 +80,9 @@ class Normalisation(OwnPart):
         found = tuple(layer for layer, counts in scaled.items() if max(counts) < 2)
         if not found:
             raise ConfigError(
-                "[strategy] own: the network has no normalisation that a device could keep: name another, "
-                'such as "cnn-batch", or set own = "head"'
+                "the network has no normalisation that a device could keep",
+                key="[strategy] own",
+                remedy='name another, such as "cnn-batch", or set own = "head"',
             )
         return found
 

@@ -56,8 +56,10 @@ class ReceiverPool:
     ) -> None:
         if count and address.tls is not None and address.tls.certificate is not None:
             raise ConfigError(
-                "[federation] receivers: a certificate is one client's, and each receiver is a client of its "
-                "own: leave receivers at 0, or let the server log in with a password (mqtts://user:password@...)"
+                "a certificate is one client's, and each receiver is a client of its own",
+                key="[federation] receivers",
+                remedy="leave receivers at 0, or let the server log in with a password "
+                "(mqtts://user:password@...)",
             )
         self._count, self._federation, self._address = count, federation, address
         self._folder, self._inbox, self._durable = folder, inbox, durable
