@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import islice
 
@@ -16,12 +16,12 @@ from edge_client.models.random_state import seeded
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
-from edge_client.training.losses import Loss, loss_of
+from edge_client.training.losses import loss_of
 from edge_client.training.memory_format import channels_innermost
-from edge_client.training.objectives.objective import Batch, LocalObjective, Run, TrainingContext
+from edge_client.training.objectives.objective import Batch, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
-from edge_client.training.optimizers import OPTIMIZERS, Optimizer
+from edge_client.training.optimizers import OPTIMIZERS
 from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
 from edge_client.training.sharpness import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
@@ -30,8 +30,6 @@ from schemas.errors import ConfigError
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
-
-Passes = Callable[[Examples], tuple[Tensor, Tensor]]  # to the task's loss, and that after all objectives
 
 GATHERED_BYTES = 128 * 1024  # bytes of examples that are copied at once, on top of the training's memory
 
@@ -63,122 +61,197 @@ def train(
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    progress = EpochProgress()
-    check_optimizer(plan.optimizer)
-    if plan.batch_size < smallest_batch(module):
-        raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
-    objectives = build_objectives(plan.objectives)
-    examples = _examples(module, data)
-    with channels_innermost(module.train(), examples.inputs), _clean_up(module, objectives, seed=plan.seed):
-        given = (received or {}, kept or {}, _steps(module, len(data), plan))
-        own = (spec or SubModelSpec(), channel_map)
-        context = TrainingContext(plan, *given, examples.inputs, examples.labels, *own)
-        optimizer, loss = _set_up(module, objectives, context), loss_of(data.task)
-        _resume(progress, checkpoint, module, optimizer, objectives)
-        passes = partial(_forward, module, objectives=objectives, loss=loss)
-        kept_steps = recorder if micro_batch is None else None
-        make = partial(_make_step, kept_steps, module, optimizer, objectives, loss, passes, micro_batch)
-        steps, first = cache(make), progress.done
-        share = partial(_share, objectives, own=own[0].share(channel_map) if channel_map else 1.0)
-        for number, batches in enumerate(_epochs(module, examples, plan, done=first), first):
-            if number < progress.done:
-                # A sharpness-aware epoch took the place of this one.
-                continue
-            radius = epoch_radius(plan, progress.done)
-            paced = partial(_pace, optimizer, plan, progress.steps, steps(radius), share)
-            found = _run_epoch(batches, paced, objectives, should_stop=should_stop)
-            progress.add(*found, epochs=WORK if radius else 1)
-            if checkpoint is not None:
-                checkpoint.save(partial(state_of, module, optimizer, objectives, **progress.figures()))
-            if on_epoch is not None:
-                on_epoch(progress.report(plan))
-        if plan.local_epochs == 0 and objectives:
-            _look(module, examples, plan, objectives, passes, should_stop=should_stop)
-        groups = merge_groups(objective.finish() for objective in objectives)
-        keeping = merge_groups(objective.keep() for objective in objectives)
-    return TrainingResult(groups, progress.metrics(len(data)), keeping)
+    training = _Training(module, data, plan, recorder, micro_batch, should_stop)
+    return training.run(
+        TrainingContext(
+            plan,
+            received or {},
+            kept or {},
+            training.steps,
+            training.examples.inputs,
+            training.examples.labels,
+            spec or SubModelSpec(),
+            channel_map,
+        ),
+        on_epoch,
+        checkpoint,
+    )
 
 
-def _make_step(
-    recorder: Recorder | None,
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-    loss: Loss,
-    passes: Passes,
-    micro_batch: int | None,
-    radius: float,
-) -> Step:
-    """The steps of a radius: recorded where no objective does more than choose the step's network."""
-    if recorder is not None and len(objectives) == 1 and objectives[0].switches():
-        return SwitchedSteps(recorder, module, optimizer, objectives[0], loss, radius=radius)
-    step: Step = partial(_step, module, optimizer, objectives, passes, micro_batch, radius)
-    if recorder is not None and not objectives:
-        return recorder.steps(module, optimizer, step, loss, radius=radius)
-    return step
+class _Training:
+    """One task's training; `run` may be called once."""
 
+    def __init__(
+        self,
+        module: nn.Module,
+        data: LabelledData,
+        plan: TrainingPlan,
+        recorder: Recorder | None,
+        micro_batch: int | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._progress = EpochProgress()
+        check_optimizer(plan.optimizer)
+        if plan.batch_size < smallest_batch(module):
+            raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
+        self._module, self._plan, self._should_stop = module, plan, should_stop
+        self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
+        self._objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
+        device, inputs = device_of(module), data.inputs()
+        targets = torch.from_numpy(data.targets(inputs)).to(device)
+        self.examples = Examples(torch.from_numpy(inputs).to(device), targets)
 
-def _resume(
-    progress: EpochProgress,
-    checkpoint: EpochCheckpoint | None,
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-) -> None:
-    saved = checkpoint.load() if checkpoint is not None else None
-    if checkpoint is None or saved is None:
-        return
-    try:
-        restore(saved, module, optimizer, objectives)
-    except UnfitCheckpoint:
-        # Without the checkpoint the next attempt can start anew.
-        checkpoint.drop()
-        raise
-    progress.resume(saved)
+    @property
+    def steps(self) -> int:
+        """Number of optimizer steps of the plan."""
+        full, rest = divmod(len(self.examples.labels), self._plan.batch_size)
+        return self._plan.local_epochs * (full + (rest >= smallest_batch(self._module)))
 
+    def run(
+        self,
+        context: TrainingContext,
+        on_epoch: Callable[[EpochReport], None] | None,
+        checkpoint: EpochCheckpoint | None,
+    ) -> TrainingResult:
+        """Train for the plan's epochs, after those of the checkpoint."""
+        module, plan, progress, objectives = self._module, self._plan, self._progress, self._objectives
+        with channels_innermost(module.train(), self.examples.inputs), self._clean_up():
+            self._set_up(context)
+            self._resume(checkpoint)
+            # Kept here: in an attribute, they would keep this training until the next collection of cycles.
+            steps, first = cache(self._make_step), progress.done
+            for number, batches in enumerate(islice(self._epochs(), first, plan.local_epochs), first):
+                if number < progress.done:
+                    # A sharpness-aware epoch took the place of this one.
+                    continue
+                radius = epoch_radius(plan, progress.done)
+                progress.add(*self._run_epoch(batches, steps(radius)), epochs=WORK if radius else 1)
+                if checkpoint is not None:
+                    figures = progress.figures()
+                    checkpoint.save(partial(state_of, module, self._optimizer, objectives, **figures))
+                if on_epoch is not None:
+                    on_epoch(progress.report(plan))
+            if plan.local_epochs == 0 and objectives:
+                self._look()
+            groups = merge_groups(objective.finish() for objective in objectives)
+            keeping = merge_groups(objective.keep() for objective in objectives)
+        return TrainingResult(groups, progress.metrics(len(self.examples.labels)), keeping)
 
-@contextlib.contextmanager
-def _clean_up(module: nn.Module, objectives: Sequence[LocalObjective], *, seed: int) -> Iterator[None]:
-    """Seed the random generators inside and restore them after; always close the objectives."""
-    device = device_of(module)
-    with contextlib.ExitStack() as stack:
-        # Dropout, new attention modules and a user's network draw from the global generators.
-        stack.enter_context(seeded(seed, [device] if device.type == "cuda" else []))
-        for objective in objectives:
-            stack.callback(objective.close)
-        yield
+    @contextlib.contextmanager
+    def _clean_up(self) -> Iterator[None]:
+        """Seed the random generators inside and restore them after; always close the objectives."""
+        device = device_of(self._module)
+        with contextlib.ExitStack() as stack:
+            # Dropout, new attention modules and a user's network draw from the global generators.
+            stack.enter_context(seeded(self._plan.seed, [device] if device.type == "cuda" else []))
+            for objective in self._objectives:
+                stack.callback(objective.close)
+            yield
 
+    def _set_up(self, context: TrainingContext) -> None:
+        self._module.train()
+        parameters = list(self._module.parameters())
+        for objective in self._objectives:
+            parameters.extend(objective.setup(self._module, context))
+        self._optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
+        channel_map = context.channel_map
+        self._own_share = context.spec.share(channel_map) if channel_map else 1.0
 
-def _examples(module: nn.Module, data: LabelledData) -> Examples:
-    device, inputs = device_of(module), data.inputs()
-    return Examples(torch.from_numpy(inputs).to(device), torch.from_numpy(data.targets(inputs)).to(device))
+    def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
+        saved = checkpoint.load() if checkpoint is not None else None
+        if checkpoint is None or saved is None:
+            return
+        try:
+            restore(saved, self._module, self._optimizer, self._objectives)
+        except UnfitCheckpoint:
+            # Without the checkpoint the next attempt can start anew.
+            checkpoint.drop()
+            raise
+        self._progress.resume(saved)
 
+    def _make_step(self, radius: float) -> Step:
+        """The steps of a radius: recorded where no objective does more than choose the step's network."""
+        recorder, objectives, given = self._recorder, self._objectives, (self._module, self._optimizer)
+        if recorder is not None and len(objectives) == 1 and objectives[0].switches():
+            return SwitchedSteps(recorder, *given, objectives[0], self._loss, radius=radius)
+        step: Step = partial(self._step, radius)
+        if recorder is not None and not objectives:
+            return recorder.steps(*given, step, self._loss, radius=radius)
+        return step
 
-def _set_up(module: nn.Module, objectives: Sequence[LocalObjective], context: TrainingContext) -> Optimizer:
-    module.train()
-    parameters = list(module.parameters())
-    for objective in objectives:
-        parameters.extend(objective.setup(module, context))
-    return OPTIMIZERS[context.plan.optimizer](parameters, context.plan)
+    def _epochs(self) -> Iterator[Iterator[Examples]]:
+        """The batches of each epoch, without end."""
+        smallest, size, count = smallest_batch(self._module), self._plan.batch_size, len(self.examples.labels)
+        for shuffled in epoch_orders(self._plan.seed, count) if count else ():
+            order = torch.from_numpy(shuffled).to(self.examples.labels.device)
+            yield (batch for batch in _batches(self.examples, order, size) if len(batch.labels) >= smallest)
 
+    def _run_epoch(self, batches: Iterator[Examples], step: Step) -> tuple[float | None, int]:
+        """One pass over the batches; returns the mean loss per example, if finite, and the steps' number."""
+        losses, counts = list[Tensor](), list[int]()
+        for objective in self._objectives:
+            objective.start_epoch()
+        for examples in batches:
+            self._check_going_on()
+            # Of the full network's channels, those that the step trains.
+            share = self._own_share * math.prod(objective.share() for objective in self._objectives)
+            self._optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
+            losses.append(step(examples))
+            counts.append(len(examples.labels))
+        return bounded(_mean(losses, counts)), len(losses)
 
-def _steps(module: nn.Module, count: int, plan: TrainingPlan) -> int:
-    """Number of optimizer steps of the plan on `count` examples."""
-    full, rest = divmod(count, plan.batch_size)
-    return plan.local_epochs * (full + (rest >= smallest_batch(module)))
+    def _check_going_on(self) -> None:
+        if self._should_stop():
+            raise TrainingStopped("local training was stopped")
 
+    def _look(self) -> None:
+        """One pass without gradients or batch statistics, for a board that cannot train."""
+        for objective in self._objectives:
+            objective.start_epoch()
+        with evaluating(self._module), torch.no_grad():
+            for batches in islice(self._epochs(), 1):
+                for batch in batches:
+                    self._check_going_on()
+                    self._losses(batch)
 
-def _epochs(
-    module: nn.Module, examples: Examples, plan: TrainingPlan, *, done: int = 0
-) -> Iterator[Iterator[Examples]]:
-    """The batches of each epoch after the first `done`, whose random orders are drawn and skipped."""
-    count = len(examples.labels)
-    if count == 0:
-        return
-    smallest = smallest_batch(module)
-    for shuffled in islice(epoch_orders(plan.seed, count), done, plan.local_epochs):
-        order = torch.from_numpy(shuffled).to(examples.labels.device)
-        yield (batch for batch in _batches(examples, order, plan.batch_size) if len(batch.labels) >= smallest)
+    def _losses(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
+        inputs = examples.inputs
+        for objective in self._objectives:
+            inputs = objective.prepare(inputs)
+        run: Run = self._module
+        for objective in self._objectives:
+            run = objective.network(self._module, run)
+        batch = Batch(self._module, inputs, examples.labels, run(inputs))
+        plain = total = self._loss(batch.outputs, batch.labels)
+        for objective in self._objectives:
+            total = objective.loss(batch, total)
+        return plain, total
+
+    def _step(self, radius: float, examples: Examples) -> Tensor:
+        """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
+        passes = partial(self._passes, examples)
+        plain = step_gradients(self._module, self._optimizer, passes, radius=radius)
+        for objective in self._objectives:
+            objective.correct()
+        self._optimizer.step()
+        return plain
+
+    def _passes(self, examples: Examples) -> Tensor:
+        """Run both passes; returns the plain loss. Gradients of a batch's parts are added up."""
+        whole = len(examples.labels)
+        if self._micro_batch is None or self._micro_batch >= whole:
+            plain, loss = self._losses(examples)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return plain.detach()
+        total = torch.zeros((), device=examples.labels.device)
+        parts = (torch.split(tensor, self._micro_batch) for tensor in (examples.inputs, examples.labels))
+        for part in map(Examples, *parts):
+            share = len(part.labels) / whole
+            plain, loss = self._losses(part)
+            (share * loss).backward()  # type: ignore[no-untyped-call]
+            total += share * plain.detach()
+        return total
 
 
 def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]:
@@ -189,44 +262,6 @@ def _batches(examples: Examples, order: Tensor, size: int) -> Iterator[Examples]
         yield from map(Examples, torch.split(inputs, size), torch.split(labels, size))
 
 
-def _run_epoch(
-    batches: Iterator[Examples],
-    step: Callable[[int, Examples], Tensor],
-    objectives: Sequence[LocalObjective],
-    *,
-    should_stop: Callable[[], bool],
-) -> tuple[float | None, int]:
-    """One pass over the batches, as numbered steps; returns the mean loss per example and their number."""
-    losses, counts = list[Tensor](), list[int]()
-    for objective in objectives:
-        objective.start_epoch()
-    for examples in batches:
-        if should_stop():
-            raise TrainingStopped("local training was stopped")
-        losses.append(step(len(losses), examples))
-        counts.append(len(examples.labels))
-    return bounded(_mean(losses, counts)), len(losses)
-
-
-def _pace(
-    optimizer: Optimizer,
-    plan: TrainingPlan,
-    before: int,
-    step: Step,
-    share: Callable[[], float],
-    number: int,
-    examples: Examples,
-) -> Tensor:
-    """The epoch's step `number` at its learning rate, after `before` steps in earlier epochs."""
-    optimizer.rate = step_rate(plan, before + number, share())
-    return step(examples)
-
-
-def _share(objectives: Sequence[LocalObjective], *, own: float) -> float:
-    """The share of the full network's channels that the next step trains; the module has `own`."""
-    return own * math.prod(objective.share() for objective in objectives)
-
-
 def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
     """The mean per example of the batches' means, fetched from the device at once."""
     if not losses:
@@ -234,78 +269,6 @@ def _mean(losses: list[Tensor], counts: list[int]) -> float | None:
     each = torch.stack(losses).cpu().float().numpy() * np.array(counts, dtype=np.float32)
     # Added one by one, so that the bits depend only on the order of the steps.
     return float(np.add.accumulate(each)[-1]) / sum(counts)
-
-
-def _look(
-    module: nn.Module,
-    examples: Examples,
-    plan: TrainingPlan,
-    objectives: Sequence[LocalObjective],
-    passes: Passes,
-    *,
-    should_stop: Callable[[], bool],
-) -> None:
-    """One pass without gradients or batch statistics, for a board that cannot train."""
-    once = plan.model_copy(update={"local_epochs": 1})
-    for objective in objectives:
-        objective.start_epoch()
-    with evaluating(module), torch.no_grad():
-        for batches in _epochs(module, examples, once):
-            for batch in batches:
-                if should_stop():
-                    raise TrainingStopped("local training was stopped")
-                passes(batch)
-
-
-def _forward(
-    module: nn.Module, examples: Examples, *, objectives: Sequence[LocalObjective], loss: Loss
-) -> tuple[Tensor, Tensor]:
-    """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
-    inputs = examples.inputs
-    for objective in objectives:
-        inputs = objective.prepare(inputs)
-    run: Run = module
-    for objective in objectives:
-        run = objective.network(module, run)
-    batch = Batch(module, inputs, examples.labels, run(inputs))
-    plain = total = loss(batch.outputs, batch.labels)
-    for objective in objectives:
-        total = objective.loss(batch, total)
-    return plain, total
-
-
-def _step(
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-    passes: Passes,
-    micro_batch: int | None,
-    radius: float,
-    examples: Examples,
-) -> Tensor:
-    """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
-    run = partial(_run_passes, examples, passes, micro_batch)
-    plain = step_gradients(module, optimizer, run, radius=radius)
-    for objective in objectives:
-        objective.correct()
-    optimizer.step()
-    return plain
-
-
-def _run_passes(examples: Examples, passes: Passes, micro_batch: int | None) -> Tensor:
-    """Run both passes; returns the plain loss. Gradients of parts of `micro_batch` examples are added up."""
-    if micro_batch is None or micro_batch >= len(examples.labels):
-        plain, loss = passes(examples)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return plain.detach()
-    total = torch.zeros((), device=examples.labels.device)
-    inputs, labels = (torch.split(tensor, micro_batch) for tensor in (examples.inputs, examples.labels))
-    for part in map(Examples, inputs, labels):
-        share = len(part.labels) / len(examples.labels)
-        plain, loss = passes(part)
-        (share * loss).backward()  # type: ignore[no-untyped-call]
-        total += share * plain.detach()
-    return total
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -71,7 +70,12 @@ def recorded(case: Case, found: Network) -> list[Step]:
     given, kept = received(case, found)
     steps: list[Step] = []
     named = [*dict(module.named_parameters()), *_attention(case)]
-    with patch.object(loop, "_step", partial(_record, named, steps, loop._step)):
+    take = loop._Training._step
+
+    def record(training: Any, radius: float, batch: Examples) -> Tensor:
+        return _record(named, steps, take, training, radius, batch)
+
+    with patch.object(loop._Training, "_step", record):
         loop.train(
             module,
             examples(found.model.input_shape),
@@ -92,28 +96,22 @@ def _attention(case: Case) -> list[str]:
 
 
 def _record(
-    named: Sequence[str],
-    steps: list[Step],
-    take: Any,
-    module: nn.Module,
-    optimizer: Optimizer,
-    objectives: Sequence[LocalObjective],
-    passes: loop.Passes,
-    micro_batch: int | None,
-    radius: float,
-    batch: Examples,
+    named: Sequence[str], steps: list[Step], take: Any, training: Any, radius: float, batch: Examples
 ) -> Tensor:
     """Take a step as the loop does, and append it to `steps`."""
+    module, optimizer, objectives = training._module, training._optimizer, training._objectives
     before = steps[-1].after if steps else _state(named, module, optimizer)
     exact = None
     if len(steps) < IN_DOUBLE:
         with _in_double([module, *_attached(objectives)], optimizer):
             exactly = Examples(batch.inputs.double(), batch.labels)
-            take(module, _NoStep(optimizer), objectives, passes, None, radius, exactly)
+            training._optimizer = _NoStep(optimizer)
+            take(training, radius, exactly)
+            training._optimizer = optimizer
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
         exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})
-    loss: Tensor = take(module, optimizer, objectives, passes, micro_batch, radius, batch)
+    loss: Tensor = take(training, radius, batch)
     after = _state(named, module, optimizer)
     gradients, number = _gradients(named, optimizer), len(steps) + 1
     steps.append(Step(number, len(batch.labels), before, after, gradients, exact))
