@@ -25,20 +25,3 @@ LabelKey = Annotated[str, StringConstraints(pattern=KEY_PATTERN)]
 LabelValue = Annotated[str, StringConstraints(pattern=VALUE_PATTERN)]
 Labels = Annotated[Mapping[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
 """At most 16 labels, such as `{"site": "barn", "role": "camera"}`."""
-
-__all__ = [
-    "BUILT_IN",
-    "EVERY",
-    "MAX_LABELS",
-    "LabelKey",
-    "LabelValue",
-    "Labels",
-    "Operator",
-    "Requirement",
-    "Where",
-    "checked_key",
-    "checked_value",
-    "parse_label",
-    "parse_where",
-    "selectable",
-]

@@ -196,19 +196,14 @@ def examples_of(
         )
     images, _ = parts[split]
     pixels = checked_images(arrays[images], f"{source}: array '{images}'")
-    labels = {name: _labels(arrays, *part, source=source) for name, part in parts.items()}
-    names = _class_names(arrays)
+    # The names of the classes, if any.
+    names = tuple(map(str, arrays.get("class_names", arrays.get("label_names", ()))))
+    labels = {
+        name: checked_labels(
+            arrays[own], f"{source}: array '{own}'", images=len(arrays[of]), class_names=names
+        )
+        for name, (of, own) in parts.items()
+    }
     others = tuple(labels.values())
     data = examples(pixels, labels[split], source, options=options, class_names=names, other_parts=others)
     return data, official
-
-
-def _labels(arrays: dict[str, Pixels], images: str, labels: str, *, source: str) -> Labels:
-    where, count = f"{source}: array '{labels}'", len(arrays[images])
-    return checked_labels(arrays[labels], where, images=count, class_names=_class_names(arrays))
-
-
-def _class_names(arrays: dict[str, Pixels]) -> tuple[str, ...]:
-    """The names of an archive's classes; empty if it has none."""
-    found = next((arrays[key] for key in ("class_names", "label_names") if key in arrays), np.empty(0))
-    return tuple(str(name) for name in found)

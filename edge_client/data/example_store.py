@@ -106,9 +106,11 @@ class ExampleStore:
         self._since_trim = 0
         if self._limits.most_age_s is not None:
             self._database.execute(f"DELETE FROM {TABLE} WHERE at < ?", (now - self._limits.most_age_s,))
+        group = f"SELECT label FROM {TABLE} GROUP BY label ORDER BY count(*) DESC, label LIMIT 1"
+        largest_class = f"WHERE label IS ({group})" if self._limits.balance else ""
         while self.used_bytes > self._limits.most_bytes and (count := len(self)) > 1:
             most = max(1, int(count * TRIMMED))
-            chosen = f"SELECT seq FROM {TABLE} {self._largest_class()} ORDER BY rank LIMIT {most}"
+            chosen = f"SELECT seq FROM {TABLE} {largest_class} ORDER BY rank LIMIT {most}"
             self._database.execute(f"DELETE FROM {TABLE} WHERE seq IN ({chosen})")
 
     @property
@@ -118,12 +120,6 @@ class ExampleStore:
             int(self._one(f"PRAGMA {name}")) for name in ("page_count", "freelist_count", "page_size")
         )
         return (pages - free) * size
-
-    def _largest_class(self) -> str:
-        if not self._limits.balance:
-            return ""
-        group = f"SELECT label FROM {TABLE} GROUP BY label ORDER BY count(*) DESC, label LIMIT 1"
-        return f"WHERE label IS ({group})"
 
     def _make(self) -> None:
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):

@@ -52,7 +52,10 @@ class LocalData:
         for data in (self.train, self.held_out):
             misfit = column_misfit(data.columns, task.preprocessing.columns)
             misfit = misfit or shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
-            if why := misfit or _other_pictures(data, task) or _unknown_classes(data, task):
+            if data.in_units:
+                scales = data.preprocessing.picture_scale, task.preprocessing.picture_scale
+                misfit = misfit or scale_misfit(*scales)
+            if why := misfit or _unknown_classes(data, task):
                 raise PeerError(why, reason=Reason.INCOMPATIBLE)
 
 
@@ -74,11 +77,6 @@ def _other_rate(data: "LabelledData", task: Task) -> str:
     if own is None or known in (None, own):
         return ""
     return f"the model takes recordings of {known:g} Hz, the data has {own:g}: add rate={known:g} to --data"
-
-
-def _other_pictures(data: "LabelledData", task: Task) -> str:
-    own, common = data.preprocessing.picture_scale, task.preprocessing.picture_scale
-    return scale_misfit(own, common) if data.in_units else ""
 
 
 def _unknown_classes(data: "LabelledData", task: Task) -> str:

@@ -102,7 +102,13 @@ def resnet20(input_shape: tuple[int, ...], num_classes: int) -> ResNet:
 
 def resnet20_group(input_shape: tuple[int, ...], num_classes: int) -> ResNet:
     """ResNet20 with group normalisation, which needs no statistics of other examples."""
-    return ResNet(input_shape, num_classes, block=Basic, blocks=3, norm=_groups_of_two)
+    return ResNet(
+        input_shape,
+        num_classes,
+        block=Basic,
+        blocks=3,
+        norm=lambda channels: nn.GroupNorm(channels // GROUP, channels),
+    )
 
 
 def resnet56(input_shape: tuple[int, ...], num_classes: int) -> ResNet:
@@ -115,10 +121,6 @@ def _stage(
 ) -> nn.Sequential:
     rest = (block(planes * block.expansion, planes, 1, norm) for _ in range(blocks - 1))
     return nn.Sequential(block(inputs, planes, stride, norm), *rest)
-
-
-def _groups_of_two(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(channels // GROUP, channels)
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Sequential:

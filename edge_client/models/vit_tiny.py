@@ -49,7 +49,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Each token's sum of the values of all tokens, weighed by head."""
-        value, query, key = (_heads(layer(x)) for layer in (self.value, self.query, self.key))
+        # Each [B, heads, T, 16].
+        layers = (self.value, self.query, self.key)
+        value, query, key = (layer(x).unflatten(2, (-1, HEAD)).transpose(1, 2) for layer in layers)
         scores = torch.matmul(query, key.transpose(2, 3)) * HEAD**-0.5
         found = torch.matmul(torch.softmax(scores, -1), value)
         return self.out(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
@@ -100,8 +102,3 @@ class ViTTiny(nn.Module):
         """Class scores [B, classes]."""
         tokens = self.embed(x).flatten(2).transpose(1, 2)
         return self.head(self.norm(self.blocks(self.positions(tokens))).mean(1))  # type: ignore[no-any-return]
-
-
-def _heads(x: Tensor) -> Tensor:
-    """[B, T, heads * 16] to [B, heads, T, 16]."""
-    return x.unflatten(2, (-1, HEAD)).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]

@@ -38,7 +38,9 @@ def restore(
         }
         for objective, values in zip(objectives, state["objectives"], strict=True):
             objective.resume(tensors(values))
-        _set_random_states(module, state["random"])
+        torch.set_rng_state(tensors(state["random"]["cpu"]))
+        if "cuda" in state["random"]:
+            torch.cuda.set_rng_state(tensors(state["random"]["cuda"]), device_of(module))
     except (LookupError, ValueError, TypeError, RuntimeError, AttributeError) as error:
         raise UnfitCheckpoint(f"the checkpoint does not fit this training: {error!r}") from error
 
@@ -87,9 +89,3 @@ def _random_states(module: nn.Module) -> dict[str, Tensor]:
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
-
-
-def _set_random_states(module: nn.Module, states: Mapping[str, Any]) -> None:
-    torch.set_rng_state(tensors(states["cpu"]))
-    if "cuda" in states:
-        torch.cuda.set_rng_state(tensors(states["cuda"]), device_of(module))

@@ -15,12 +15,10 @@ def dead_share(delta: Arrays, channel_map: ChannelMap) -> float:
     (but for weight decay, which hides it). A layer of which nothing moved is not trained, and has none.
     """
     names = {f"{layer}.weight" for group in channel_map.groups.values() for layer in group.layers}
-    shares = (_still(delta, name) for name in sorted(names & delta.keys()))
+    shares = list[float]()
+    for name in sorted(names & delta.keys()):
+        kind = kind_of(delta, name)
+        parts = (rows_of(delta, name, start, stop) for start, stop in blocks(kind))
+        moved = sum(int(part.reshape(len(part), -1).any(axis=1).sum()) for part in parts)
+        shares.append(1 - moved / kind[1][0])
     return max((share for share in shares if share < 1), default=0.0)
-
-
-def _still(delta: Arrays, name: str) -> float:
-    kind = kind_of(delta, name)
-    parts = (rows_of(delta, name, start, stop) for start, stop in blocks(kind))
-    moved = sum(int(part.reshape(len(part), -1).any(axis=1).sum()) for part in parts)
-    return 1 - moved / kind[1][0]

@@ -168,8 +168,10 @@ class _Sharing(TorchFunctionMode):
         # matrices often differ from the whole product in the last bit.
         if any(part.rows is not None for part in inputs) or (rows is not None and func is functional.linear):
             return None
-        if any(not _same(part.rows, rows) for part in known[len(inputs) :]):
-            return None
+        for part in known[len(inputs) :]:
+            both_whole = part.rows is None and rows is None
+            if not both_whole and (part.rows is None or rows is None or not torch.equal(part.rows, rows)):
+                return None
         names = tuple(part.name for part in known)
         rest = repr([value for value in values if not isinstance(value, Tensor)])
         return _Part(self._name((func, names, tuple(kwargs), rest)), rows)
@@ -224,12 +226,6 @@ def _whole(value: Any) -> Any:
     if part is None or part.of is None:
         return value
     return part.of.index_select(CHANNELS, part.rows)
-
-
-def _same(rows: Tensor | None, other: Tensor | None) -> bool:
-    if rows is None or other is None:
-        return rows is other
-    return torch.equal(rows, other)
 
 
 WORTH_SHARING = 4  # batches from which layers are shared: the first batch is computed twice

@@ -30,27 +30,6 @@ from schemas.tensors.chunks import (
 )
 from schemas.tensors.files import TensorFile
 
-__all__ = [
-    "CHUNK_BYTES",
-    "CHUNK_HEADER_BYTES",
-    "INLINE_BYTES",
-    "MAX_BLOB_BYTES",
-    "SMALL_CHUNK_BYTES",
-    "Array",
-    "Arrays",
-    "BlobRef",
-    "Chunk",
-    "FileGroups",
-    "FlatGroups",
-    "Groups",
-    "chunk_header",
-    "decode_chunk",
-    "decode_json",
-    "digest_of",
-    "encode_chunk",
-    "encode_json",
-]
-
 Array = NDArray[np.float32]
 Arrays = Mapping[str, Array]
 Groups = Mapping[str, Arrays]

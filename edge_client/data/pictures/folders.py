@@ -79,7 +79,9 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
                 f"{files[0]}: "
                 "repair them, or move the folder away"
             )
-    _say_of(read.values, root, options.scale)
+    for note, count in Counter(note for picture in read.values for note in picture.notes).items():
+        say_once(f"{root}: {count} of {counted(len(read.values), 'picture')} {note}")
+    say_range([picture.pixels for picture in read.values], len(read.values), root, options.scale)
     data = labelled(
         _alike(read.values, root),
         labels,
@@ -111,9 +113,3 @@ def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:
             *(root, len(pictures) - most, len(pictures), width, height),
         )
     return np.stack([redrawn(picture.pixels, (channels, *size)) for picture in pictures])
-
-
-def _say_of(pictures: Sequence[Picture], root: Path, scale: PictureScale | None) -> None:
-    for note, count in Counter(note for picture in pictures for note in picture.notes).items():
-        say_once(f"{root}: {count} of {counted(len(pictures), 'picture')} {note}")
-    say_range([picture.pixels for picture in pictures], len(pictures), root, scale)

@@ -6,7 +6,6 @@ its name up to the first point.
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,20 @@ ELSEWHERE = "read it by a function, python:module:function"
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
     folder = path if path.is_dir() else path.parent
     labels = {name: label for place in (folder.parent, folder) for name, label in _labels(place).items()}
-    table = RecordingTable(path, ENDINGS, read_acquisition, partial(_label, labels))
+
+    def label(path: Path) -> str:
+        return labels[path] if path in labels else path.name.partition(".")[0]
+
+    table = RecordingTable(path, ENDINGS, read_acquisition, label)
     return table, table.options(options)
 
 
 def read_acquisition(path: Path) -> Recording:
     """The signals of a file; `ConfigError` for what is no such file, or refers to pictures or sounds."""
-    payload = _payload(path)
+    (payload, *_) = read_values(path) or [None]
+    if isinstance(payload, dict):
+        # Files that were never signed have it at the top.
+        payload = payload.get("payload", payload)
     try:
         names = [str(sensor["name"]) for sensor in payload["sensors"]]
         units = {str(sensor["name"]): str(sensor.get("units", "")) for sensor in payload["sensors"]}
@@ -53,16 +59,6 @@ def read_acquisition(path: Path) -> Recording:
     if values.ndim != 2 or not values.size or values.shape[1] != len(names):
         raise ConfigError(f"{path}: values of the shape {values.shape} for {len(names)} sensors")
     return Recording(dict(zip(names, values.T, strict=True)), units, step)
-
-
-def _payload(path: Path) -> Any:
-    """The payload, which files that were never signed have at the top."""
-    (value, *_) = read_values(path) or [None]
-    return value.get("payload", value) if isinstance(value, dict) else value
-
-
-def _label(labels: Mapping[Path, str], path: Path) -> str:
-    return labels[path] if path in labels else path.name.partition(".")[0]
 
 
 def _labels(folder: Path) -> dict[Path, str]:

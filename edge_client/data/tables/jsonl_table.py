@@ -68,14 +68,13 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             raise ConfigError(f"{table.place(number)} is not JSON ({error}): {FORM}") from error
         if not isinstance(value, dict):
             raise ConfigError(f"{table.place(number)} is not an object: {FORM}")
-        if value and all(map(_is_column, value.values())):
+        # As pandas writes it by default: all rows of a column by their numbers.
+        are_columns = (
+            isinstance(v, dict) and "0" in v and all(map(str.isdecimal, v)) for v in value.values()
+        )
+        if value and all(are_columns):
             raise ConfigError(f"{table.place(number)} has whole columns, not a row: {FORM}")
         yield number, flat(value)
-
-
-def _is_column(value: Any) -> bool:
-    """Whether a value has all rows of a column by their numbers, as pandas writes it by default."""
-    return isinstance(value, dict) and "0" in value and all(map(str.isdecimal, value))
 
 
 def _rows(table: JsonlTable, lines: Iterator[str], names: Sequence[str]) -> Iterator[Values]:

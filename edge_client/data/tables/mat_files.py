@@ -6,7 +6,6 @@ A folder has a sub-folder of files for each class. MATLAB writes version 7.3 as 
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,13 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
     """The table of a file or folder, and its options; `ConfigError` for labels of files that have none."""
     if LABEL in names_in(options, "label") and (path.is_file() or any(path.glob("*.mat"))):
         raise ConfigError(f"{path}: the label of a file is its folder: make a sub-folder for each class")
-    table = RecordingTable(path, (".mat",), read_mat, partial(_label, path))
+
+    def label(file: Path) -> str:
+        """The sub-folder of a file."""
+        (folder, *below) = file.relative_to(path).parts if file != path else ("",)
+        return folder if below else ""
+
+    table = RecordingTable(path, (".mat",), read_mat, label)
     return table, table.options(options)
 
 
@@ -99,9 +104,3 @@ def _read_hdf5(path: Path) -> dict[str, Array]:
 
         file.visititems(take)
     return values
-
-
-def _label(root: Path, path: Path) -> str:
-    """The sub-folder of a file."""
-    (label, *below) = path.relative_to(root).parts if path != root else ("",)
-    return label if below else ""

@@ -133,7 +133,10 @@ class _Reader:
             raise ConfigError(
                 f"{self._table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
             )
-        self._say_truths()
+        for name, words in self._words.items():
+            if truths := words & TRUTH.keys():
+                which = ", ".join(f"{word} is {TRUTH[word]:.0f}" for word in sorted(truths))
+                say_once(f"{self._table.path}: column '{name}' has truth values: {which}")
         return replace(rows, skipped=skipped)
 
     def _converted(self, block: Block, name: str) -> Numbers:
@@ -212,11 +215,8 @@ class _Reader:
                 f"{self._table.path}: {self._broken} of {self._count} rows are broken, more than "
                 f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
             )
-        say_once(
-            f"{self._table.path}: {counted(self._broken, 'broken row')} skipped; the first: "
-            f"{self._first_broken}",
-            logging.WARNING,
-        )
+        what = f"{self._table.path}: {counted(self._broken, 'broken row')} skipped"
+        say_once(f"{what}; the first: {self._first_broken}", logging.WARNING)
         return SkippedFiles(files=self._broken, of=self._count, first=self._first_broken[:500], what="rows")
 
     def _judge_labels(self, columns: dict[str, Column]) -> None:
@@ -232,9 +232,3 @@ class _Reader:
                 )
             if name in self._unlabelled and self._plan.fill.how != "drop":
                 raise ConfigError(f"{self._unlabelled[name]} {NO_VALUE} unlabelled=drop")
-
-    def _say_truths(self) -> None:
-        for name, words in self._words.items():
-            if truths := words & TRUTH.keys():
-                which = ", ".join(f"{word} is {TRUTH[word]:.0f}" for word in sorted(truths))
-                say_once(f"{self._table.path}: column '{name}' has truth values: {which}")

@@ -61,10 +61,6 @@ def _digits(text: str) -> float:
     return (datetime(year, month, day, hour, minute, second) - _EPOCH).total_seconds()
 
 
-def _clock(text: str) -> float:
-    return _seconds_of_day(_CLOCK.fullmatch(text), text)
-
-
 def _date(text: str, order: str) -> float:
     match = _DATE.fullmatch(text)
     if match is None or (order == "mdy" and match[2] == "."):
@@ -122,7 +118,7 @@ def _ways(stated: str | None) -> list[_Way]:
         _Way("the year first", lambda text: _date(text, "ymd"), is_local=True),
         _Way("the day first", lambda text: _date(text, "dmy"), is_local=True),
         _Way("the month first", lambda text: _date(text, "mdy"), is_local=True),
-        _Way("hours and minutes", _clock),
+        _Way("hours and minutes", lambda text: _seconds_of_day(_CLOCK.fullmatch(text), text)),
     ]
 
 
@@ -190,15 +186,11 @@ def without_repeated_hours(seconds: Seconds, is_following: NDArray[np.bool_]) ->
     back = np.diff(seconds)
     turns = is_following & (back < 0) & (back > -HOUR_S)
     for place in np.flatnonzero(turns):
-        turns[place] = _is_autumn(seconds[place + 1])
+        moment = datetime.fromtimestamp(seconds[place + 1], UTC)
+        turns[place] = moment.weekday() == 6 and moment.hour < 4 and moment.month in AUTUMNS
     later = np.concatenate([[0], np.cumsum(turns)])
     begins = np.concatenate([[0], np.where(is_following, 0, later[1:])])
     return seconds + HOUR_S * (later - np.maximum.accumulate(begins)), int(turns.sum())
-
-
-def _is_autumn(seconds: float) -> bool:
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment.weekday() == 6 and moment.hour < 4 and moment.month in AUTUMNS
 
 
 def parse_gap(text: str | None, *, source: str) -> float | None:

@@ -16,34 +16,10 @@ def _softmax(outputs: Array, _: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _sigmoid(outputs: Array, _: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-outputs)))
-
-
-def _unchanged(outputs: Array, _: Array) -> Array:
-    return outputs
-
-
 def _missed(outputs: Array, inputs: Array) -> Array:
     """The reconstruction error [N, 1]."""
     flat = inputs.reshape(len(inputs), -1)
     return metrics.reconstruction_errors(Answers(outputs, flat, flat))[:, None]
-
-
-def _is_wrong(answers: Answers) -> Array:
-    return np.asarray(answers.outputs.argmax(1) != answers.labels, np.float64)
-
-
-def _wrong_flags(answers: Answers) -> Array:
-    return np.asarray(((answers.outputs > 0) != (answers.labels > 0.5)).mean(1))
-
-
-def _absolute(answers: Answers) -> Array:
-    return np.asarray(np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(1))
-
-
-def _flat(inputs: Array, _: Array) -> Array:
-    return inputs.reshape(len(inputs), -1)
 
 
 _ERRORS = (
@@ -66,9 +42,9 @@ def _of_numbers(name: str, summary: str, references: tuple[Metric, ...] = ()) ->
         labels="numbers",
         loss="squared-error",
         metrics=_ERRORS,
-        errors=_absolute,
+        errors=lambda answers: np.abs(answers.outputs.astype(np.float64) - answers.labels).mean(1),
         by_output=("mae", metrics.absolute_errors),
-        answers=_unchanged,
+        answers=lambda outputs, _: outputs,
         references=references,
     )
 
@@ -84,7 +60,7 @@ CLASSIFICATION = LearningTask(
         Metric("macro-f1", metrics.macro_f1),
         Metric("auroc", metrics.class_auroc),
     ),
-    errors=_is_wrong,
+    errors=lambda answers: np.asarray(answers.outputs.argmax(1) != answers.labels, np.float64),
     by_output=("recall", metrics.recalls),
     answers=_softmax,
     by_class=metrics.class_counts,
@@ -106,9 +82,9 @@ TASKS: Registry[LearningTask] = Registry(
                     Metric("flag-accuracy", metrics.flag_accuracy),
                     Metric("auroc", metrics.flag_auroc),
                 ),
-                errors=_wrong_flags,
+                errors=lambda answers: ((answers.outputs > 0) != (answers.labels > 0.5)).mean(1),
                 by_output=("f1", metrics.flag_f1s),
-                answers=_sigmoid,
+                answers=lambda outputs, _: 1 / (1 + np.exp(-outputs)),
                 by_class=metrics.flag_counts,
             ),
             _of_numbers(
@@ -134,7 +110,7 @@ TASKS: Registry[LearningTask] = Registry(
                 errors=metrics.reconstruction_errors,
                 by_output=None,
                 answers=_missed,
-                targets=_flat,
+                targets=lambda inputs, _: inputs.reshape(len(inputs), -1),
                 outputs=lambda _, shape: math.prod(shape),
                 usual=0.99,
             ),

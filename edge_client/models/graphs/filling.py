@@ -58,7 +58,8 @@ def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
     model = read_graph(graph, max_bytes=MAX_GRAPH_BYTES)
     check_operators(model)
     values = model.graph.input
-    if not values or (values[0].name, *_sizes(values[0])) != (INPUT, *input_shape):
+    sizes = [axis.dim_value for value in values[:1] for axis in value.type.tensor_type.shape.dim[1:]]
+    if not values or (values[0].name, *sizes) != (INPUT, *input_shape):
         raise GraphRefused(f"the graph does not take {list(input_shape)} as {INPUT!r}")
     if [output.name for output in model.graph.output] != [OUTPUT]:
         raise GraphRefused(f"the graph does not give {OUTPUT!r}")
@@ -68,11 +69,6 @@ def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
 def noted_names(model: Any, key: str) -> frozenset[str]:
     noted = {entry.key: entry.value for entry in model.metadata_props}
     return frozenset(noted.get(key, "").split())
-
-
-def _sizes(value: Any) -> tuple[int, ...]:
-    """All axes except the batch axis."""
-    return tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim[1:])
 
 
 def _constant(value: Any, weights: Weights) -> Any:

@@ -110,18 +110,18 @@ def _translated(module: Any, given: tuple[Tensor, ...], **options: Any) -> Any:
 
 def _free(model: ir.Model, examples: int) -> None:
     """Free the batch axis, after all that is constant is computed but arrays with numbers per example."""
+
+    def folds(node: ir.Node) -> bool | None:
+        # The float32 numbers of waves would not be exact in double precision.
+        return False if node.op_type in ("Cos", "Sin") else None
+
     common.InlinePass()(model)
     free_axes(model.graph, examples, BATCH)
-    optimizer.fold_constants(model, output_size_limit=FOLDED, should_fold=_folds)
+    optimizer.fold_constants(model, output_size_limit=FOLDED, should_fold=folds)
     common.RemoveUnusedNodesPass()(model)
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.DeduplicateInitializersPass()(model)
     free_initializers(model.graph, examples, names.INPUTS)
-
-
-def _folds(node: ir.Node) -> bool | None:
-    """Waves stay as they are: their float32 numbers would not be exact in double precision."""
-    return False if node.op_type in ("Cos", "Sin") else None
 
 
 def _tidy(model: ir.Model) -> None:
@@ -191,7 +191,8 @@ def _keep_values(graph: fx.Graph) -> None:
     """Give a name of its own to each array that an operator overwrites, as running statistics are."""
     places = {node: place for place, node in enumerate(graph.nodes)}
     for node in places:
-        if not _overwrites(node):
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
             continue
         overwritten = node.args[0]
         if node.target is not ATEN.copy_.default or overwritten.target is not ATEN.clone.default:
@@ -200,11 +201,6 @@ def _keep_values(graph: fx.Graph) -> None:
         if any(places[user] > places[node] or _is_view(user) for user in others):
             raise NotReady(f"{overwritten} may be read after {node} has changed it")
         node.target = ATEN.copy.default
-
-
-def _overwrites(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
 
 
 def _is_view(node: fx.Node) -> bool:

@@ -25,7 +25,12 @@ def free_axes(graph: ir.Graph, examples: int, batch: str) -> None:
     """Name each axis that is a multiple of `examples`: `batch`, or for instance `64*batch`."""
     for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
         if value.shape is not None:
-            value.shape = ir.Shape([_axis(size, examples, batch) for size in value.shape])
+            sizes: list[Any] = list(value.shape)
+            for axis, size in enumerate(sizes):
+                if isinstance(size, int) and size and size % examples == 0:
+                    name = batch if size == examples else f"{size // examples}*{batch}"
+                    sizes[axis] = ir.SymbolicDim(name)
+            value.shape = ir.Shape(sizes)
 
 
 def free_initializers(graph: ir.Graph, examples: int, inputs: str) -> None:
@@ -49,12 +54,6 @@ def free_initializers(graph: ir.Graph, examples: int, inputs: str) -> None:
         computed = _computed(length.outputs[0], numbers, counts, examples)
         graph.insert_after(length, computed)
         ir.convenience.replace_all_uses_with(value, computed[-1].outputs[0])
-
-
-def _axis(size: Any, examples: int, batch: str) -> Any:
-    if not isinstance(size, int) or size == 0 or size % examples:
-        return size
-    return ir.SymbolicDim(batch if size == examples else f"{size // examples}*{batch}")
 
 
 def _numbers(value: ir.Value) -> NDArray[Any]:

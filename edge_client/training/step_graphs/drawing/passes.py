@@ -125,10 +125,14 @@ def passes_of(
 ) -> Passes:
     """The passes of a step of `module`, which does not change."""
     network = copy.deepcopy(module).cpu().float().train(trains)
-    _stop_counting(network)
+    for part in network.modules():
+        if isinstance(part, _BatchNorm) and part.momentum is not None:
+            # A counter of batches changes nothing where normalisation has a momentum.
+            part.num_batches_tracked = None
     masked = mask_dropouts(network) if trains else {}
     masks = mask_shapes(network, masked, input_shape)
-    classes = _classes(network, input_shape)
+    with torch.no_grad():
+        classes = int(copy.deepcopy(network).eval()(torch.zeros(2, *input_shape)).shape[1])
     situation = Situation(network, spec, channel_map, classes)
     parts = tuple(
         DRAWN[objective.name](situation, **objective.options)
@@ -159,13 +163,6 @@ def passes_of(
     )
 
 
-def _stop_counting(network: nn.Module) -> None:
-    """Drop the counters of batches, which change nothing where normalisation has a momentum."""
-    for part in network.modules():
-        if isinstance(part, _BatchNorm) and part.momentum is not None:
-            part.num_batches_tracked = None
-
-
 def _paths(part: nn.Module, prefix: str, named: str) -> dict[str, str]:
     """Places of the tensors that a module's model has by their names in the graph; others are constants."""
     sent = distinct(sent_tensors(part))
@@ -176,12 +173,6 @@ def _paths(part: nn.Module, prefix: str, named: str) -> dict[str, str]:
         *(name for name in sent if name not in parameters),
     ]
     return {f"{named}{name}": f"{prefix}{name}" for name in names}
-
-
-def _classes(network: nn.Module, input_shape: tuple[int, ...]) -> int:
-    probe = copy.deepcopy(network).eval()
-    with torch.no_grad():
-        return int(probe(torch.zeros(2, *input_shape)).shape[1])
 
 
 # Dropout with masks that are inputs of the graph, because a graph draws no random numbers.
