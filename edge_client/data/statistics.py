@@ -10,19 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from schemas.statistics import (
-    COUNT,
-    FEATURES,
-    HISTOGRAM,
-    LABELS,
-    LEAST,
-    MOST,
-    SQUARES,
-    SUM,
-    TARGETS,
-    Ranges,
-    StatisticsRequest,
-)
+from schemas import statistics as names
+from schemas.statistics import Ranges, StatisticsRequest
 from schemas.tensors.arrays import AnyArray
 
 Sums = dict[str, NDArray[np.float64]]
@@ -34,13 +23,18 @@ def statistics_of(data: LabelledData, request: StatisticsRequest, *, outputs: in
 
     `outputs` is the number of classes of the network, which may be more than the data has.
     """
-    kind, groups = data.learning_task.labels, {FEATURES: sums_of(data.images, request.features, request.bins)}
+    kind, groups = (
+        data.learning_task.labels,
+        {names.FEATURES: sums_of(data.images, request.features, request.bins)},
+    )
     if kind == "numbers":
-        groups[TARGETS] = sums_of(data.labels, request.targets, request.bins)
+        groups[names.TARGETS] = sums_of(data.labels, request.targets, request.bins)
     elif kind in ("classes", "flags"):
         is_class, labels = kind == "classes", data.labels
         counts = np.bincount(labels, minlength=data.num_classes) if is_class else (labels > 0.5).sum(0)
-        groups[LABELS] = {COUNT: np.pad(counts.astype(np.float64), (0, max(0, outputs - len(counts))))}
+        groups[names.LABELS] = {
+            names.COUNT: np.pad(counts.astype(np.float64), (0, max(0, outputs - len(counts))))
+        }
     return groups
 
 
@@ -65,19 +59,19 @@ def sums_of(values: AnyArray, ranges: Ranges | None = None, bins: int = 0) -> Su
     """
     count = values.shape[1]
     centre = np.zeros(count) if ranges is None else np.asarray(ranges.centre, np.float64)
-    found = {name: np.zeros(count) for name in (COUNT, SUM, SQUARES)}
-    found |= {LEAST: np.full(count, np.inf), MOST: np.full(count, -np.inf)}
+    found = {name: np.zeros(count) for name in (names.COUNT, names.SUM, names.SQUARES)}
+    found |= {names.LEAST: np.full(count, np.inf), names.MOST: np.full(count, -np.inf)}
     if bins:
-        found[HISTOGRAM] = np.zeros((count, bins + 2))
+        found[names.HISTOGRAM] = np.zeros((count, bins + 2))
     for block in _blocks(values):
         apart = block - centre[:, None]
-        found[COUNT] += block.shape[1]
-        found[SUM] += apart.sum(1)
-        found[SQUARES] += np.square(apart).sum(1)
-        found[LEAST] = np.minimum(found[LEAST], block.min(1))
-        found[MOST] = np.maximum(found[MOST], block.max(1))
+        found[names.COUNT] += block.shape[1]
+        found[names.SUM] += apart.sum(1)
+        found[names.SQUARES] += np.square(apart).sum(1)
+        found[names.LEAST] = np.minimum(found[names.LEAST], block.min(1))
+        found[names.MOST] = np.maximum(found[names.MOST], block.max(1))
         if bins and ranges is not None:
-            found[HISTOGRAM] += _histogram(block, ranges, bins)
+            found[names.HISTOGRAM] += _histogram(block, ranges, bins)
     return found
 
 

@@ -85,17 +85,9 @@ class _Undrawn(TorchFunctionMode):
         return func(*args, **given)
 
 
-_DRAWING = frozenset(
-    {
-        Tensor.uniform_,
-        Tensor.normal_,
-        nn.init.uniform_,
-        nn.init.normal_,
-        nn.init.kaiming_uniform_,
-        nn.init.kaiming_normal_,
-    }
-)
-"""The functions that initialise a tensor, as far as torch lets them be intercepted."""
+# The functions that initialise a tensor, as far as torch lets them be intercepted.
+_DRAWING: set[Any] = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_}
+_DRAWING |= {nn.init.kaiming_uniform_, nn.init.kaiming_normal_}
 
 
 def _call(factory: Callable[..., object], spec: ModelSpec) -> object:

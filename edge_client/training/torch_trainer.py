@@ -159,7 +159,7 @@ class TorchTrainer(Trainer):
 MARGIN = 1.2  # factor by which free memory must exceed the estimate, which may be a fifth too low
 PER_BATCH = frozenset({"mix"})  # objectives that decide once per batch
 
-_known: WeakKeyDictionary[nn.Module, NetworkCost] = WeakKeyDictionary()
+_costs: WeakKeyDictionary[nn.Module, NetworkCost] = WeakKeyDictionary()
 
 
 def micro_batch(
@@ -171,9 +171,9 @@ def micro_batch(
     """
     if memory.free is None or plan.local_epochs == 0 or examples == 0:
         return None
-    if module not in _known:
-        _known[module] = network_cost(module, input_shape)
-    cost = _known[module]
+    if module not in _costs:
+        _costs[module] = network_cost(module, input_shape)
+    cost = _costs[module]
     whole = min(plan.batch_size, examples)
     is_whole = normalises_batches(module) or any(part.name in PER_BATCH for part in plan.objectives)
     for size in (whole,) if is_whole else equal_parts(whole):

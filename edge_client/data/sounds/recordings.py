@@ -16,7 +16,7 @@ import importlib.util
 import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,8 +103,8 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
     if pattern is None:
         classes = files_of_classes(part, _endings(), remedies=REMEDIES)
         return [Recording(path, {LABEL: name}) for name, paths in classes.items() for path in paths]
-    files, matcher, endings = files_below(part, ENDINGS), _matcher(pattern), _endings()
-    every = [_matched(path, matcher, pattern) for path in files.paths]
+    files, endings = files_below(part, ENDINGS), _endings()
+    every = list(_named(files.paths, pattern))
     found = [recording for recording in every if recording.ending in endings]
     out = [recording for recording in every if recording.ending not in endings]
     labels = {recording.label for recording in found}
@@ -116,17 +116,16 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
     return found
 
 
-def _matcher(pattern: str) -> re.Pattern[str]:
+def _named(paths: Iterable[Path], pattern: str) -> Iterator[Recording]:
+    """The recordings with the fields of their names; `ConfigError` for a name of another form."""
     if LABEL not in _FIELD.findall(pattern):
         raise ConfigError(f"name={pattern} has no {{label}}, which names the class")
-    return re.compile(_FIELD.sub(r"(?P<\1>.+?)", re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}")))
-
-
-def _matched(path: Path, matcher: re.Pattern[str], pattern: str) -> Recording:
-    match = matcher.fullmatch(path.stem)
-    if match is None:
-        raise ConfigError(f"{path} is not named {pattern}{path.suffix}: rename it, or move it away")
-    return Recording(path, match.groupdict())
+    fields = _FIELD.sub(r"(?P<\1>.+?)", re.escape(pattern).replace(r"\{", "{").replace(r"\}", "}"))
+    for path in paths:
+        match = re.fullmatch(fields, path.stem)
+        if match is None:
+            raise ConfigError(f"{path} is not named {pattern}{path.suffix}: rename it, or move it away")
+        yield Recording(path, match.groupdict())
 
 
 def _chosen(found: Sequence[Recording], options: Mapping[str, str], source: str) -> list[Recording]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_client.training.step_graphs.running.objectives.ordered_dropout import OrderedDropout
+from edge_client.training.step_graphs.running.objectives.registry import OrderedDropout
 from edge_server.strategy.groups.equal_work import equal_work_epochs, own_probability, step_share
 from schemas.strategy import Component
 

@@ -15,8 +15,15 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from edge_client.training.step_graphs.drawing.frequencies import Geometry, is_faster
-from edge_client.training.step_graphs.drawing.pooling import Sizes, Windows, pair, windows_of
-from edge_client.training.step_graphs.drawing.strided_axis import COLUMNS, ROWS, StridedAxis
+from edge_client.training.step_graphs.drawing.pooling import (
+    COLUMNS,
+    ROWS,
+    Sizes,
+    StridedAxis,
+    Windows,
+    pair,
+    windows_of,
+)
 
 CONVOLUTIONS = (functional.conv2d, torch.conv2d)
 RELUS = (torch.relu, Tensor.relu, functional.relu)

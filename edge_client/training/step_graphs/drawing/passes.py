@@ -56,14 +56,12 @@ class Passes:
     trains: bool
     task: LearningTask
 
-    def is_batched(self, name: str) -> bool:
-        """Whether the first axis of an input is the batch."""
-        return name in (names.INPUTS, names.LABELS, *self.masks)
-
     def example(self, input_shape: tuple[int, ...], examples: int, *, seed: int = 0) -> dict[str, Tensor]:
         """The graph's inputs for that many random examples, with the network's own numbers."""
         random = torch.Generator().manual_seed(seed)
-        given = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+        state = {**dict(self.whole.named_parameters()), **dict(self.whole.named_buffers())}
+        own = {name: path for name, path in self.paths.items() if name not in self.masks}
+        given = {name: state[path].detach().clone() for name, path in own.items()}
         given |= {name: tensor for part in self.parts for name, tensor in part.inputs().items()}
         given |= {name: torch.ones(examples, *shape) for name, shape in self.masks.items()}
         given[names.INPUTS] = torch.randn(examples, *input_shape, generator=random)
@@ -97,10 +95,6 @@ class Passes:
         if self.task.labels == "classes":
             return torch.randint(self.classes, (examples,), generator=random)
         return torch.rand(examples, self.classes, generator=random)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        state = {**dict(self.whole.named_parameters()), **dict(self.whole.named_buffers())}
-        return {name: state[path] for name, path in self.paths.items() if name not in self.masks}
 
     def _forward(self, held: Tensors) -> Tensor:
         state = {path: held[name] for name, path in self.paths.items()}

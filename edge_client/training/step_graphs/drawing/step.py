@@ -79,8 +79,9 @@ def _exported(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
     few = passes.example(input_shape, smallest_batch(passes.whole))
     examples = number_of_examples(size for tensor in few.values() for size in tensor.shape)
     # Tracing reads shapes alone: the memory of these arrays is never written.
+    batched = (names.INPUTS, names.LABELS, *passes.masks)
     example = {
-        name: tensor.new_empty(examples, *tensor.shape[1:]) if passes.is_batched(name) else tensor
+        name: tensor.new_empty(examples, *tensor.shape[1:]) if name in batched else tensor
         for name, tensor in few.items()
     }
     return export(_traced(passes, example), example, [*passes.run(few)], examples)

@@ -37,9 +37,7 @@ class Step(Protocol):
     @property
     def smallest_batch(self) -> int: ...
     @property
-    def size(self) -> int:
-        """Bytes of the graph."""
-        ...
+    def size(self) -> int: ...
 
 
 def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:

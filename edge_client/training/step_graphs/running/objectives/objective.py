@@ -1,6 +1,6 @@
 """The interface of objectives around a step graph: what they do before, between and after its runs.
 
-Each objective is one class in its own file and one entry in the registry. Their formulas are those of
+Each objective is one class and one entry in the registry. Their formulas are those of
 `edge_client.training.objectives`.
 """
 

@@ -1,19 +1,173 @@
 """The objectives with which a device can train without torch."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
+from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.own_layers import ANCHOR
+from edge_client.pruning.slicing import submodel_map
+from edge_client.training.objectives.formulas import drawn_width, gradient_mass, smaller_specs
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.running.objectives.attentive import Attentive
-from edge_client.training.step_graphs.running.objectives.igfl import Igfl
-from edge_client.training.step_graphs.running.objectives.objective import Array, GraphObjective, Setting
-from edge_client.training.step_graphs.running.objectives.ordered_dropout import OrderedDropout
-from edge_client.training.step_graphs.running.objectives.scaffold import Scaffold
+from edge_client.training.step_graphs.running.objectives.objective import (
+    Array,
+    GraphObjective,
+    Setting,
+    Width,
+)
 from schemas.errors import ConfigError
 from schemas.strategy import Component
 from schemas.tensors.blobs import Groups
+
+
+class Attentive(GraphObjective):
+    """Sends the last epoch's mean attention per channel (ATTENDING, eq. 6), which the graph observes."""
+
+    def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
+        self._layers, self._lowest = layers, lowest
+        self._totals: dict[str, Array] = {}
+        self._examples = 0
+
+    def start_epoch(self) -> None:
+        self._totals, self._examples = {}, 0
+
+    def observe(self, observed: Mapping[str, Array], examples: int) -> None:
+        self._examples += examples
+        for layer in self._layers:
+            batch = observed[names.ATTENTION + layer]
+            self._totals[layer] = self._totals[layer] + batch if layer in self._totals else batch.copy()
+
+    def finish(self) -> Groups:
+        if not self._totals:
+            return {}
+        scores = {name: (total / self._examples).astype(np.float32) for name, total in self._totals.items()}
+        return {"attention": {name: 1 - array for name, array in scores.items()} if self._lowest else scores}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"totals": self._totals, "examples": self._examples}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._totals = {name: np.array(total) for name, total in state["totals"].items()}
+        self._examples = state["examples"]
+
+
+class Igfl(GraphObjective):
+    """The individual's and the group's step (IGFL-C, Huang et al. 2021, Algorithm 2)."""
+
+    def __init__(self, *, strength: float = 1.0) -> None:
+        self._strength, self._steps = strength, 0
+
+    def setup(self, setting: Setting) -> None:
+        received, kept = setting.received.get("last-step", {}), setting.kept.get("own-step", {})
+        plan, share = setting.plan, 1 / setting.plan.participants
+        way = plan.learning_rate * gradient_mass(setting.steps, plan.momentum)
+        self._factor = np.float32(1 + self._strength * share)
+        self._weights = setting.weights
+        self._start = {name: setting.weights[name].copy() for name in sorted(setting.trained)}
+        self._own = {name: setting.array(kept, name) for name in self._start}
+        self._constant = {
+            name: (self._strength * (np.float32(share) * self._own[name] - setting.array(received, name)))
+            / np.float32(way or 1.0)
+            for name in self._start
+        }
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._steps += 1
+        if self._strength == 0:
+            return
+        for name, constant in self._constant.items():
+            gradients[name] *= self._factor
+            gradients[name] += constant
+
+    def keep(self) -> Groups:
+        return {
+            "own-step": {
+                name: self._weights[name] - start if self._steps else self._own[name]
+                for name, start in self._start.items()
+            }
+        }
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
+
+
+class OrderedDropout(GraphObjective):
+    """Trains one width per step (FjORD, Horvath et al. 2021); a smaller width has a graph of its own."""
+
+    def __init__(self, *, own: float | None = None, distil: float = 0.0) -> None:
+        self._own = own
+        self.widths: list[Width] = []
+        self._drawn = 0
+
+    def setup(self, setting: Setting) -> None:
+        self._seed = setting.plan.seed
+        if setting.channel_map is None:
+            return
+        own = submodel_map(setting.channel_map, setting.spec)
+        for place, spec in enumerate(smaller_specs(setting.received.get("widths", {}))):
+            sets = {name: submodel_index_set(layout, spec) for name, layout in own.parameters.items()}
+            self.widths.append(Width(place, sets, spec.share(own)))
+
+    def width(self) -> Width | None:
+        chosen = drawn_width(self._seed, self._drawn, smaller=len(self.widths), own=self._own)
+        return self.widths[chosen] if chosen < len(self.widths) else None
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._drawn += 1
+
+    def state(self) -> Mapping[str, Any]:
+        return {"drawn": self._drawn}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._drawn = state["drawn"]
+
+
+class Scaffold(GraphObjective):
+    """Correct gradients by c - c_i (SCAFFOLD, Karimireddy et al. 2020, Algorithm 1, option II)."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def setup(self, setting: Setting) -> None:
+        received, kept = setting.received.get("control", {}), setting.kept.get("own-control", {})
+        self._weights = setting.weights
+        self._start = {name: setting.weights[name].copy() for name in sorted(setting.trained)}
+        self._server = {name: setting.array(received, name) for name in self._start}
+        self._own = {name: setting.array(kept, name) for name in self._start}
+        self._correction = {name: self._server[name] - self._own[name] for name in self._start}
+        self._rate, self._momentum = setting.plan.learning_rate, setting.plan.momentum
+
+    def correct(self, gradients: Mapping[str, Array]) -> None:
+        self._steps += 1
+        for name, correction in self._correction.items():
+            gradients[name] += correction
+
+    def finish(self) -> Groups:
+        if self._steps == 0:
+            return {}
+        zeros = {name: np.zeros_like(array) for name, array in self._weights.items()}
+        return {"control": {**zeros, **{name: self._change(name) for name in self._start}}}
+
+    def keep(self) -> Groups:
+        return {"own-control": {name: self._own[name] + self._change(name) for name in self._start}}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"steps": self._steps}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self._steps = state["steps"]
+
+    def _change(self, name: str) -> Array:
+        """c_i+ - c_i."""
+        if self._steps == 0:
+            return np.zeros_like(self._own[name])
+        way = np.float32(self._rate * gradient_mass(self._steps, self._momentum))
+        change: Array = (self._start[name] - self._weights[name]) / way - self._server[name]
+        return change
 
 
 class BatchStatistics(GraphObjective):
