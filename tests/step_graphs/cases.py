@@ -28,12 +28,10 @@ from tests.training_memory.measured import RATIOS, SHAPES
 
 CLASSES = 10
 BATCH = 32
-EXAMPLES = 150
-"""The last batch of an epoch is a short one."""
+EXAMPLES = 150  # the last batch of an epoch is a short one
 EPOCHS = 4
 STEPS = EPOCHS * -(-EXAMPLES // BATCH)
-DEEP = ("mobilenet", "resnet")
-"""How the names of the deep networks begin."""
+DEEP = ("mobilenet", "resnet")  # how the names of the deep networks begin
 TIERS = tuple(range(1, len(RATIOS) + 1))
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {

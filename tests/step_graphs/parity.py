@@ -18,12 +18,10 @@ from tests.step_graphs.following import follow, moved, trained
 from tests.step_graphs.graphs import drawn
 from tests.step_graphs.recorded import Arrays, Exact, Step, recorded
 
-LIMIT = 1e-5
-"""Largest norm of a difference."""
+LIMIT = 1e-5  # largest norm of a difference
 FORMULA = 1e-6
 """Largest norm of a difference of passes in double precision, from a graph's constants in float32."""
-ROUNDING = 3.0
-"""How many times torch's own rounding counts as the same."""
+ROUNDING = 3.0  # how many times torch's own rounding counts as the same
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from edge_client.training.step_graphs import names
 from tests.step_graphs.cases import BATCH, EXAMPLES, Case, Network, examples, objectives, plan, received
 
 Arrays = Mapping[str, NDArray[Any]]
-NUMBERS = ("eps", "momentum")
-"""Attributes of normalisations that a graph has as constants."""
+NUMBERS = ("eps", "momentum")  # attributes of normalisations that a graph has as constants
 IN_DOUBLE = -(-EXAMPLES // BATCH)
 """Number of steps in double precision: an epoch, whose last batch is a short one."""
 KINDS = {"momentum_buffer": "momentum", "exp_avg": "mean", "exp_avg_sq": "square"}

@@ -15,8 +15,7 @@ from edge_client.data.partition import (
 from schemas.errors import ConfigError
 
 ORIGINS = np.repeat(np.arange(20), np.arange(20) % 4 + 1)
-LABELS = ORIGINS % 2
-"""Twenty recordings of one to four examples, of two classes in turn."""
+LABELS = ORIGINS % 2  # twenty recordings of one to four examples, of two classes in turn
 
 
 def test_units_are_origins_in_the_order_of_their_first_examples() -> None:

@@ -8,8 +8,7 @@ from torch import nn
 from edge_client.data.dataset import labelled
 from edge_client.training.evaluation import evaluate, logits
 
-IDENTITY = nn.Flatten()
-"""Returns its two inputs as logits."""
+IDENTITY = nn.Flatten()  # returns its two inputs as logits
 
 
 def test_loss_and_accuracy_by_hand() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-GUID = bytes.fromhex("00001000800000aa00389b71")
-"""The end of every GUID that stands for a format tag."""
+GUID = bytes.fromhex("00001000800000aa00389b71")  # the end of every GUID that stands for a format tag
 EXTENSIBLE = 0xFFFE
 
 

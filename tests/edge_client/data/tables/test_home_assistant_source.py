@@ -29,8 +29,7 @@ CREATE TABLE states (state_id INTEGER NOT NULL PRIMARY KEY, entity_id CHAR(0), s
 CREATE INDEX ix_states_last_updated_ts ON states (last_updated_ts);
 CREATE INDEX ix_states_metadata_id_last_updated_ts ON states (metadata_id, last_updated_ts);
 """
-START = 1_795_824_000.0
-"""2026-11-28 00:00 UTC."""
+START = 1_795_824_000.0  # 2026-11-28 00:00 UTC
 TEMPERATURE, CO2, WINDOW = "sensor.attic_temperature", "sensor.attic_co2", "binary_sensor.attic_window"
 UNITS = {TEMPERATURE: "°C", CO2: "ppm"}
 CHANGES = [

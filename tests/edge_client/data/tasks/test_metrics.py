@@ -7,8 +7,7 @@ from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.registry import TASKS
 
-OUTPUTS = np.array([[2.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 3]], np.float32)
-"""Answers 0, 1, 0, 2."""
+OUTPUTS = np.array([[2.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 3]], np.float32)  # answers 0, 1, 0, 2
 ANSWERS = Answers(OUTPUTS, np.array([0, 1, 1, 2]), np.array([0, 1, 1, 2]))
 
 

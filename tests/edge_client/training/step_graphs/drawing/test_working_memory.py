@@ -6,8 +6,7 @@ from onnx import TensorProto, helper
 
 from edge_client.training.step_graphs.drawing.step import convolution_buffer, working_memory
 
-ROW = 40
-"""Bytes of ten numbers, the values of an example."""
+ROW = 40  # bytes of ten numbers, the values of an example
 
 
 def values(text: str) -> list[onnx.ValueInfoProto]:
