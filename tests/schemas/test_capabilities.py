@@ -1,5 +1,8 @@
 """What a birth says that its device can do."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from schemas.capabilities import ALL, OF_OWN_FIELDS, Capability, birth_fields
@@ -27,3 +30,11 @@ def test_words_of_later_versions_mean_nothing() -> None:
 
 def test_a_capability_with_a_field_of_its_own_is_no_word() -> None:
     assert "can" not in birth(**birth_fields(OF_OWN_FIELDS)).model_dump()
+
+
+def test_only_the_birth_knows_which_capabilities_have_a_field_of_their_own() -> None:
+    asked = re.compile(rf"\.({'|'.join(OF_OWN_FIELDS)})\b")
+    root = Path(__file__).parents[2]
+    sources = [path for name in ("edge_client", "edge_server") for path in (root / name).rglob("*.py")]
+    assert sources
+    assert not [path for path in sources if asked.search(path.read_text(encoding="utf-8"))]
