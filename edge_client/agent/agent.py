@@ -44,12 +44,7 @@ class Agent:
     """
 
     def __init__(
-        self,
-        settings: AgentSettings,
-        data: LocalData,
-        *,
-        root: Path = ROOT,
-        feed: DataFeed | None = None,
+        self, settings: AgentSettings, data: LocalData, *, root: Path = ROOT, feed: DataFeed | None = None
     ) -> None:
         self.inbox: Inbox = queue.SimpleQueue()
         self._settings = settings

@@ -28,12 +28,10 @@ NO_ANSWER = (
     " `edge-server serve` to come, is its federation called '%s', and is its broker %s?"
 )
 RUN_OVER, REFUSED = b'"federation-end"', b'"refusal"'
-LOOK_AT_MODEL_S = 5.0
-"""Seconds between two looks at which model is in use: births state it."""
+LOOK_AT_MODEL_S = 5.0  # Seconds between two looks at which model is in use: births state it
 MAX_NAME_CONFLICTS = 3
 """After this many refusals because another device has the same name, this device gives up."""
-REMEMBERED = 32
-"""Own connections whose last wills may still come."""
+REMEMBERED = 32  # Own connections whose last wills may still come
 MAX_FOREIGN_RETURNS = 2 * MAX_NAME_CONFLICTS
 """Returns of another device of this name after which it evidently does not end by itself. A server, if there
 is one, has decided before."""

@@ -39,12 +39,7 @@ class Parts(NamedTuple):
 
 
 def assemble(
-    settings: AgentSettings,
-    data: LocalData,
-    inbox: Inbox,
-    *,
-    root: Path,
-    feed: DataFeed | None,
+    settings: AgentSettings, data: LocalData, inbox: Inbox, *, root: Path, feed: DataFeed | None
 ) -> Parts:
     """Build the parts of one device's agent, without connecting.
 

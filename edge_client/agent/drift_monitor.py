@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST = 500
-"""Examples of each side of a comparison."""
+MOST = 500  # Examples of each side of a comparison
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from schemas.errors import ConfigError, EdgeError
 
 log = logging.getLogger(__name__)
 
-FUNCTION_SHARE = 10
-"""Pause between two calls of a data function, as a multiple of its duration."""
+FUNCTION_SHARE = 10  # Pause between two calls of a data function, as a multiple of its duration
 
 
 WHOLE = Partition("iid")

@@ -15,12 +15,9 @@ from edge_client.training.results import Evaluation
 from schemas.messages import DeliverTask
 from schemas.tensors.blobs import Arrays
 
-MIN_EXAMPLES = 10
-"""Held-out examples without which models are not compared."""
-UNEVEN = 2.0
-"""How many times more a device's classes differ from equally frequent ones than by chance."""
-MAX_COMPARED = 1000
-"""Held-out examples at most that models are compared on: inputs take memory."""
+MIN_EXAMPLES = 10  # Held-out examples without which models are not compared
+UNEVEN = 2.0  # How many times more a device's classes differ from equally frequent ones than by chance
+MAX_COMPARED = 1000  # Held-out examples at most that models are compared on: inputs take memory
 SHARED, HALFWAY, PERSONAL = "shared", "halfway", "personal"
 
 

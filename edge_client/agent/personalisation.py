@@ -39,8 +39,7 @@ from schemas.values import Personalisation
 
 log = logging.getLogger(__name__)
 
-TIME_SHARE = 0.4
-"""Share of the time that the server still waits which the training may take."""
+TIME_SHARE = 0.4  # Share of the time that the server still waits which the training may take
 
 
 def personalise(

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 ASK_AFTER_S, ASK_EVERY_S, ASK_AT_REST_S = 3.0, 10.0, 60.0
 SAY_AFTER_S = 10.0
-AGAIN_AFTER_S = (5.0, 15.0)
-"""A rejected birth is repeated after a random number of seconds in this range."""
+AGAIN_AFTER_S = (5.0, 15.0)  # A rejected birth is repeated after a random number of seconds in this range
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from schemas.messages import DeliverTask, Task
 from schemas.strategy import Component
 
 TaskKind = Literal["train", "measure", "statistics", "deliver"]
-EXACT = "float32"
-"""What an update without a number codec is sent as."""
+EXACT = "float32"  # What an update without a number codec is sent as
 
 
 def _codec(name: str) -> str:

@@ -12,10 +12,8 @@ from edge_client.system.plain_text import say
 from schemas.errors import ConfigError, EdgeError, in_full, nearest
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SUSPENDED = 0, 1, 2, 130, 143
-WORDS = ("overrides", "words")
-"""Names of the argument lists that hold KEY=VALUE overrides."""
-BEHIND = "behind"
-"""Name of the argument list of a verb that takes another command's options behind `--`."""
+WORDS = ("overrides", "words")  # Names of the argument lists that hold KEY=VALUE overrides
+BEHIND = "behind"  # Name of the argument list of a verb that takes another command's options behind `--`
 
 
 class Verb(Protocol):

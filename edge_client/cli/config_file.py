@@ -37,8 +37,7 @@ ClientFile = create_model(
 )
 
 
-SECTIONS: dict[str, type[Settings]] = {"eligibility": Rules, "veto": Veto}
-"""The tables of the file."""
+SECTIONS: dict[str, type[Settings]] = {"eligibility": Rules, "veto": Veto}  # The tables of the file
 
 
 def read_client_file(path: Path) -> dict[str, Any]:

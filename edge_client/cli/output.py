@@ -28,8 +28,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{where}{message}; {self.prog} --help says what there is")
 
 
-DISPLACED = "displaced"
-"""Attribute for words that followed an option and belong to the verb."""
+DISPLACED = "displaced"  # Attribute for words that followed an option and belong to the verb
 
 
 class OptionalAddress(argparse.Action):
@@ -92,8 +91,7 @@ def print_json(document: Any) -> None:
     say(json.dumps(document, indent=2))
 
 
-NARROWEST = 12
-"""Characters to which a column is wrapped at most."""
+NARROWEST = 12  # Characters to which a column is wrapped at most
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

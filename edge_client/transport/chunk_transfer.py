@@ -11,12 +11,10 @@ from schemas.messages.blobs import BlobRequest
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef, Chunk
 
-WINDOW = 16
-"""Largest number of chunks requested and not yet received: 4 MB of 256 kB chunks."""
+WINDOW = 16  # Largest number of chunks requested and not yet received: 4 MB of 256 kB chunks
 PATIENCE_S = 2.0
 MAX_PATIENCE_S = 30.0
-FAR_PATIENCE_S = 30.0
-"""Least patience on a slow link, on which a chunk of 256 kB may take so long: 70 kbit/s."""
+FAR_PATIENCE_S = 30.0  # Least patience on a slow link, on which a chunk of 256 kB may take so long: 70 kbit/s
 BROADCAST_PATIENCE_S = 6.0
 """Longest silence in seconds before a blob that is published to several receivers is requested."""
 NOTE_EVERY_S = 0.5

@@ -13,8 +13,7 @@ _HEADER = struct.Struct("!2sBxII8s")
 _MAGIC, _VERSION = b"EP", 1
 PART_HEADER_BYTES = _HEADER.size
 MAX_PARTS = 64
-MAX_OPEN = 64
-"""Largest number of incomplete messages, one per topic; another one replaces the oldest."""
+MAX_OPEN = 64  # Largest number of incomplete messages, one per topic; another one replaces the oldest
 
 
 def split(payload: bytes, most: int | None) -> list[bytes]:

@@ -39,8 +39,7 @@ from schemas.tensors.chunks import CHUNK_HEADER_BYTES
 
 log = logging.getLogger(__name__)
 
-MAX_INBOX = 20_000
-"""Largest number of waiting messages."""
+MAX_INBOX = 20_000  # Largest number of waiting messages
 MAX_LARGE = 1024
 """Largest number of waiting messages above `SMALL_PAYLOAD`: twice that of 32 uploads of 16 chunks."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 60.0
@@ -48,8 +47,7 @@ UNSUPPORTED_PROTOCOL, KEEPALIVE_TIMEOUT, SESSION_TAKEN_OVER = 0x84, 0x8D, 0x8E
 REFUSED_FOR_GOOD = frozenset({UNSUPPORTED_PROTOCOL, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 """Protocol, client identifier, user name or password, not authorised, banned, bad authentication method."""
 WITH_WILL = 0x04
-FLUSH_S = 3.0
-"""How long a clean end waits for the last messages at most."""
+FLUSH_S = 3.0  # How long a clean end waits for the last messages at most
 QUICK_S, MAX_QUICK = 5.0, 3
 """A connection lost this soon is a quick loss. After so many in a row another client has this name: brokers
 close the earlier of two such connections, Mosquitto 2.0.11 without a reason."""

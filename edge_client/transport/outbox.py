@@ -11,10 +11,8 @@ import paho.mqtt.client as mqtt
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 16
-SMALL_PAYLOAD = 12 * 1024
-"""Payloads up to this size in bytes count as small."""
-MAX_LAST = 64
-"""Number of last messages for which a clean end waits."""
+SMALL_PAYLOAD = 12 * 1024  # Payloads up to this size in bytes count as small
+MAX_LAST = 64  # Number of last messages for which a clean end waits
 
 
 class Outbox:

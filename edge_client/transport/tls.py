@@ -8,7 +8,7 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-_OF_THE_BROKER = {
+_OF_THE_BROKER = {  # Messages by OpenSSL's verification error code
     9: "the broker's certificate is not valid yet: is this machine's clock right?",
     10: "the broker's certificate has expired: `edge-server enroll` on the server makes a new one",
     62: "the broker's certificate is not for the host '{host}': `edge-server enroll DEVICE --host {host}`"
@@ -16,14 +16,13 @@ _OF_THE_BROKER = {
     64: "the broker's certificate is not for the address '{host}': `edge-server enroll DEVICE --host {host}`"
     " on the server makes one that is",
 }
-"""Messages by OpenSSL's verification error code."""
 _UNKNOWN_SIGNER = (
     "the broker's certificate is not signed by the authority in {ca}: that is the wrong file (--ca), or the"
     " wrong broker"
 )
 _UNKNOWN_SIGNERS = {2, 18, 19, 20, 21}
 _REMEDY = "ask for a new one: `edge-server enroll DEVICE --renew` on the server"
-_OF_THE_CLIENT = {
+_OF_THE_CLIENT = {  # Messages by words of the broker's TLS alert
     "certificate expired": "the broker says that this certificate ({cert}) has expired: " + _REMEDY,
     "certificate revoked": "the broker says that this certificate ({cert}) is revoked: " + _REMEDY,
     "unknown ca": "the broker does not know the authority that signed {cert}: is it from another federation?",
@@ -33,7 +32,6 @@ _OF_THE_CLIENT = {
     "wrong version number": "the broker does not speak TLS at this port: mqtt:// instead of mqtts://, or"
     " another port",
 }
-"""Messages by words of the broker's TLS alert."""
 
 
 _LASTING_CODES = _UNKNOWN_SIGNERS | {62, 64}

@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 
 COMPILED_SHARE = 0.4
 """What compiled modules add to the unpacked wheels; a third was measured with numpy and onnxruntime."""
-PIP_BYTES = 32_000_000
-"""The environment's own pip."""
+PIP_BYTES = 32_000_000  # The environment's own pip
 SIGN_EVERY_S = 2.0
 
 

@@ -21,13 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESTART = 75
-"""The exit code of a client that asks to be started again, for instance in another environment."""
+RESTART = 75  # The exit code of a client that asks to be started again, for instance in another environment
 BAD_USAGE = 2
 PROGRAM = "bin/edge-client"
 POLL_S = 0.1
-ENDING = (signal.SIGTERM, signal.SIGINT)
-"""Signals that end the client and this process."""
+ENDING = (signal.SIGTERM, signal.SIGINT)  # Signals that end the client and this process
 ROOT_VARIABLE, PARENT_VARIABLE = "EDGE_CLIENT_ROOT", "EDGE_LAUNCHER_PID"
 
 Trial = dict[str, Any]

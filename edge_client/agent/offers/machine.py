@@ -50,8 +50,7 @@ from edge_client.agent.session.events import (
 
 State = TypeVar("State", bound=TrialState)
 Step = tuple[State, Sequence[Command]]
-MAX_RESTARTS = 3
-"""A trial is given up after more restarts than this."""
+MAX_RESTARTS = 3  # A trial is given up after more restarts than this
 
 
 def step(state: State, event: Event, now: float) -> Step[State]:

@@ -30,8 +30,7 @@ from schemas.tensors.chunks import Chunk
 
 Offer = ModelOffer | ClientOffer
 Withdrawal = ModelWithdrawal | ClientWithdrawal
-Objection = tuple[StrEnum, str]
-"""Why a version must not be in use: the cause, and what was found."""
+Objection = tuple[StrEnum, str]  # Why a version must not be in use: the cause, and what was found
 OFFERED, FETCHED, SWITCHED, KEPT, REFUSED, ROLLED_BACK = (
     *("offered", "fetched", "switched"),
     *("kept", "refused", "rolled-back"),

@@ -7,11 +7,10 @@ from typing import Any
 
 from schemas.errors import ConfigError, PeerError, nearest
 
-STATES = {
+STATES = {  # The states of binary sensors, as Home Assistant and Zigbee2MQTT write them
     **dict.fromkeys(("on", "true", "open", "home", "detected", "wet", "unlocked"), 1.0),
     **dict.fromkeys(("off", "false", "closed", "not_home", "clear", "dry", "locked"), 0.0),
 }
-"""The states of binary sensors, as Home Assistant and Zigbee2MQTT write them."""
 UNAVAILABLE = frozenset({"", "unavailable", "unknown", "none", "null", "nan", "offline"})
 """What a sensor without a value sends."""
 

@@ -16,8 +16,7 @@ from schemas.errors import ConfigError, PeerError
 
 log = logging.getLogger(__name__)
 
-REPORT_S = 600.0
-"""Seconds between two lines about progress."""
+REPORT_S = 600.0  # Seconds between two lines about progress
 
 
 class Recorder:

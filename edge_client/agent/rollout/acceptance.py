@@ -12,13 +12,10 @@ from edge_client.inference.service.health import Health
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, TrialTerms
 from schemas.values import Variant
 
-CHANCE = 0.05
-"""Significance level: a loss that is likelier than this by chance does not count."""
-SLACK_MS = 0.5
-"""Milliseconds below which differences are noise of the clock."""
+CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count
+SLACK_MS = 0.5  # Milliseconds below which differences are noise of the clock
 LEAST_ERRORS = 3
-LEAST_REQUESTS = 50
-"""Minimum requests for a mean latency."""
+LEAST_REQUESTS = 50  # Minimum requests for a mean latency
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from schemas.messages.rollout_terms import Cause
 
 SECONDS = 0.5
 LEAST_RUNS, MOST_RUNS = 7, 400
-LARGER = 1.05
-"""Of two models' errors for one example that differ by less than this factor, neither is worse."""
+LARGER = 1.05  # Of two models' errors for one example that differ by less than this factor, neither is worse
 
 
 def main() -> int:

@@ -11,8 +11,7 @@ from edge_client.storage.atomic_files import written_aside
 from schemas.values import Preprocessing
 
 CALIBRATION = 100
-MOST_BYTES = 32_000_000
-"""Size limit of the examples, which are copied and read whole by the process."""
+MOST_BYTES = 32_000_000  # Size limit of the examples, which are copied and read whole by the process
 
 
 def local_examples(data: LocalData, most: int) -> LabelledData:

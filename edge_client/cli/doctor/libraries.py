@@ -29,7 +29,7 @@ PATIENCE_S = 180.0
 """Time limit in seconds. A Raspberry Pi Zero with a slow card needs a minute for the first import of torch.
 """
 
-TRIALS: Mapping[str, str] = {
+TRIALS: Mapping[str, str] = {  # A small computation per library, which then prints its version
     "numpy": "import numpy as m; a = m.ones((8, 8), m.float32); assert (a @ a)[0, 0] == 8",
     "onnxruntime": "import onnxruntime as m; m.get_available_providers()",
     "onnx": "import onnx as m; m.helper.make_node('Relu', ['a'], ['b'])",
@@ -38,11 +38,9 @@ TRIALS: Mapping[str, str] = {
         "c(m.ones(2, 4, 8, 8)).square().sum().backward(); assert c.weight.grad is not None"
     ),
 }
-"""A small computation per library, which then prints its version."""
-NEEDED = frozenset({"numpy", "onnxruntime"})
-"""The libraries without which a board cannot run inference."""
+NEEDED = frozenset({"numpy", "onnxruntime"})  # The libraries without which a board cannot run inference
 
-KNOWN: Mapping[tuple[str, str], str] = {
+KNOWN: Mapping[tuple[str, str], str] = {  # Remedies by library and architecture
     ("torch", "aarch64"): (
         "on Armv8.0 (Raspberry Pi Zero 2, 3 and 4, Jetson Nano) torch 2.4.0, 2.6.0 and 2.10.0 are known to"
         " crash: pip install 'torch>=2.11', or 'torch==2.5.1'"
@@ -56,7 +54,6 @@ KNOWN: Mapping[tuple[str, str], str] = {
         " the environment of this device's service"
     ),
 }
-"""Remedies by library and architecture."""
 THIRTY_TWO_BITS = ("armv6", "armv7", "armhf", "i386", "i686")
 
 
@@ -147,10 +144,7 @@ def _one(name: TrainerName, size: int, *, needed: bool) -> Finding:
 
 
 def _choice(
-    wanted: str,
-    free_memory: int | None,
-    here: tuple[TrainerName, ...],
-    needed: Mapping[TrainerName, int],
+    wanted: str, free_memory: int | None, here: tuple[TrainerName, ...], needed: Mapping[TrainerName, int]
 ) -> Finding:
     check = f"--trainer {wanted}"
     if wanted == "auto" and not here:

@@ -12,12 +12,10 @@ from schemas.values import TrainerName
 
 FULL, NEARLY_FULL = 100e6, 1e9
 """Bytes of free disk: room for a large model and its update, twice; and a comfortable amount."""
-TO_INFER = 90e6
-"""Bytes of memory of a process that serves a small model."""
+TO_INFER = 90e6  # Bytes of memory of a process that serves a small model
 TO_TRAIN: Mapping[TrainerName, float] = {"torch": 300e6, "onnx": 120e6}
 """Bytes of memory of a process that trains a small network, by trainer."""
-UNSYNCHRONISED = 0x40
-"""Linux, include/uapi/linux/timex.h: STA_UNSYNC."""
+UNSYNCHRONISED = 0x40  # Linux, include/uapi/linux/timex.h: STA_UNSYNC
 
 
 def disk(state: Path) -> Finding:

@@ -27,14 +27,12 @@ from schemas.tensors.chunks import BlobRef
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-ATTEMPTS = 3
-"""Number of consecutive attempts without progress before a transfer ends."""
+ATTEMPTS = 3  # Number of consecutive attempts without progress before a transfer ends
 PAUSE_S = 1.0
 BLOCK_BYTES = 256 * 1024
 DONE = frozenset({200, 201, 204})
 EXPIRED = frozenset({401, 403})
-BUSY = frozenset({408, 409, 416, 429, 500, 502, 503, 504})
-"""Statuses that a later attempt may not meet again."""
+BUSY = frozenset({408, 409, 416, 429, 500, 502, 503, 504})  # Statuses that a later attempt may not meet again
 
 Stopped = threading.Event
 
@@ -195,11 +193,7 @@ def _exactly(answer: http.client.HTTPResponse, count: int) -> bytes:
 
 def _held(web: HttpClient, url: str, ref: BlobRef) -> int:
     """Number of bytes of an upload that the store has already."""
-    headers = {
-        DIGEST_HEADER: ref.digest,
-        "Content-Range": f"bytes */{ref.size}",
-        "Content-Length": "0",
-    }
+    headers = {DIGEST_HEADER: ref.digest, "Content-Range": f"bytes */{ref.size}", "Content-Length": "0"}
     with web.ask("PUT", url, headers) as answer:
         if answer.status in DONE:
             return ref.size

@@ -79,13 +79,7 @@ class SiteGateway:
         )
         self._below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
         self._runner = CommandRunner(
-            self._above,
-            self._below,
-            self._store,
-            self._journal,
-            self._work,
-            self.inbox,
-            lambda: self.gateway,
+            self._above, self._below, self._store, self._journal, self._work, self.inbox, lambda: self.gateway
         )
         self._progress = Progress(site, self._above.traffic, show)
         self._early, self._passed = EarlyBirths(), PassedRequests()

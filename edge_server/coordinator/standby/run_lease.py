@@ -41,12 +41,7 @@ def lease_of(
         return
     run, epoch = recorded(out)
     keeper = LeaseKeeper(
-        where,
-        federation,
-        this_process(out),
-        first_epoch=epoch,
-        run=run,
-        had_standby=(out / STATUS).exists(),
+        where, federation, this_process(out), first_epoch=epoch, run=run, had_standby=(out / STATUS).exists()
     ).open()
     with _given_back(keeper, out):
         yield keeper

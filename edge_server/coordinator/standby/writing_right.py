@@ -18,8 +18,7 @@ from schemas.messages import Lease
 
 log = logging.getLogger(__name__)
 
-PAUSED_S = 0.05
-"""Seconds between two looks whether the server may write."""
+PAUSED_S = 0.05  # Seconds between two looks whether the server may write
 
 
 class WritingRight:
@@ -30,13 +29,7 @@ class WritingRight:
     """
 
     def __init__(
-        self,
-        lease: LeaseKeeper | None,
-        link: Link,
-        journal: Journal,
-        run: str,
-        *,
-        linked: bool = False,
+        self, lease: LeaseKeeper | None, link: Link, journal: Journal, run: str, *, linked: bool = False
     ) -> None:
         self._lease, self._link, self._journal = lease, link, journal
         self._linked, self._noted = linked, False
