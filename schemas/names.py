@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
+from schemas.errors import ConfigError
+
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _NAME = re.compile(NAME_PATTERN)
 
@@ -18,6 +20,14 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a sha25
 def is_name(text: str) -> bool:
     """Whether `text` is a valid name of a federation or a device."""
     return _NAME.fullmatch(text) is not None
+
+
+def check_names(**stated: str) -> None:
+    """Raise `ConfigError` for the value of an option, such as `device_id`, that is not a name."""
+    for option, name in stated.items():
+        if not is_name(name):
+            option = option.replace("_", "-")
+            raise ConfigError(f"--{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
 
 
 def is_of_site(device: str, site: str) -> bool:

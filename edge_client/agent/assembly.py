@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_client.agent.announcer import Announcer
 from edge_client.agent.certificates import CertificateService, open_renewer
 from edge_client.agent.client_update.lazy_start import LazyClientUpdate
-from edge_client.agent.data_watch import DataWatch
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.message_intake import MessageIntake, SignaturePolicy
@@ -15,7 +14,7 @@ from edge_client.agent.presence import Presence
 from edge_client.agent.remote.lazy_start import LazyDiagnostics
 from edge_client.agent.rollout.lazy_start import LazyRollout
 from edge_client.agent.service import Service
-from edge_client.agent.session_runner import SessionRunner
+from edge_client.agent.session_runner import DataWatch, SessionRunner
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.state_store import StateStore
 from edge_client.agent.task_context import TaskContext

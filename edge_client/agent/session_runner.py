@@ -1,6 +1,7 @@
 """Runs the session's state machine: feeds it events and executes its commands."""
 
 import logging
+import math
 import os
 import time
 from dataclasses import replace
@@ -166,7 +167,9 @@ class SessionRunner(Service):
             case SendChunks():
                 self.send_chunks(command)
             case WriteChunk():
-                self._keep_chunk(command)
+                if (lost := keep_chunk(self._state_store.blobs, command)) is not None:
+                    self._make_room()
+                    self.step(lost)
             case VerifyBlob(ref):
                 if self.session.has_all_of(ref):
                     self.step(keep_blob(self._state_store.blobs, ref))
@@ -190,12 +193,6 @@ class SessionRunner(Service):
     def send_chunks(self, command: SendChunks) -> None:
         last = min(command.first + command.count, command.ref.chunks)
         self._messenger.publish_chunks(self._state_store.blobs, command.ref, range(command.first, last))
-
-    def _keep_chunk(self, command: WriteChunk) -> None:
-        lost = keep_chunk(self._state_store.blobs, command)
-        if lost is not None:
-            self._make_room()
-            self.step(lost)
 
     def _make_room(self) -> None:
         self.step(BlobsDiscarded(self._state_store.make_room(self.session)))
@@ -237,3 +234,20 @@ class SessionRunner(Service):
         if self.session.phase is not SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.
             self._make_room()
+
+
+class DataWatch(Service):
+    """Asks the worker every `every_s` seconds of idle time to look at data that may grow; 0 never asks."""
+
+    def __init__(self, worker: Worker, runner: SessionRunner, *, every_s: float) -> None:
+        self._worker, self._runner = worker, runner
+        self._every_s = every_s or math.inf
+        self._next = math.inf
+
+    def connected(self, up: LinkUp, now: float) -> None:
+        self._next = min(self._next, now + self._every_s)
+
+    def tick(self, now: float, session: Session) -> None:
+        if now >= self._next and session.phase is SessionPhase.IDLE:
+            self._next = now + self._every_s
+            self._worker.look(self._runner.context)

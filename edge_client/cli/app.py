@@ -66,7 +66,7 @@ class CommandLine:
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Run one verb and return its exit code; errors go to stderr without a traceback."""
         try:
-            args = self._parsed(argv)
+            args = self.parse(argv)
             code = int(args.execute(args))
             # A reader that went away shows when the last output is sent: here, or too late to handle.
             sys.stdout.flush()
@@ -90,12 +90,11 @@ class CommandLine:
         except KeyboardInterrupt:
             return INTERRUPTED
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse a command line without running it; raises `ConfigError`."""
-        return self._parsed(argv)
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse a command line without running it; raises `ConfigError`.
 
-    def _parsed(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """The parsed arguments; KEY=VALUE words may follow options, which argparse does not support."""
+        KEY=VALUE words may follow options, which argparse does not support.
+        """
         words = sys.argv[1:] if argv is None else argv
         parser, subparsers = self._built(words[0] if words else "")
         self._check_verb(words, subparsers)
@@ -111,9 +110,9 @@ class CommandLine:
         taker = next((name for name in WORDS if hasattr(args, name)), None)
         unknown = [word for word in rest if taker is None or word.startswith("-")]
         if unknown:
-            verb = args.verb or ""
-            remedy = f"{self.prog} {verb} --help".replace("  ", " ") + " says what there is"
-            raise ConfigError(f"{verb}{': ' if verb else ''}there is no {' '.join(unknown)}; {remedy}")
+            verb, place = (f" {args.verb}", f"{args.verb}: ") if args.verb else ("", "")
+            remedy = f"{self.prog}{verb} --help says what there is"
+            raise ConfigError(f"{place}there is no {' '.join(unknown)}; {remedy}")
         if taker is not None:
             setattr(args, taker, [*getattr(args, taker), *rest])
         return args

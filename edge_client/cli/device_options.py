@@ -1,9 +1,14 @@
-"""The options of a device: `--some-name` of `edge-client run`, and `some-name` in `client.toml`."""
+"""The options of a device: `--some-name` of `edge-client run`, and `some-name` in `client.toml`.
+
+The libraries that read the file are imported only when it is used.
+"""
 
 import argparse
 import socket
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from edge_client.cli.options import AT_LEAST_1, SECONDS, SECONDS_OR_0, Option
 from schemas.errors import nearest
@@ -16,8 +21,7 @@ def _own_network(text: str) -> str:
     return text
 
 
-def _trainer(text: str) -> str:
-    known = ("auto", "torch", "onnx")
+def _one_of(known: Sequence[str], text: str) -> str:
     if text not in known:
         raise argparse.ArgumentTypeError(f"'{text}'{nearest(text, known)}")
     return text
@@ -25,12 +29,7 @@ def _trainer(text: str) -> str:
 
 def _variants(text: str) -> list[str]:
     """Parse a list such as `fp32,int8`; fp32, the export itself, is always included."""
-    known = ("fp32", "fp16", "int8")
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"'{name}'{nearest(name, known)}")
-    return names
+    return [_one_of(("fp32", "fp16", "int8"), name.strip()) for name in text.split(",")]
 
 
 BROKER = (
@@ -117,7 +116,7 @@ TRAINING = (
         " installed and fits into memory (default: %(default)s)",
         "auto",
         "auto|torch|onnx",
-        parse=_trainer,
+        parse=partial(_one_of, ("auto", "torch", "onnx")),
     ),
     Option("--threads", int, "threads for training", None, "N", AT_LEAST_1),
     Option("--state-dir", Path, "folder of blobs and models (default: under ~)", None, "DIR"),
@@ -220,3 +219,30 @@ RUN = (
     Option("--quiet", bool, "log warnings only"),
 )
 DEVICE_OPTIONS = (*BROKER, *DATA, *TRAINING, *FLOWER, *MODEL, *RUN)
+
+
+class ReadConfig(argparse.Action):
+    """`--config FILE`: the file's values become the defaults of the verb's options."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Read the file and set the defaults."""
+        from edge_client.cli.config_file import read_client_file
+
+        parser.set_defaults(**read_client_file(Path(str(values))))
+        setattr(namespace, self.dest, Path(str(values)))
+
+
+CONFIG = Option(
+    "--config", help="client.toml: options as keys", metavar="FILE", dest="config_file", action=ReadConfig
+)
+
+
+def device_options(*names: str) -> tuple[Option, ...]:
+    """`--config` and the device's options of these names, or all of them."""
+    return (CONFIG, *(option for option in DEVICE_OPTIONS if not names or option.name in names))

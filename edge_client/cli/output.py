@@ -14,6 +14,7 @@ from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from edge_client.security.trusted_key import TrustedKey
+    from edge_client.transport.broker_address import BrokerAddress
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 
@@ -85,6 +86,13 @@ def read_trust_option(args: argparse.Namespace) -> "TrustedKey | None":
     from edge_client.security.trusted_key import read_trusted_key
 
     return None if args.trust is None else read_trusted_key(args.trust)
+
+
+def read_broker_option(args: argparse.Namespace) -> "BrokerAddress":
+    """The broker that `--broker` names, with the files of `--ca`, `--cert` and `--key`."""
+    from edge_client.transport.broker_address import TlsFiles, parse_address
+
+    return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
 
 
 def print_json(document: Any) -> None:

@@ -11,7 +11,6 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -54,31 +53,15 @@ close the earlier of two such connections, Mosquitto 2.0.11 without a reason."""
 TAKEN_OVER = "another client has come with this name"
 SUPPOSED = f"{MAX_QUICK} connections ended within {QUICK_S:.0f} s and without a reason, as if {TAKEN_OVER}"
 
-
 Will = Callable[[int], tuple[str, bytes]]
-
-
-@dataclass(frozen=True)
-class ConnectionSettings:
-    """How a client connects.
-
-    `filters` are subscribed to at QoS 1, and `evidence` while another client seems to have this one's name.
-    `will` gives topic and payload of the last will of a session.
-    """
-
-    address: BrokerAddress
-    client_id: str
-    filters: tuple[str, ...]
-    will: Will | None
-    will_retained: bool
-    longest_delay_s: float
-    evidence: tuple[str, ...] = ()
 
 
 class Link:
     """One MQTT connection; all methods except the callbacks belong to the thread that owns the inbox.
 
-    With `reports_subscribed` the inbox gets `Subscribed` for each answer to a subscription.
+    `filters` are subscribed to at QoS 1, and `evidence` while another client seems to have this one's name.
+    `will` gives topic and payload of the last will of a session. With `reports_subscribed` the inbox gets
+    `Subscribed` for each answer to a subscription.
     """
 
     def __init__(
@@ -95,12 +78,10 @@ class Link:
         reports_subscribed: bool = False,
         evidence: Sequence[str] = (),
     ) -> None:
-        self._reports_subscribed = reports_subscribed
-        longest = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
-        self._settings = ConnectionSettings(
-            address, client_id, tuple(filters), will, will_retained, longest, tuple(evidence)
-        )
-        self._inbox = inbox
+        self._address, self._inbox, self._client_id = address, inbox, client_id
+        self._filters, self._evidence, self._reports_subscribed = filters, evidence, reports_subscribed
+        self._will, self._will_retained = will, will_retained
+        self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
@@ -117,8 +98,8 @@ class Link:
 
     def open(self) -> None:
         """Start to connect; `LinkUp` reports success."""
-        address = self._settings.address
-        self._client.connect_async(address.host, address.port, **connect_terms(self._version))
+        terms = connect_terms(self._version)
+        self._client.connect_async(self._address.host, self._address.port, **terms)
         self._client.loop_start()
 
     def close(self, *, with_will: bool = False) -> None:
@@ -186,7 +167,7 @@ class Link:
 
     def subscribe_again(self) -> None:
         """Subscribe to the filters once more, so that the broker sends what it retains."""
-        self._client.subscribe([(each, 1) for each in self._settings.filters])
+        self._client.subscribe([(each, 1) for each in self._filters])
 
     def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
         """Publish a frame as soon as the broker has acknowledged enough earlier ones."""
@@ -215,28 +196,24 @@ class Link:
                 # It may have been about to start: 3.1.1 must have an answer to stay.
                 self._version = MQTTProtocolVersion.MQTTv5
                 self._start_over()
-            case _:
-                pass
 
     def _start_over(self) -> None:
         """Connect with a new client and drop waiting messages, which paho would repeat on each connection.
 
         It tries once at once and then seldom, since versions alternate while nothing answers.
         """
-        self._client.disconnect()
-        self._client.loop_stop()
+        self.pause()
         self._outbox.drop_messages()
         self._client = self._make_client()
         self._be_patient()
         self.open()
 
     def _be_patient(self) -> None:
-        longest = self._settings.longest_delay_s
+        longest = self._longest_delay_s
         self._client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
 
     def _make_client(self) -> mqtt.Client:
-        address = self._settings.address
-        client = make_client(address, self._settings.client_id, self._version, self._tls)
+        client = make_client(self._address, self._client_id, self._version, self._tls)
         client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
         client.max_queued_messages_set(10_000)
         client.on_pre_connect = self._on_pre_connect
@@ -246,7 +223,7 @@ class Link:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
-        _spread_reconnects(client, self._settings.longest_delay_s)
+        _spread_reconnects(client, self._longest_delay_s)
         client.enable_logger(_ErrorLogger(self._note_trouble))
         return client
 
@@ -254,14 +231,13 @@ class Link:
     def _on_pre_connect(self, client: mqtt.Client, userdata: Any) -> None:
         self._session += 1
         self._trouble, self._up_at = "", None
-        settings = self._settings
-        if self._tls is not None and settings.address.tls is not None:
+        if self._tls is not None and self._address.tls is not None:
             # The file may hold a renewed certificate.
             with contextlib.suppress(ConfigError):
-                load_pair(self._tls, settings.address.tls)
-        if settings.will is not None:
-            topic, payload = settings.will(self._session)
-            client.will_set(topic, payload, qos=1, retain=settings.will_retained)
+                load_pair(self._tls, self._address.tls)
+        if self._will is not None:
+            topic, payload = self._will(self._session)
+            client.will_set(topic, payload, qos=1, retain=self._will_retained)
 
     def _on_connect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
@@ -273,10 +249,10 @@ class Link:
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
             return
-        _spread_reconnects(client, self._settings.longest_delay_s)
+        _spread_reconnects(client, self._longest_delay_s)
         self._up_at = time.monotonic()
-        evidence = self._settings.evidence if self._quick > 1 else ()
-        for topic_filter in (*self._settings.filters, *evidence):
+        evidence = self._evidence if self._quick > 1 else ()
+        for topic_filter in (*self._filters, *evidence):
             client.subscribe(topic_filter, qos=1)
         for topic in self._listened:
             client.subscribe(topic, qos=0)
@@ -285,7 +261,7 @@ class Link:
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
         self._quick = 0
         error = sys.exc_info()[1]
-        why = explain(error, self._settings.address)
+        why = explain(error, self._address)
         reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
         self._inbox.put(LinkDown(reason, lasting=is_lasting(error)))
 
@@ -296,7 +272,7 @@ class Link:
         explained = reason.value == 0 or (flags.is_disconnect_packet_from_server and not taken_over)
         quick = self._up_at is not None and time.monotonic() < self._up_at + QUICK_S
         self._quick = self._quick + 1 if quick and not explained else 0
-        why = TAKEN_OVER if taken_over else explain(self._trouble, self._settings.address)
+        why = TAKEN_OVER if taken_over else explain(self._trouble, self._address)
         if not taken_over and self._quick >= MAX_QUICK:
             why, taken_over = SUPPOSED, True
         if taken_over and self._quick >= 2 * MAX_QUICK:

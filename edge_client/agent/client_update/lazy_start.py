@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.offers.lazy_service import LazyOfferService
-from edge_client.agent.service import Topic
 from edge_client.agent.settings import AgentSettings
-from edge_client.transport.link_events import Arrived, Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, decode_message
 from schemas.messages.client_update import UpdateCause, UpdateStage
-from schemas.topics import Channel, DeviceTopic
+from schemas.topics import Channel
 
 if TYPE_CHECKING:
     from edge_client.agent.offers.runtime import OfferRuntime
@@ -26,7 +25,7 @@ class LazyClientUpdate(LazyOfferService):
     is refused.
     """
 
-    offer_type = ClientOffer
+    offer_type, channel = ClientOffer, Channel.DOWN_FLEET
 
     def __init__(self, settings: AgentSettings, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
@@ -36,25 +35,16 @@ class LazyClientUpdate(LazyOfferService):
         if settings.install_root is not None and (settings.install_root / "update.json").exists():
             self._start()
 
-    def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        """Take offers, withdrawals and chunks of the offered archive."""
-        match topic:
-            case DeviceTopic(channel=Channel.DOWN_FLEET):
-                message = decode_message(arrived.payload, federation=self._settings.federation)
-                if not isinstance(message, ClientOffer | ClientWithdrawal):
-                    return False
-                self._take(message)
-                return True
-            case DeviceTopic(channel=Channel.DOWN_BLOB):
-                return self._take_chunk(arrived)
-        return False
-
-    def _take(self, message: ClientOffer | ClientWithdrawal) -> None:
+    def _take(self, payload: bytes) -> bool:
+        message = decode_message(payload, federation=self._settings.federation)
+        if not isinstance(message, ClientOffer | ClientWithdrawal):
+            return False
         runtime = self._start()
         if runtime is None:
             self._publish(self._cannot(message))
         else:
             runtime.receive(message)
+        return True
 
     def _cannot(self, message: ClientOffer | ClientWithdrawal) -> ClientReport:
         """The answer of a client that no launcher has started, or whose folder cannot be used."""

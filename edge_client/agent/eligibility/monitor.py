@@ -16,7 +16,7 @@ class EligibilityMonitor:
     """Applies the rules to what `look` reads from the board."""
 
     def __init__(self, rules: Rules, look: Callable[[], Conditions]) -> None:
-        self._rules, self._look, self._asks_nothing = rules, look, rules.asks_nothing
+        self._rules, self._look = rules, look
         self._next = 0.0
         self._unknown: tuple[str, ...] = ()
         self.state = EligibilityState()
@@ -32,7 +32,7 @@ class EligibilityMonitor:
 
     def check(self, now: float, *, at_work: bool) -> list[Command]:
         """Read the board if that is due at `now`, in seconds; returns what to do."""
-        if self._asks_nothing or now < self._next:
+        if self._rules.asks_nothing or now < self._next:
             return []
         self._next = now + self._rules.check_every_s
         seen = self._look()

@@ -51,9 +51,5 @@ class Rules(Settings):
 
 def is_quiet(hours: tuple[str, ...], minute: int) -> bool:
     """Whether a minute of the day, from 0, lies in a span; spans may pass midnight."""
-    return any(_lies_in(span, minute) for span in hours)
-
-
-def _lies_in(span: str, minute: int) -> bool:
-    begin, end = (int(clock[:2]) * 60 + int(clock[3:]) for clock in span.split("-"))
-    return (minute - begin) % MINUTES < (end - begin) % MINUTES
+    spans = ([int(clock[:2]) * 60 + int(clock[3:]) for clock in span.split("-")] for span in hours)
+    return any((minute - begin) % MINUTES < (end - begin) % MINUTES for begin, end in spans)

@@ -6,10 +6,11 @@ A device is offered a model or a release once in months, and imports delay every
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edge_client.agent.offers.trial import Offer, Worked
-from edge_client.agent.service import Service
+from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from schemas.tensors.chunks import decode_chunk
+from schemas.topics import Channel, DeviceTopic
 
 if TYPE_CHECKING:
     from edge_client.agent.offers.runtime import OfferRuntime
@@ -19,6 +20,7 @@ class LazyOfferService(Service):
     """Does nothing until a subclass makes the runtime and hands it to `_use`."""
 
     offer_type: ClassVar[type[Offer]]
+    channel: ClassVar[Channel]
 
     def __init__(self) -> None:
         self._runtime: OfferRuntime | None = None
@@ -44,13 +46,23 @@ class LazyOfferService(Service):
         if self._runtime is not None and is_ours:
             self._runtime.on_worked(event)
 
+    def receive(self, topic: Topic, arrived: Arrived) -> bool:
+        """Take offers, withdrawals and chunks of the offered file."""
+        match topic:
+            case DeviceTopic(channel=Channel.DOWN_BLOB):
+                return self._runtime is not None and self._runtime.take_chunk(decode_chunk(arrived.payload))
+            case DeviceTopic(channel=self.channel):
+                return self._take(arrived.payload)
+        return False
+
+    def _take(self, payload: bytes) -> bool:
+        """Take a message of the kind's channel; False: it is another service's."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """End what the runtime does."""
         if self._runtime is not None:
             self._runtime.stop()
-
-    def _take_chunk(self, arrived: Arrived) -> bool:
-        return self._runtime is not None and self._runtime.take_chunk(decode_chunk(arrived.payload))
 
     def _use(self, runtime: "OfferRuntime") -> "OfferRuntime":
         self._runtime = runtime

@@ -187,7 +187,7 @@ def object_to(state: State, trial: Trial, objection: Objection) -> Step[State]:
     """Refuse the version, or roll it back if it may be in use."""
     if trial.stage == OFFERED or trial.stage in trial.steps:
         return _refuse(state, trial, objection)
-    returning = trial.returning(objection)
+    returning = trial.ended(trial.stage, objection, going_back=True)
     return state.with_trial(returning, busy=False), [RollBack(returning)]
 
 

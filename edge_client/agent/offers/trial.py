@@ -79,13 +79,9 @@ class Trial(BaseModel):
         """The same offer at another stage."""
         return self.model_copy(update={"stage": type(self.stage)(stage), **more})
 
-    def ended(self, stage: str, objection: Objection) -> Self:
-        """The same offer refused or rolled back."""
-        return self.at(stage, cause=objection[0], detail=objection[1])
-
-    def returning(self, objection: Objection) -> Self:
-        """The same offer with the return to the former version pending."""
-        return self.at(self.stage, cause=objection[0], detail=objection[1], going_back=True)
+    def ended(self, stage: str, objection: Objection, *, going_back: bool = False) -> Self:
+        """The same offer refused or rolled back, or with the return to the former version pending."""
+        return self.at(stage, cause=objection[0], detail=objection[1], going_back=going_back)
 
     def restarted(self) -> Self:
         """The same offer in the next process."""

@@ -85,13 +85,18 @@ def _accuracy(
     worse = found.lost - found.won
     if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
         return None
+    text = figures_text(old, new)
+    return (Cause.ACCURACY, text) if text else None
+
+
+def figures_text(old: ModelMeasurement, new: ModelMeasurement) -> str:
+    """The leading figures of two models; empty where one has none."""
     if not old.metrics or not new.metrics:
-        return None
+        return ""
     # Imported here: a device's start has no use for arrays.
     from edge_client.data.tasks.words import figure_text
 
-    detail = f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
-    return Cause.ACCURACY, detail
+    return f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
 
 
 def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> Objection | None:

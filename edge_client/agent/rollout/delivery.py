@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from edge_client.agent.offers.trial import Objection
-from edge_client.agent.rollout.acceptance import Comparison, judge_comparison
+from edge_client.agent.rollout.acceptance import Comparison, figures_text, judge_comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
@@ -38,10 +38,8 @@ def put_delivered_in_use(context: TaskContext, model: ServedModel, terms: TrialT
     delivery may be repeated after a crash. On a device that serves only signed models, a good model waits for
     its signature. Raises what `installed_model.put_in_use` raises.
     """
-    now, size = (
-        installed_model.slots(context.models).current(),
-        installed_model.waiting(context.models).stat().st_size,
-    )
+    now = installed_model.slots(context.models).current()
+    size = installed_model.waiting(context.models).stat().st_size
     if now is not None and now.model.exported == model.exported:
         installed_model.drop(context.models)
         verdict = now.model.verdict or DeliveryVerdict(served=True, why=AGAIN)
@@ -79,7 +77,10 @@ def make_verdict(
 ) -> DeliveryVerdict:
     """The verdict that follows from a comparison and the objection to the new model."""
     new, old = found.candidate, found.running
-    why = _comparison_text(found) if objection is None else f"{objection[0]}: {objection[1]}"
+    if objection is None:
+        why = (figures_text(old, new) if old is not None and new is not None else "") or UNUSABLE
+    else:
+        why = f"{objection[0]}: {objection[1]}"
     seen = new is not None and len(data.held_out) == 0
     return DeliveryVerdict(
         served=objection is None,
@@ -89,16 +90,6 @@ def make_verdict(
         earlier_accuracy=None if old is None else old.accuracy,
         examples=0 if new is None else new.examples,
     )
-
-
-def _comparison_text(found: Comparison) -> str:
-    new, old = found.candidate, found.running
-    if new is None or old is None or not new.metrics or not old.metrics:
-        return UNUSABLE
-    # Imported here: a device's start has no use for arrays.
-    from edge_client.data.tasks.words import figure_text
-
-    return f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
 
 
 def _use(

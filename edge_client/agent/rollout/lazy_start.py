@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.offers.lazy_service import LazyOfferService
-from edge_client.agent.service import Topic
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
 from edge_client.data.local import LocalData
-from edge_client.transport.link_events import Arrived, Inbox
+from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelWithdrawal, decode_message
-from schemas.topics import Channel, DeviceTopic
+from schemas.topics import Channel
 from schemas.values import Reason
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class LazyRollout(LazyOfferService):
     """Forwards the agent's calls to the runtime of rollouts once there is one."""
 
-    offer_type = ModelOffer
+    offer_type, channel = ModelOffer, Channel.DOWN_ROLLOUT
 
     def __init__(self, settings: AgentSettings, data: LocalData, inbox: Inbox, messenger: Messenger) -> None:
         super().__init__()
@@ -31,15 +30,9 @@ class LazyRollout(LazyOfferService):
         if (settings.state / "rollout" / "trial.json").exists():
             self._start()
 
-    def receive(self, topic: Topic, arrived: Arrived) -> bool:
-        match topic:
-            case DeviceTopic(channel=Channel.DOWN_ROLLOUT):
-                message = decode_rollout_message(arrived.payload, self._settings.federation)
-                self._start().receive(message)
-                return True
-            case DeviceTopic(channel=Channel.DOWN_BLOB):
-                return self._take_chunk(arrived)
-        return False
+    def _take(self, payload: bytes) -> bool:
+        self._start().receive(decode_rollout_message(payload, self._settings.federation))
+        return True
 
     def handle(self, event: Any) -> None:
         super().handle(event)

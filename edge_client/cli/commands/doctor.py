@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.config_option import device_options
+from edge_client.cli.device_options import device_options
 from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers, print_json, print_table
+from edge_client.cli.output import Subparsers, print_json, print_table, read_broker_option
 
 if TYPE_CHECKING:
     from edge_client.cli.doctor.finding import Finding
@@ -88,9 +88,8 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
 
 def _online(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor.network import network
-    from edge_client.transport.broker_address import TlsFiles, parse_address
 
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    address = read_broker_option(args)
     reached = list(network(address, args.device_id, time.time()))
     yield from reached
     if all(finding.level != "failure" for finding in reached):

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edge_client.cli.config_option import device_options
+from edge_client.cli.device_options import device_options
 from edge_client.cli.options import SECONDS, Option, add_verb
 from edge_client.cli.output import Subparsers, print_json, print_table
 
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         speed_cache.keep(speed_cache.kept_at(state), _measured(args.seconds), board.processor)
     profile = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
     if args.format == "json":
-        print_json({"profile": profile.model_dump(mode="json"), "board": _plain(board)})
+        print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
     else:
         print_table(("what", "here"), list(_rows(board, profile)))
     return 0
@@ -76,11 +76,6 @@ def _measured(seconds: float) -> "list[MeasuredSpeed]":
     return [measure(trainer, seconds) for trainer in reversed(trainers or (None,))][::-1]
 
 
-def _plain(board: "Board") -> dict[str, Any]:
-    """All readings of the board, including those that are not part of the birth message."""
-    return asdict(board)
-
-
 def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
     yield "machine", profile.machine
     yield "processor", f"{profile.processor or 'unknown'}, {profile.cores} cores, {profile.architecture}"
@@ -92,7 +87,8 @@ def _rows(board: "Board", profile: "CapabilityProfile") -> Iterator[tuple[str, s
     yield from _speed_rows(profile)
     yield "temperature", ", ".join(f"{zone.name} {zone.celsius:.1f} C" for zone in board.zones) or "unknown"
     yield "throttling", "unknown" if board.throttling is None else ", ".join(board.throttling) or "none"
-    yield "power", _power(profile)
+    battery = "" if profile.battery is None else f", battery at {profile.battery:.0%}"
+    yield "power", f"{profile.power or 'unknown'}{battery}"
     yield "link", f"{board.connection.interface}, {profile.link or 'unknown'}" if board.connection else "none"
     yield "load", "unknown" if board.load is None else f"{board.load:.2f}"
     pressure = board.memory_pressure
@@ -113,11 +109,6 @@ def _speed_rows(profile: "CapabilityProfile") -> Iterator[tuple[str, str]]:
         yield f"a process with {speed.trainer}", _size(speed.resident_bytes)
     moved = profile.speed.memory_bytes_per_s
     yield "memory bandwidth", "unknown" if moved is None else f"{moved / 1e9:.1f} GB/s"
-
-
-def _power(profile: "CapabilityProfile") -> str:
-    battery = "" if profile.battery is None else f", battery at {profile.battery:.0%}"
-    return f"{profile.power or 'unknown'}{battery}"
 
 
 def _size(count: int | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import ABOVE_0, DAYS, SECONDS, Group, Option, add_verb, log_options, tls_options
-from edge_client.cli.output import Subparsers, print_json
+from edge_client.cli.output import Subparsers, print_json, read_broker_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from schemas.errors import ConfigError
@@ -94,11 +94,10 @@ def execute(args: argparse.Namespace) -> int:
     """Record until stopped."""
     from edge_client.agent.recording.recorder import Recorder
     from edge_client.data.example_store import ExampleStore, StoreLimits
-    from edge_client.transport.broker_address import TlsFiles, parse_address
 
-    begin_log(args, level=logging.WARNING if args.quiet else logging.INFO)
+    begin_log(args, level=logging.INFO)
     wanted = _wanted(args)
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    address = read_broker_option(args)
     limits = StoreLimits(
         most_bytes=int(args.most_mb * 1e6),
         most_age_s=args.most_days * 86_400 if args.most_days else None,

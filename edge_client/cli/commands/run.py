@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.config_option import device_options
-from edge_client.cli.flower_options import flower_trainer
+from edge_client.cli.device_options import device_options
 from edge_client.cli.options import add_verb, log_options
-from edge_client.cli.output import Subparsers, print_json, read_trust_option
+from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
 from edge_client.data.sources import SOURCES
 from edge_client.system.logging.setup import begin_log
 from schemas.errors import ConfigError
@@ -21,6 +20,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from edge_client.agent.agent import AgentSettings
     from edge_client.agent.local_source import LocalSource
+    from edge_client.training.trainer import Trainer
     from edge_client.transport.broker_address import BrokerAddress
     from schemas.values import CapabilityProfile
 
@@ -59,13 +59,11 @@ continues its task after the last saved epoch, and sends only the missing chunks
 
 
 def register(verbs: Subparsers) -> None:
-    rows = (*device_options(), *log_options("info"))
-    """Add the verb."""
     add_verb(
         verbs,
         "run",
         execute,
-        rows,
+        (*device_options(), *log_options("info")),
         help="take part in a federation",
         examples=EXAMPLES,
         eligibility=None,
@@ -123,7 +121,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
         telemetry_every_s=args.telemetry_every_s,
         eligibility=args.eligibility or Rules(),
         veto=args.veto or Veto(),
-        trainer=flower_trainer(args),
+        trainer=_flower_trainer(args),
         keep_trying=args.keep_trying,
         watch_data_s=args.watch_data_s,
         remote=RemoteSettings(args.remote_diagnostics, args.data_root),
@@ -133,15 +131,11 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
 
 def _address(args: argparse.Namespace) -> "BrokerAddress":
     """The broker's address, once names and certificate are valid; the log begins."""
-    from edge_client.transport.broker_address import TlsFiles, parse_address
-    from schemas.names import is_name
+    from schemas.names import check_names
 
-    for option, name in (("--federation", args.federation), ("--device-id", args.device_id)):
-        if not is_name(name):
-            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
-    level = logging.WARNING if args.quiet else logging.INFO
-    begin_log(args, level=level, federation=args.federation, device=args.device_id)
+    check_names(federation=args.federation, device_id=args.device_id)
+    address = read_broker_option(args)
+    begin_log(args, level=logging.INFO, federation=args.federation, device=args.device_id)
     _check_certificate(address, args.device_id)
     return address
 
@@ -252,3 +246,30 @@ def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
         # The server is to plan with what this torch takes, before the first process has imported it.
         further = (*further, MeasuredSpeed(trainer="torch", resident_bytes=needed["torch"]))
     return found.model_copy(update={"trainers": trainers, "further_speeds": further})
+
+
+def _flower_trainer(args: argparse.Namespace) -> "Trainer | None":
+    """The trainer with the Flower app, if one is named; `ConfigError` if the app cannot train."""
+    if args.flower is None:
+        for option, words in (("--flower-config", args.flower_config), ("--flower-node", args.flower_node)):
+            if words:
+                raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
+        return None
+    if args.trainer == "onnx":
+        raise ConfigError("--trainer onnx: a Flower app trains with its own libraries: leave --trainer out")
+    if args.checkpoint_s is not None:
+        raise ConfigError("--checkpoint-s: a Flower app trains in one step, there is nothing to save in it")
+    from edge_client.training.flower.settings import FlowerSettings, read_words
+
+    # Settings first: an error in them is reported without importing the app, which takes seconds.
+    share = re.fullmatch(r"(\d+)/(\d+)", args.share)
+    node = {"partition-id": int(share[1]) - 1, "num-partitions": int(share[2])} if share else {}
+    settings = FlowerSettings(
+        args.flower,
+        read_words(args.flower_config, option="--flower-config"),
+        {**node, **read_words(args.flower_node, option="--flower-node")},
+    )
+    from edge_client.training.flower.work import FlowerWork
+    from edge_client.training.torch_trainer import TorchTrainer
+
+    return TorchTrainer(FlowerWork(settings, args.device_id), threads=args.threads)

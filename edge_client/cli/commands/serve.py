@@ -19,7 +19,7 @@ from edge_client.cli.options import (
     log_options,
     tls_options,
 )
-from edge_client.cli.output import Subparsers, print_json, read_trust_option
+from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.malloc import share_one_heap
 from edge_client.system.plain_text import say
@@ -92,9 +92,8 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.inference.service.metrics import RequestMetrics
     from edge_client.inference.service.predictor import Predictor
 
-    level = logging.WARNING if args.quiet else logging.INFO
     named = {"federation": args.federation, "device": args.device_id} if args.broker else {}
-    begin_log(args, level=level, **named)
+    begin_log(args, level=logging.INFO, **named)
     source = _source(args)
     health = _health(source)
     predictor = Predictor(source, RequestMetrics(), health)
@@ -155,8 +154,7 @@ def _health(source: "Source") -> "HealthWriter | None":
 def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChannel | None":
     if args.broker is None:
         return None
-    from edge_client.transport.broker_address import TlsFiles, parse_address
-    from schemas.names import is_name
+    from schemas.names import check_names
 
     try:
         from edge_client.inference.service.mqtt import MqttChannel
@@ -165,10 +163,8 @@ def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChan
         raise ConfigError(f"--broker needs {error.name}, which is not installed: {remedy}") from error
 
     device = args.device_id or socket.gethostname()
-    for option, name in (("--federation", args.federation), ("--device-id", device)):
-        if not is_name(name):
-            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    check_names(federation=args.federation, device_id=device)
+    address = read_broker_option(args)
     return MqttChannel(address, predictor, federation=args.federation, device=device, max_body=args.max_body)
 
 

@@ -51,6 +51,18 @@ class Probe:
         except queue.Empty:
             return None
 
+    def hears(self, topic: str) -> bool:
+        """Whether a message comes on this topic in time."""
+        heard = self.wait("message", ANSWER_S)
+        while heard is not None and heard != topic:
+            heard = self.wait("message", ANSWER_S)
+        return heard is not None
+
+    def say_idle(self, topic: str, federation: str, device: str) -> None:
+        """Publish a harmless message in a device's name."""
+        idle = Telemetry(federation=federation, device=device, session=0, phase="idle")
+        self.client.publish(topic, encode_message(idle), qos=1)
+
     def close(self) -> None:
         """End the connection."""
         self.client.disconnect()
@@ -135,10 +147,7 @@ def _comes_back(probe: Probe, topic: str, size: int) -> bool:
     probe.client.subscribe(topic, qos=0)
     probe.wait("granted")
     probe.client.publish(topic, bytes(size), qos=0)
-    heard = probe.wait("message", ANSWER_S)
-    while heard is not None and heard != topic:
-        heard = probe.wait("message", ANSWER_S)
-    return heard is not None
+    return probe.hears(topic)
 
 
 def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterator[Finding]:
@@ -153,8 +162,7 @@ def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterat
         return
     yield ok("may subscribe", "granted: its own topics and everybody's")
     up = str(DeviceTopic(federation, device, Channel.UP))
-    idle = Telemetry(federation=federation, device=device, session=0, phase="idle")
-    probe.client.publish(up, encode_message(idle), qos=1)
+    probe.say_idle(up, federation, device)
     confirmed = probe.wait("confirmed")
     if confirmed is None or confirmed.is_failure:
         said = "the broker does not take its messages" + (f": {confirmed}" if confirmed is not None else "")
@@ -172,11 +180,7 @@ def _heard(probe: Probe, federation: str, device: str) -> Finding:
     """Whether a running server receives the device's messages and is received by it."""
     request = BlobRequest(federation=federation, device=device, digest=UNKNOWN_DIGEST, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
-    down = str(DeviceTopic(federation, device, Channel.DOWN))
-    topic = probe.wait("message", ANSWER_S)
-    while topic is not None and topic != down:
-        topic = probe.wait("message", ANSWER_S)
-    if topic is None:
+    if not probe.hears(str(DeviceTopic(federation, device, Channel.DOWN))):
         remedy = "start `edge-server run`; if it runs, let the device read its own down/# in the access rules"
         return warning("server", f"no answer within {ANSWER_S:.0f} s", remedy)
     return ok("server", "answers on the device's own topic")

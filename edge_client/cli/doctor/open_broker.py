@@ -7,11 +7,10 @@ name of an invented device, and checks whether it receives it. Nothing is left b
 import ipaddress
 import secrets
 
-from edge_client.cli.doctor.broker import ANSWER_S, Probe, meet
+from edge_client.cli.doctor.broker import Probe, meet
 from edge_client.cli.doctor.finding import Finding, ok, warning
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.errors import EdgeError
-from schemas.messages import Telemetry, encode_message
 from schemas.topics import Channel, DeviceTopic
 
 REMEDY = (
@@ -55,7 +54,5 @@ def _is_heard(probe: Probe, federation: str) -> bool:
     probe.client.subscribe(topic, qos=1)
     if probe.wait("granted") is None:
         return False
-    idle = Telemetry(federation=federation, device=device, session=0, phase="idle")
-    probe.client.publish(topic, encode_message(idle), qos=1)
-    heard: str | None = probe.wait("message", ANSWER_S)
-    return heard == topic
+    probe.say_idle(topic, federation, device)
+    return probe.hears(topic)

@@ -16,7 +16,12 @@ FORMAT_VARIABLE = "EDGE_LOG_FORMAT"  # the default format; child processes inher
 
 
 def begin_log(args: argparse.Namespace, *, level: int, **facts: Any) -> None:
-    """Log to standard error as `args` say, by default from `level` on; all lines have the `facts`."""
+    """Log to standard error as `args` say, by default from `level` on; all lines have the `facts`.
+
+    With `--quiet` the default is warnings.
+    """
+    if getattr(args, "quiet", False):
+        level = logging.WARNING
     if args.log_format:
         os.environ[FORMAT_VARIABLE] = args.log_format
     wanted = logging.getLevelNamesMapping()[args.log_level.upper()] if args.log_level else level

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
@@ -16,6 +17,7 @@ from edge_client.transport.object_store.http_transfers import (
     Put,
     PutEnded,
 )
+from schemas.tensors.chunks import BlobRef
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +33,12 @@ class TransferThreads:
     def do(self, command: ObjectStoreCommand) -> None:
         """Begin a transfer, or stop all of them."""
         match command:
-            case Fetch(ref):
-                self._begin(ref.digest, lambda stopped: self._fetch(command, stopped))
-            case Put(ref):
-                self._begin(ref.digest, lambda stopped: self._put(command, stopped))
+            case Fetch(ref, url):
+                fetch = partial(over_http.fetch, self._web, url, ref, self._store)
+                self._begin(ref, fetch, lambda out: FetchEnded(ref.digest, out.have, out.expired, out.moved))
+            case Put(ref, url, resumable):
+                put = partial(over_http.put, self._web, url, ref, self._store, resumable=resumable)
+                self._begin(ref, put, lambda out: PutEnded(ref.digest, out.done, out.expired))
             case _:
                 self.stop()
 
@@ -43,40 +47,27 @@ class TransferThreads:
         self._stopped.set()
         self._stopped = threading.Event()
 
-    def _begin(self, digest: str, transfer: Callable[[threading.Event], ObjectStoreEvent]) -> None:
-        before, stopped = self._threads.get(digest), self._stopped
+    def _begin(
+        self,
+        ref: BlobRef,
+        transfer: Callable[..., TransferOutcome],
+        event_of: Callable[[TransferOutcome], ObjectStoreEvent],
+    ) -> None:
+        before, stopped = self._threads.get(ref.digest), self._stopped
 
         def run() -> None:
             # One writer per blob: an earlier transfer of it ends first.
             if before is not None:
                 before.join()
-            ended = transfer(stopped)
+            try:
+                outcome = transfer(stopped=stopped)
+            except Exception as error:
+                # Any error ends the transfer: the blob can still go over the broker.
+                log.warning("the object store transfer failed (%s: %s)", type(error).__name__, error)
+                outcome = TransferOutcome(False)
             if not stopped.is_set():
-                self._inbox.put(ended)
+                self._inbox.put(event_of(outcome))
 
         self._threads = {name: thread for name, thread in self._threads.items() if thread.is_alive()}
-        self._threads[digest] = threading.Thread(target=run, name="object-store", daemon=True)
-        self._threads[digest].start()
-
-    def _fetch(self, command: Fetch, stopped: threading.Event) -> FetchEnded:
-        ref = command.ref
-        outcome = _safely(lambda: over_http.fetch(self._web, command.url, ref, self._store, stopped))
-        return FetchEnded(ref.digest, outcome.have, outcome.expired, outcome.moved)
-
-    def _put(self, command: Put, stopped: threading.Event) -> PutEnded:
-        ref, resumable = command.ref, command.resumable
-        outcome = _safely(
-            lambda: over_http.put(
-                self._web, command.url, ref, self._store, resumable=resumable, stopped=stopped
-            )
-        )
-        return PutEnded(ref.digest, outcome.done, outcome.expired)
-
-
-def _safely(transfer: Callable[[], TransferOutcome]) -> TransferOutcome:
-    """Run a transfer; any error ends it, since the blob can still go over the broker."""
-    try:
-        return transfer()
-    except Exception as error:
-        log.warning("the object store transfer failed (%s: %s)", type(error).__name__, error)
-        return TransferOutcome(False)
+        self._threads[ref.digest] = threading.Thread(target=run, name="object-store", daemon=True)
+        self._threads[ref.digest].start()

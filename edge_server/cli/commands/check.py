@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.cli.options import Option, add_verb, tls_options
-from edge_client.cli.output import Subparsers, print_json
+from edge_client.cli.output import Subparsers, print_json, read_broker_option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import config_words
 from schemas.counted import counted
@@ -106,9 +106,8 @@ def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:
     if args.broker is None:
         return
     from edge_client.cli.doctor.open_broker import strangers
-    from edge_client.transport.broker_address import TlsFiles, parse_address
 
-    address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+    address = read_broker_option(args)
     found = strangers(address, config.federation.name)
     remedy = f": {found.remedy}" if found.remedy else ""
     yield f"{found.level}: {found.check}: {found.detail}{remedy}"

@@ -17,7 +17,7 @@ from edge_client.cli.options import (
     log_options,
     tls_options,
 )
-from edge_client.cli.output import Subparsers
+from edge_client.cli.output import Subparsers, read_broker_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
@@ -125,11 +125,10 @@ def execute(args: argparse.Namespace) -> int:
 
 def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredRelease") -> "BrokerAddress":
     """The broker that the options name, else that of the federation in service.toml."""
-    from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.fleet.settings.service import load_service_settings
 
     if args.broker is not None:
-        return parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+        return read_broker_option(args)
     return load_service_settings(folder.settings).federation(stored.federation).address("updates")
 
 

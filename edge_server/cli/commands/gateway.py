@@ -55,12 +55,12 @@ def execute(args: argparse.Namespace) -> int:
         GatewayStopped,
         SiteGateway,
         check_brokers,
-        check_names,
     )
     from edge_server.coordinator.launch import broker_address, stopped_by_signals
     from edge_server.coordinator.run_start import locked
+    from schemas.names import check_names
 
-    check_names(args.federation, args.site)
+    check_names(federation=args.federation, site=args.site)
     begin_log(args, level=logging.WARNING, federation=args.federation)
     out = args.out or Path("gateways") / args.site
     above = parse_address(args.upstream, TlsFiles(args.upstream_ca, args.upstream_cert, args.upstream_key))

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from edge_client.cli.options import Option, add_verb
-from edge_client.cli.output import Subparsers
+from edge_client.cli.output import Subparsers, read_broker_option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import FINAL_REGISTRY, SERVER_BROKER, WATCHING, begin_run_log
 
@@ -43,7 +43,6 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     from edge_client.cli.app import DONE, SUSPENDED
-    from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.coordinator.launch import print_finished, run_and_report, serve
     from edge_server.coordinator.run_start import finished_run
     from edge_server.coordinator.standby.replica_copy import was_copy
@@ -52,7 +51,7 @@ def execute(args: argparse.Namespace) -> int:
     begin_run_log(args)
     lease = None
     if not was_copy(args.run):
-        address = parse_address(args.broker, TlsFiles(args.ca, args.cert, args.key))
+        address = read_broker_option(args)
         end, lease = follow(args.of, address, args.run, say=_say)
         if lease is None:
             _say("the run is over" if end == "over" else "stopped")

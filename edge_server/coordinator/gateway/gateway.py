@@ -250,15 +250,6 @@ def reopened(journal: GatewayJournal, store: BlobStore, federation: str, site: s
     )
 
 
-def check_names(federation: str, site: str) -> None:
-    """Raise `ConfigError` for names that no federation or site can have."""
-    from schemas.names import is_name
-
-    for option, name in (("--federation", federation), ("--site", site)):
-        if not is_name(name):
-            raise ConfigError(f"{option} '{name}': 1 to 64 letters, digits, dots, dashes, underscores")
-
-
 def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
     """Raise `ConfigError` if the site has no broker of its own."""
     if (above.host, above.port, above.path) == (below.host, below.port, below.path):

@@ -4,8 +4,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from edge_client.agent.data_watch import DataWatch
 from edge_client.agent.session.state import Session, SessionPhase
+from edge_client.agent.session_runner import DataWatch
 from edge_client.transport.link_events import LinkUp
 
 IDLE = Session("federation", "pi")

@@ -21,7 +21,7 @@ from edge_client.cli.main import EDGE_CLIENT
 )
 def test_the_owner_decides(file: str, words: list[str], enabled: bool, tmp_path: Path) -> None:
     (tmp_path / "client.toml").write_text(file)
-    args = EDGE_CLIENT._parsed(["run", "--config", str(tmp_path / "client.toml"), *words])
+    args = EDGE_CLIENT.parse(["run", "--config", str(tmp_path / "client.toml"), *words])
     assert args.remote_diagnostics is enabled
 
 
@@ -32,5 +32,5 @@ def test_beside_an_agent_nothing_connects_in_the_devices_name(monkeypatch: pytes
     monkeypatch.setattr(broker, "broker", fail)
     monkeypatch.setattr(network, "network", lambda *_: [ok("broker", "takes connections")])
     monkeypatch.setattr(open_broker, "strangers", lambda *_: ok("strangers", "are not let in"))
-    args = EDGE_CLIENT._parsed(["doctor", "--beside-agent", "--device-id", "pi-3"])
+    args = EDGE_CLIENT.parse(["doctor", "--beside-agent", "--device-id", "pi-3"])
     assert [finding.check for finding in doctor._online(args)] == ["broker", "strangers"]

@@ -7,7 +7,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -396,7 +395,7 @@ def test_a_broker_that_hangs_up_on_every_version_is_tried_in_turns_and_seldom(
         wait_for(lambda: len(gone.levels) >= 2 * (module.MAX_QUICK + 1))
         assert gone.levels[:8] == [5, 5, 5, 4, 5, 5, 5, 4]
         delays = owner.link._client._reconnect_min_delay, owner.link._client._reconnect_max_delay
-        assert delays == (owner.link._settings.longest_delay_s,) * 2
+        assert delays == (owner.link._longest_delay_s,) * 2
     finally:
         gone.close()
 
@@ -433,7 +432,7 @@ def test_the_earlier_of_two_clients_of_one_name_is_told(broker: RunningBroker, m
     """Mosquitto 2.0.11 closes its connection without a reason."""
     first, second = make(broker.port), Owner(broker.port)
     first.next(LinkUp)
-    second.link._settings = replace(second.link._settings, client_id=first.name)
+    second.link._client_id = first.name
     second.link._client = second.link._make_client()
     second.link.open()
     try:

@@ -9,12 +9,12 @@ from edge_server.cli.main import EDGE_SERVER
     "line", ["simulate fedavg rounds=3 workers=2 --seed 1", "simulate fedavg rounds=3 --seed 1 workers=2"]
 )
 def test_words_may_follow_options(line: str) -> None:
-    args = EDGE_SERVER._parsed(line.split())
+    args = EDGE_SERVER.parse(line.split())
     assert (args.config, args.overrides, args.seed) == ("fedavg", ["rounds=3", "workers=2"], 1)
 
 
 def test_rows_may_follow_options() -> None:
-    args = EDGE_SERVER._parsed(["compare", "fedavg", "--seeds", "1,2", "attending", "rounds=3"])
+    args = EDGE_SERVER.parse(["compare", "fedavg", "--seeds", "1,2", "attending", "rounds=3"])
     assert (args.words, args.seeds) == (["fedavg", "attending", "rounds=3"], (1, 2))
 
 

@@ -25,7 +25,7 @@ LINES = [
 
 @pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("--list")])
 def test_every_example_of_the_help_names_rows_and_columns_that_exist(line: str) -> None:
-    args = EDGE_SERVER._parsed(["compare", *shlex.split(line)])
+    args = EDGE_SERVER.parse(["compare", *shlex.split(line)])
     overrides = tuple(word for word in args.words if "=" in word)
     choice = RunSelection(args.scale, args.seeds, tuple(args.only), overrides, tuple(args.columns))
 

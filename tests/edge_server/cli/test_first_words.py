@@ -44,13 +44,13 @@ def test_a_command_prints_its_version(prog: str, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_the_dashboards_address_may_stand_behind_the_run(words: str, address: tuple[str, int]) -> None:
-    args = EDGE_SERVER._parsed(words.split())
+    args = EDGE_SERVER.parse(words.split())
     assert (args.run, args.address or args.listen) == (Path("runs/home"), address)
 
 
 @pytest.mark.parametrize("option", ["--dashboard", "--metrics"])
 def test_an_override_after_an_option_with_an_optional_address_is_an_override(option: str) -> None:
-    args = EDGE_SERVER._parsed(["simulate", "fedavg", option, "rounds=4", "--seed", "2", "lr=1"])
+    args = EDGE_SERVER.parse(["simulate", "fedavg", option, "rounds=4", "--seed", "2", "lr=1"])
     assert args.overrides == ["rounds=4", "lr=1"]
     assert (args.dashboard, args.metrics) == (
         (DEFAULT_ADDRESS, None) if option == "--dashboard" else (None, DEFAULT)
@@ -58,7 +58,7 @@ def test_an_override_after_an_option_with_an_optional_address_is_an_override(opt
 
 
 def test_an_address_after_the_option_is_its_address() -> None:
-    args = EDGE_SERVER._parsed(["simulate", "fedavg", "--dashboard", "127.0.0.1:9", "--metrics", "[::1]:4"])
+    args = EDGE_SERVER.parse(["simulate", "fedavg", "--dashboard", "127.0.0.1:9", "--metrics", "[::1]:4"])
     assert (args.dashboard, args.metrics) == (("127.0.0.1", 9), "[::1]:4")
 
 

@@ -29,7 +29,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_client.cli.doctor.open_broker.ANSWER_S", 1.0)
+    monkeypatch.setattr("edge_client.cli.doctor.broker.ANSWER_S", 1.0)
 
 
 def test_a_broker_without_access_control_is_reported(tmp_path: Path) -> None:

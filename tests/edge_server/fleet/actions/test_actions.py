@@ -94,7 +94,7 @@ def test_the_command_of_an_action_is_one_that_there_is(name: str, tmp_path: Path
     args = {"user": "ada", **{field.name: SAMPLES[field.name] for field in action.fields}}
     command = shlex.split(action.command(args, ServiceFolder(tmp_path)))
     assert command[0] == "edge-server"
-    parsed = EDGE_SERVER._parsed(command[1:])
+    parsed = EDGE_SERVER.parse(command[1:])
     assert parsed.service == tmp_path
     for secret in ("password", "old_password"):
         assert SAMPLES[secret] not in command

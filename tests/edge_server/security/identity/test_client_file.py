@@ -22,7 +22,7 @@ DAY = 86_400.0
 
 
 def parsed(*words: str) -> argparse.Namespace:
-    return EDGE_CLIENT._parsed(["run", *words])
+    return EDGE_CLIENT.parse(["run", *words])
 
 
 def write(folder: Path, text: str) -> Path:
