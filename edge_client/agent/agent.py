@@ -7,7 +7,6 @@ import logging
 import os
 import queue
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,16 @@ from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.connection_attempts import ConnectionAttempts
-from edge_client.transport.event_loop import EventLoop
+from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
 
-__all__ = ["Agent", "AgentSettings", "Stop"]
+__all__ = ["Agent", "AgentSettings"]
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Event: the user asks the agent to end."""
 
 
 class Agent:

@@ -9,7 +9,6 @@ from schemas.errors import PeerError
 from schemas.messages import AnyMessage, Message, Refusal, decode_message, encode_message
 from schemas.tensors.chunks import BlobRef
 from schemas.topics import Channel, DeviceTopic, SharedTopic
-from schemas.values import Reason
 
 
 class Messenger:
@@ -46,13 +45,7 @@ class Messenger:
 
     def refuse(self, error: PeerError) -> None:
         """Tell the server why a message of its was refused."""
-        refusal = Refusal(
-            federation=self._federation,
-            device=self._device,
-            reason=Reason(error.reason),
-            detail=str(error)[:500],
-        )
-        self.publish(Channel.UP, refusal)
+        self.publish(Channel.UP, Refusal.of(error, self._federation, self._device))
 
     def _topic(self, channel: Channel) -> str:
         return str(DeviceTopic(self._federation, self._device, channel))

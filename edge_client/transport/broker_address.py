@@ -1,5 +1,6 @@
 """Addresses of brokers: `mqtt://host:1883`, `mqtts://host:8883` with certificates, or WebSockets: `wss://host/mqtt`."""
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,6 +35,14 @@ class BrokerAddress:
     def __str__(self) -> str:
         plain = "mqtt" if self.path is None else "ws"
         return f"{plain}{'s' if self.tls else ''}://{self.host}:{self.port}{self.path or ''}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that host; of names only `localhost` counts."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:

@@ -11,11 +11,17 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from schemas.errors import EdgeError, PeerError
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Event: the user asks the owner of the loop to end."""
 
 
 class Events(Protocol):

@@ -1,6 +1,7 @@
 """The events that a connection to the broker puts into its owner's inbox."""
 
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,3 +60,17 @@ class Subscribed:
 
 LinkEvent = LinkUp | LinkDown | Arrived | Confirmed | NotGranted | Subscribed
 Inbox = queue.SimpleQueue[Any]
+
+
+class TaggedInbox:
+    """The inbox of one link among several: its events go, tagged, into that of their owner."""
+
+    def __init__(self, inbox: Inbox, tag: Callable[[LinkEvent], Any]) -> None:
+        self._inbox, self._tag = inbox, tag
+
+    def put(self, event: LinkEvent) -> None:
+        self._inbox.put(self._tag(event))
+
+    def qsize(self) -> int:
+        """The number of waiting events of all links."""
+        return self._inbox.qsize()

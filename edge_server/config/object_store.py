@@ -1,11 +1,11 @@
 """The section `[object-store]` of a federation file."""
 
-import ipaddress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from edge_client.transport.broker_address import is_loopback
 from schemas.base import Settings
 
 EMBEDDED = "embedded"
@@ -55,10 +55,3 @@ class ObjectStoreSettings(Settings):
         if self.endpoint is not None and not str(self.store).startswith("s3://"):
             raise ValueError("endpoint is for a store s3://bucket/prefix")
         return self
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

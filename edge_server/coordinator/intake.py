@@ -180,12 +180,7 @@ class Intake:
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count the fault, and send the device the reason."""
         self._reporter.ignored(error, device)
-        refusal = Refusal(
-            federation=self._driver.federation.name,
-            device=device,
-            reason=Reason(error.reason),
-            detail=str(error)[:500],
-        )
+        refusal = Refusal.of(error, self._driver.federation.name, device)
         self._driver.tell(device, refusal)
         self._driver.step(Misbehaved(device, refusal.reason))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED, SUSPENDED
 from edge_client.system.plain_text import say
 from edge_client.system.process_memory import lasting_objects
-from edge_client.transport.broker_address import BrokerAddress, TlsFiles, parse_address
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles, is_loopback, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.coordinator.reception import Reception, received
@@ -112,15 +112,13 @@ def serve(
 
 
 def _serve(start: ServerStart, held: LeaseKeeper | None = None) -> Summary:
-    """`serve` of a configuration in which nothing is left to be asked.
-
-    torch and all that needs it is imported when devices already get answers.
-    """
+    """`serve` of a configuration in which nothing is left to be asked."""
     with (
         locked(start.out),
         lease_of(start.address, start.federation, start.out, held) as lease,
         received(start.config, start.address, lease) as reception,
     ):
+        # torch and all that needs it is imported when devices already get answers.
         return _serve_received(start, lease, reception)
 
 
@@ -183,7 +181,7 @@ def warn_of_open_broker(
 
     A broker on a loopback address is tested only with `loopback`.
     """
-    from edge_client.cli.doctor.open_broker import is_loopback, strangers
+    from edge_client.cli.doctor.open_broker import strangers
 
     def look() -> None:
         found = strangers(address, federation)

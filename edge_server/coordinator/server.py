@@ -134,7 +134,7 @@ class Server:
     def run(self) -> Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
         self._receivers.open()
-        self._right.open()
+        self._right.exercise()
         self._driver.step(Started())
         self._watchdog.ready()
         with _suspended_by_full_disk():

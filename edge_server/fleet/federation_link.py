@@ -1,12 +1,12 @@
 """The service's connection to the broker of one federation."""
 
 import logging
-import queue
 import time
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
+from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp, TaggedInbox
 from edge_server.fleet.part import Heard
 from edge_server.fleet.settings.service import ServedFederation
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
@@ -27,28 +27,15 @@ class FromBroker:
     event: Any
 
 
-class TaggedInbox:
-    """Puts the events of one link into the service's inbox, with the name of the federation."""
-
-    def __init__(self, inbox: "queue.SimpleQueue[Any]", federation: str) -> None:
-        self._inbox, self._federation = inbox, federation
-
-    def put(self, event: Any) -> None:
-        self._inbox.put(FromBroker(self._federation, event))
-
-    def qsize(self) -> int:
-        return self._inbox.qsize()
-
-
 class FederationLink:
     """Hears the devices of a federation, and publishes to them."""
 
-    def __init__(self, served: ServedFederation, inbox: "queue.SimpleQueue[Any]") -> None:
+    def __init__(self, served: ServedFederation, inbox: Inbox) -> None:
         self.name = served.name
         self._sites: dict[str, str] = {}
         self.connection = BrokerConnection(
             served.address(),
-            cast(Inbox, TaggedInbox(inbox, served.name)),
+            TaggedInbox(inbox, partial(FromBroker, served.name)),  # type: ignore[arg-type]
             federation=served.name,
             role="fleet",
             filters=fleet_filters(served.name),

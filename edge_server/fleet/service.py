@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport.event_loop import EventLoop, call_part
+from edge_client.transport.event_loop import EventLoop, Stop, call_part
 from edge_client.transport.link_events import LinkDown, LinkUp
 from edge_server.fleet.federation_link import FederationLink, FromBroker
 from edge_server.fleet.part import Part, ServiceContext
@@ -24,11 +24,6 @@ from schemas.messages import Message
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Event: the user ends the service."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.errors import PeerError
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage, TaskMessage
 from schemas.names import Digest, Name
 from schemas.security.manifest import SignedManifest
@@ -122,3 +123,8 @@ class Refusal(ServedMessage):
     reason: Reason
     detail: Text = ""
     instance: Instance = ""
+
+    @classmethod
+    def of(cls, error: PeerError, federation: str, device: str) -> "Refusal":
+        """The refusal of what has caused this error."""
+        return cls(federation=federation, device=device, reason=Reason(error.reason), detail=str(error)[:500])

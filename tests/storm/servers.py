@@ -85,7 +85,7 @@ class ServerProcess(Process):
         self.driver = self.server._driver
         self._note_start()
         self.server._receivers.open()
-        self.server._right.open()
+        self.server._right.exercise()
         self.driver.step(Started())
         self._wait_for_tick()
 

@@ -4,7 +4,6 @@ A client without certificate, user name and the device's client identifier publi
 name of an invented device, and checks whether it receives it. Nothing is left behind.
 """
 
-import ipaddress
 import secrets
 
 from edge_client.cli.doctor.broker import Probe, meet
@@ -17,14 +16,6 @@ REMEDY = (
     "certificates and access rules per device: `edge-server enroll DEVICE --host HOST` makes them, with the"
     " broker's configuration"
 )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that host; of names only `localhost` counts."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def strangers(address: BrokerAddress, federation: str) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 from edge_client.storage.blob_store import BlobStore
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.event_loop import EventLoop
+from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.gateway.command_runner import CommandRunner
 from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
@@ -46,10 +46,6 @@ TICK_S = 0.25
 
 class GatewayStopped(EdgeError):
     """The gateway cannot go on."""
-
-
-class _Stop:
-    """Event: the user stops the gateway."""
 
 
 class SiteGateway:
@@ -99,7 +95,7 @@ class SiteGateway:
 
     def stop(self) -> None:
         """Stop soon; may be called from a signal handler or another thread."""
-        self.inbox.put(_Stop())
+        self.inbox.put(Stop())
 
     def _close(self) -> None:
         self._watchdog.stopping()
@@ -122,7 +118,7 @@ class SiteGateway:
                 self._handle_below(link_event)
             case BaseException():
                 raise event
-            case _Stop():
+            case Stop():
                 self._over = True
             case _:
                 self._step(event)
@@ -195,13 +191,7 @@ class SiteGateway:
         """Log the fault, and tell who spoke."""
         log.warning("%s: ignored (%s): %s", device, error.reason, error, extra={"reason": error.reason})
         if device:
-            refusal = Refusal(
-                federation=self.gateway.federation,
-                device=device,
-                reason=Reason(error.reason),
-                detail=str(error)[:500],
-            )
-            self._below.tell_stranger(refusal, device, now)
+            self._below.tell_stranger(Refusal.of(error, self.gateway.federation, device), device, now)
 
     def _with_bytes(self, event: Event) -> Event:
         """A claim with what is known of its blob."""

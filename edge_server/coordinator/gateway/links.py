@@ -1,14 +1,12 @@
 """The two connections of a gateway: to what is above, and to the broker of its site."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import Inbox, LinkEvent
+from edge_client.transport.link_events import Inbox, LinkEvent, TaggedInbox
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.publisher import MOST_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
@@ -51,20 +49,6 @@ class FromBelow:
     """Event: something has happened on the connection to the site's broker."""
 
     event: LinkEvent
-
-
-class TaggedInbox:
-    """The inbox of one connection: its events go, tagged, into that of the gateway."""
-
-    def __init__(self, inbox: Inbox, tag: Callable[[LinkEvent], Any]) -> None:
-        self._inbox, self._tag = inbox, tag
-
-    def put(self, event: LinkEvent) -> None:
-        self._inbox.put(self._tag(event))
-
-    def qsize(self) -> int:
-        """The number of waiting events."""
-        return self._inbox.qsize()
 
 
 class Traffic:

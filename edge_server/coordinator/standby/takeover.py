@@ -6,14 +6,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
-from edge_client.transport.event_loop import EventLoop
+from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Inbox
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
@@ -41,11 +40,6 @@ from schemas.topics import StandbyTopic
 
 TICK_S, REPORT_S = 0.1, 1.0
 End = Literal["taken over", "over", "stopped"]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Event: the user asks the standby to end."""
 
 
 class Standby:

@@ -45,12 +45,8 @@ class WritingRight:
             return None
         return self._lease.state.epoch
 
-    def open(self) -> None:
-        """Connect, if the server may."""
-        self.exercise()
-
     def exercise(self) -> bool:
-        """Whether the server may write now; raises `Deposed` when another server has taken over."""
+        """Connect if the server may write now, and say whether; raises `Deposed` once another one serves."""
         if self._lease is None:
             self._connect()
             return True

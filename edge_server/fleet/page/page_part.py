@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_client.transport.broker_address import is_loopback
 from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
 from edge_server.fleet.diagnostics.remote_part import RemotePart
@@ -20,7 +21,7 @@ from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.part import Part, ServiceContext
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.store import People
-from edge_server.fleet.settings.page import PORT, PageSettings, is_loopback
+from edge_server.fleet.settings.page import PORT, PageSettings
 from edge_server.observability.dashboard.access import access_of
 from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolved, url_of
 from edge_server.observability.dashboard.server_thread import TlsPair, serving

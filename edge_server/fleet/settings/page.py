@@ -1,6 +1,5 @@
 """The tables `[page]` and `[page.oidc]` of service.toml."""
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from edge_client.transport.broker_address import is_loopback
 from schemas.base import Settings
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -110,12 +110,3 @@ def is_safe_address(url: str) -> bool:
     if not parts.hostname:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.event_loop import EventLoop
+from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.security.identity import enrolment_codes, mosquitto
@@ -27,11 +27,6 @@ from schemas.topics import EnrolTopic, authority_filters, is_code_id, parse_topi
 from schemas.values import Reason
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Event: the user stops the service."""
 
 
 class RegistrationService:
@@ -104,10 +99,7 @@ class RegistrationAuthority:
         except PeerError as error:
             fields = {"device": where.who, "reason": error.reason}
             log.warning("%s: refused (%s): %s", *fields.values(), error, extra=fields)
-            reason, detail = Reason(error.reason), str(error)[:500]
-            return back, Refusal(
-                federation=request.federation, device=request.device, reason=reason, detail=detail
-            )
+            return back, Refusal.of(error, request.federation, request.device)
 
     def _spend(self, who: str) -> None:
         left = self._allowance.spend(who, self._authority.clock())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli.doctor.open_broker import is_loopback, strangers
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.cli.doctor.open_broker import strangers
+from edge_client.transport.broker_address import BrokerAddress, is_loopback
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import warn_of_open_broker
 from edge_server.transport.broker.limits import Limits
