@@ -129,10 +129,12 @@ class MessageIntake(Service):
         except PeerError as error:
             self._runner.step(Declined(task, Reason(error.reason), str(error)))
             raise
-        if why := self._objection(task):
+        begun, data = self._runner.session.is_at(task.run, task.attempt), self._runner.context.data
+        held_out, trained_on = len(data.held_out), len(data.train)
+        if not begun and (why := objection(self._veto, task, trained_on=trained_on, held_out=held_out)):
             log.warning("round %d: declined, by [veto]: %s", task.round, why)
             self._runner.step(Declined(task, Reason.INELIGIBLE, why))
-        elif self._is_ineligible(task):
+        elif not begun and isinstance(task, TrainTask) and not self._eligibility.state.may_train:
             self._runner.step(Declined(task, Reason.INELIGIBLE, self._eligibility.verdict.detail))
         else:
             self._runner.step(Received(task, self._runner.stored_chunks(task)))
@@ -143,15 +145,3 @@ class MessageIntake(Service):
             log.warning("the server refuses (%s): %s", refusal.reason, refusal.detail, extra=about_it)
         if refusal.run is None:
             self._announcer.refused(refusal)
-
-    def _objection(self, task: Task) -> str:
-        """Why the owner forbids a task; empty if nothing is against it, or if it is already at hand."""
-        if self._runner.session.is_at(task.run, task.attempt):
-            return ""
-        data = self._runner.context.data
-        return objection(self._veto, task, trained_on=len(data.train), held_out=len(data.held_out))
-
-    def _is_ineligible(self, task: Task) -> bool:
-        """Whether the eligibility rules forbid to begin this task now."""
-        known = self._runner.session.is_at(task.run, task.attempt)
-        return isinstance(task, TrainTask) and not known and not self._eligibility.state.may_train

@@ -20,7 +20,7 @@ from schemas.capabilities import birth_fields
 from schemas.messages import Birth, BlobRequest, Death, encode_message
 from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.topics import Channel, DeviceTopic
-from schemas.values import CapabilityProfile, DataCard
+from schemas.values import DataCard
 
 
 class Presence:
@@ -56,7 +56,6 @@ class Presence:
         return max(last + 1, int(time.time() * 1000))
 
     def will(self, session: int) -> tuple[str, bytes]:
-        """The topic and payload of the last will."""
         topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
@@ -77,11 +76,13 @@ class Presence:
         return birth
 
     def _birth(self, verdict: EligibilityVerdict, card: DataCard) -> Birth:
+        profile = self._settings.profile
+        reads_epochs = {"software": {**profile.software, "epochs": "1"}}
         return Birth(
             federation=self._settings.federation,
             device=self._settings.device,
             session=self.session,
-            profile=_with_epochs(self._settings.profile),
+            profile=profile.model_copy(update=reads_epochs),
             data=card,
             eligibility=verdict.eligibility,
             ineligible_because=verdict.detail[:200],
@@ -120,11 +121,6 @@ class Presence:
 
     def _death(self, session: int) -> Death:
         return Death(federation=self._settings.federation, device=self._settings.device, session=session)
-
-
-def _with_epochs(profile: CapabilityProfile) -> CapabilityProfile:
-    """The profile of a device that reads epochs, which it names in its `software`."""
-    return profile.model_copy(update={"software": {**profile.software, "epochs": "1"}})
 
 
 def origin(broker: BrokerAddress) -> str:

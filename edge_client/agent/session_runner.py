@@ -202,16 +202,13 @@ class SessionRunner(Service):
         if isinstance(task, TrainTask) and task.statistics is not None:
             log.info("round %d: statistics of the data", task.round)
         else:
-            self._announce(task)
+            log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
+            few = self.context.data.fewer_than_a_batch(task)
+            if few and not self._warned_of_little_data:
+                self._warned_of_little_data = True
+                log.warning("%s", few)
         self._telemetry.begun(task, time.monotonic())
         self._worker.start(task, self.context)
-
-    def _announce(self, task: Task) -> None:
-        log.info("round %d: %s at tier %d", task.round, task.action, task.tier)
-        few = self.context.data.fewer_than_a_batch(task)
-        if few and not self._warned_of_little_data:
-            self._warned_of_little_data = True
-            log.warning("%s", few)
 
     def _progressed(self, event: Progress) -> None:
         task = self.session.task

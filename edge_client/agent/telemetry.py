@@ -47,7 +47,6 @@ class WorkTelemetry(Service):
         self._reported_at = now
 
     def begun(self, task: Task, now: float) -> None:
-        """Report that work on a task begins."""
         self._report(_work_phase(task), task, now)
 
     def progressed(self, event: Progress, now: float) -> None:
@@ -67,12 +66,9 @@ class WorkTelemetry(Service):
             self._phase, self._since = phase, now
         lasts = phase in LONG_PHASES and phase != self._reported and now >= self._since + TELEMETRY_S
         if lasts or now >= self._reported_at + self._every_s:
-            self._report(phase, task, now, **(self._progress_of(task) if phase == "training" else {}))
-
-    def _progress_of(self, task: Task | None) -> dict[str, Any]:
-        """The last progress, if it is of this task."""
-        known, details = self._progress or (None, {})
-        return details if task is not None and known == task else {}
+            of, details = self._progress or (None, {})
+            is_current = phase == "training" and task is not None and of == task
+            self._report(phase, task, now, **(details if is_current else {}))
 
     def _report(self, phase: Any, task: Task | None, now: float, **details: Any) -> None:
         self._reported, self._reported_at = phase, now

@@ -231,7 +231,6 @@ class ReadConfig(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Read the file and set the defaults."""
         from edge_client.cli.config_file import read_client_file
 
         parser.set_defaults(**read_client_file(Path(str(values))))

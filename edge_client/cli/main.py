@@ -29,7 +29,6 @@ exit codes: 0 done, 1 failed, 2 bad usage or configuration
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
     return EDGE_CLIENT.run(argv)
 
 

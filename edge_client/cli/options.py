@@ -149,7 +149,6 @@ def _add_parser(subparsers: Subparsers, name: str, help: str, description: str, 
 
 # --- what values are ---
 def number(text: str) -> float:
-    """Parse a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -160,7 +159,6 @@ def number(text: str) -> float:
 
 
 def whole_number(text: str) -> int:
-    """Parse a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -173,7 +171,6 @@ def share(text: str) -> float:
 
 
 def device_name(text: str) -> str:
-    """Parse a device's name."""
     # Imported here: it takes pydantic, for which a light start has no time.
     from schemas.names import is_name
 
@@ -217,7 +214,6 @@ def log_options(level: str) -> tuple[Option, ...]:
 
 
 def tls_options(whose: str) -> tuple[Option, ...]:
-    """The files of mutual TLS."""
     return (
         Option("--ca", Path, "certificate of the broker's authority (mqtts://)"),
         Option("--cert", Path, f"{whose} certificate (mqtts://)"),

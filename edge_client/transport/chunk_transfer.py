@@ -75,7 +75,6 @@ class Receiving:
 
     @property
     def complete(self) -> bool:
-        """Whether every chunk has arrived."""
         return self.have == ChunkSet.first(self.ref.chunks)
 
     def silent(self, now: float) -> bool:

@@ -41,7 +41,6 @@ class EchoTest:
             self._advance(packet_size.begin(up.max_packet, now))
 
     def cut(self) -> None:
-        """The connection has ended."""
         if self._sizing is not None:
             self._sizing = packet_size.cut(self._sizing)
 
@@ -54,7 +53,6 @@ class EchoTest:
         return True
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
         if self._sizing is not None:
             self._advance(packet_size.overdue(self._sizing, now))
 

@@ -47,8 +47,6 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class NotGranted:
-    """The broker refused a subscription."""
-
     code: int
     reason: str
 
@@ -72,5 +70,4 @@ class TaggedInbox:
         self._inbox.put(self._tag(event))
 
     def qsize(self) -> int:
-        """The number of waiting events of all links."""
         return self._inbox.qsize()

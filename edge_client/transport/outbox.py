@@ -72,7 +72,6 @@ class Outbox:
                 self._chunks.add(info.mid)
 
     def confirm(self, mid: int) -> None:
-        """The broker has acknowledged message `mid`."""
         self._chunks.discard(mid)
         self._messages.discard(mid)
         self._sizes.pop(mid, None)
@@ -82,7 +81,6 @@ class Outbox:
         self._chunks.clear()
 
     def drop_messages(self) -> None:
-        """Forget the unacknowledged messages."""
         self._messages.clear()
         self._sizes.clear()
 

@@ -59,7 +59,6 @@ def too_small(what: str) -> ConfigError:
 
 
 def begin(max_packet: int | None, now: float) -> Sizing:
-    """Begin on a new connection."""
     fits = fitting(max_packet)
     return Sizing(fits, until=now + SMALL_PATIENCE_S, every=fits)
 

@@ -69,8 +69,10 @@ class Server:
         self._coordinator, self._labels = coordinator, labels
         self.inbox, self._connection = reception.inbox, reception.connection
         self._standby_topic = reception.standby_topic
-        self._right = self._make_right(lease, linked=reception.is_open)
-        self._receivers = self._make_receivers(address)
+        run, journal = coordinator.context.run, coordinator.storage.journal
+        self._right = WritingRight(lease, self._connection.link, journal, run, linked=reception.is_open)
+        settings, blobs = coordinator.context.config.federation, coordinator.storage.folder.blobs
+        self._receivers = ReceiverPool(settings.receivers, settings.name, address, blobs, self.inbox)
         self._jobs = Jobs(coordinator, self.inbox)
         self._shipper = None if lease is None else self._make_shipper(lease)
         counters = RunCounters(known=lambda device: self._driver.knows(device))
@@ -83,7 +85,7 @@ class Server:
             self._jobs,
             self._outgoing,
             self._reporter,
-            writes_chunks=not coordinator.context.config.federation.receivers,
+            writes_chunks=not settings.receivers,
         )
         self._intake = self._make_intake(recovered)
         self._watchdog = watchdog_of(os.environ)
@@ -91,15 +93,6 @@ class Server:
         self.loop = EventLoop(
             self._held, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self._reporter.ignored
         )
-
-    def _make_right(self, lease: LeaseKeeper | None, *, linked: bool) -> WritingRight:
-        journal, run = self._coordinator.storage.journal, self._coordinator.context.run
-        return WritingRight(lease, self._connection.link, journal, run, linked=linked)
-
-    def _make_receivers(self, address: BrokerAddress) -> ReceiverPool:
-        settings = self._coordinator.context.config.federation
-        blobs = self._coordinator.storage.folder.blobs
-        return ReceiverPool(settings.receivers, settings.name, address, blobs, self.inbox)
 
     def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
         """What keeps a standby up to date, should one come."""
@@ -199,7 +192,6 @@ class Server:
         self._reporter.show_if_due()
 
     def _take_labels(self) -> None:
-        """Take the operator's labels, if they have changed."""
         changed = None if self._labels is None else self._labels.poll()
         if changed is not None:
             self._driver.step(LabelsChanged(changed))

@@ -60,7 +60,6 @@ class LazyOfferService(Service):
         raise NotImplementedError
 
     def stop(self) -> None:
-        """End what the runtime does."""
         if self._runtime is not None:
             self._runtime.stop()
 

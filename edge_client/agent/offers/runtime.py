@@ -113,12 +113,10 @@ class OfferRuntime:
         self._restored = False
 
     def connected(self) -> None:
-        """The broker has accepted the connection."""
         self._step(Connected())
         self._restore()
 
     def disconnected(self) -> None:
-        """The connection is lost."""
         self._step(Disconnected())
 
     def tick(self, *, training: bool) -> None:
@@ -155,7 +153,6 @@ class OfferRuntime:
         self._step(event)
 
     def stop(self) -> None:
-        """The process ends."""
         self._installation.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -186,16 +183,17 @@ class OfferRuntime:
     def _step(self, event: Event) -> None:
         before = self._state
         self._state, commands = machine.step(before, event, time.monotonic())
-        self._log_stage(before)
+        now = self._state.trial
+        if now is not None and (before.trial is None or before.trial.stage is not now.stage):
+            log.info("%s %s: %s", self._installation.noun, now.offer.version, now.stage_text())
         try:
             self._file.save(self._state.trial)
         except OSError as error:
             log.warning("the trial cannot be saved: %s", error)
             # Never switch without a saved trial: after a power cut nothing would end or report it.
             if any(isinstance(command, Switch) for command in commands) and not self._state.runs_it:
-                assert self._state.trial is not None
-                cause = self._state.trial.causes("no-space")
-                self._step(SwitchFailed((cause, f"the trial cannot be saved: {error}")))
+                assert now is not None
+                self._step(SwitchFailed((now.causes("no-space"), f"the trial cannot be saved: {error}")))
                 return
         for command in commands:
             self._do(command)
@@ -240,11 +238,6 @@ class OfferRuntime:
             log.exception("%s %s cannot be tried", self._installation.noun, work.offer.version)
             ended = Worked(work, objection=(self._installation.failure, f"{type(error).__name__}: {error}"))
         self._inbox.put(ended)
-
-    def _log_stage(self, before: TrialState) -> None:
-        now = self._state.trial
-        if now is not None and (before.trial is None or before.trial.stage is not now.stage):
-            log.info("%s %s: %s", self._installation.noun, now.offer.version, now.stage_text())
 
 
 class TrialFile:

@@ -255,11 +255,9 @@ class TrialState:
         }
 
     def make_trial(self, offer: Any) -> Trial:
-        """The trial of a new offer."""
         raise NotImplementedError
 
     def report(self) -> Message:
-        """The report of the trial's stage."""
         raise NotImplementedError
 
     def judge(self, event: Worked) -> tuple[Trial, Objection | None]:

@@ -63,7 +63,6 @@ class Recorder:
             self._link.close()
 
     def progress(self) -> str:
-        """What is recorded so far, in a line."""
         counts = self.counts
         parts = [f"{counted(counts.rows, 'row')} recorded, {len(self._store)} in the store"]
         if self._wanted.label is not None:

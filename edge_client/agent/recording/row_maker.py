@@ -27,15 +27,12 @@ class Wanted:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics to subscribe to."""
         places = [reading.place for reading in self.readings] + ([self.ident] if self.ident else [])
         return tuple(dict.fromkeys([place.topic for place in places] + ([self.label] if self.label else [])))
 
 
 @dataclass
 class Counts:
-    """What a recorder has done."""
-
     rows: int = 0
     labelled: int = 0
     incomplete: int = 0
@@ -54,7 +51,6 @@ class RowMaker:
 
     @property
     def missing(self) -> Sequence[str]:
-        """The columns without a value now."""
         return [reading.name for reading in self._wanted.readings if reading.name not in self._values]
 
     def take(self, topic: str, payload: bytes, *, now: float) -> None:

@@ -92,7 +92,6 @@ class ComparisonRunner:
 
 
 def read_comparison(text: str) -> Comparison:
-    """Parse the output of the process."""
     try:
         found = json.loads(text.strip().splitlines()[-1])
         objection, made = found.get("objection"), found.get("made")

@@ -53,7 +53,6 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run all checks and print their findings."""
     found = list(_findings(args))
     if args.format == "json":
         print_json([asdict(finding) for finding in found])

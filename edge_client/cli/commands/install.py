@@ -49,7 +49,6 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Install, and print how the client is started."""
     from edge_client.agent.client_update.slots import ClientSlots
     from edge_client.storage.atomic_files import usable_folder
 

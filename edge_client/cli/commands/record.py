@@ -91,7 +91,6 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Record until stopped."""
     from edge_client.agent.recording.recorder import Recorder
     from edge_client.data.example_store import ExampleStore, StoreLimits
 

@@ -82,7 +82,6 @@ def register(verbs: Subparsers) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Serve until stopped."""
     # Predictions need no matrix library but onnxruntime's own, and its threads' buffers take memory.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     share_one_heap()

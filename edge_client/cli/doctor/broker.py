@@ -64,7 +64,6 @@ class Probe:
         self.client.publish(topic, encode_message(idle), qos=1)
 
     def close(self) -> None:
-        """End the connection."""
         self.client.disconnect()
         self.client.loop_stop()
 

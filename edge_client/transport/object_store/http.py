@@ -38,8 +38,6 @@ Stopped = threading.Event
 
 
 class RequestRefused(EdgeError):
-    """The object store refused a request."""
-
     def __init__(self, status: int, what: str) -> None:
         super().__init__(f"the store answered {status} to {what}")
         self.status = status

@@ -73,7 +73,6 @@ class ObjectStoreTransfers:
 
     @property
     def busy(self) -> bool:
-        """Whether a transfer is running."""
         return bool(self.fetching) or self.putting is not None
 
 

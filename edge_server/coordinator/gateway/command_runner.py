@@ -34,7 +34,7 @@ from edge_server.rounds.gateway.events import (
 )
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
-from schemas.messages import Birth, Death, Task
+from schemas.messages import Birth, Death
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +61,12 @@ class CommandRunner:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def do(self, command: Command) -> None:
-        """Carry out a command."""
         match command:
             case SendAbove(message, device):
-                self._note_presence(message, device)
+                if isinstance(message, Birth):
+                    self._journal.born(device, message.session)
+                elif isinstance(message, Death):
+                    self._journal.died(device)
                 self._above.tell(message, device)
             case SendToDevice(device, message):
                 self._below.tell(message, device, self._look().below(device))
@@ -82,17 +84,6 @@ class CommandRunner:
                 self._store.write_chunk(ref, index, data, crc)
             case Note():
                 log.warning("%s", command.words)
-            case _:
-                self._do_slowly(command)
-
-    def _note_presence(self, message: object, device: str) -> None:
-        if isinstance(message, Birth):
-            self._journal.born(device, message.session)
-        elif isinstance(message, Death):
-            self._journal.died(device)
-
-    def _do_slowly(self, command: Command) -> None:
-        match command:
             case VerifyBlob(ref):
                 self._begin(lambda: BlobVerified(ref.digest, self._store.verify(ref)))
             case VerifyPart(site, ref):
@@ -104,16 +95,13 @@ class CommandRunner:
             case RecordRefused(update):
                 self._journal.examined(update)
             case MakeSum():
-                one_of_round = self._task_of(command)
+                # All tasks of the round name the same channel map.
+                tasks = (self._look().tasks.get(device) for device in command.request.members)
+                one_of_round = next((task for task in tasks if task is not None), None)
                 self._begin(lambda: self._work.add(command, one_of_round))
             case Forget(run, oldest):
                 self._journal.forget(run, oldest)
                 self._begin(lambda: self._work.keep_only(self._look().in_use()))
-
-    def _task_of(self, command: MakeSum) -> Task | None:
-        """A task of the round that is added: all of them name the same channel map."""
-        tasks = (self._look().tasks.get(device) for device in command.request.members)
-        return next((task for task in tasks if task is not None), None)
 
     def _begin(self, job: Callable[[], Event | None]) -> None:
         self._pool.submit(job).add_done_callback(self._ended)

@@ -100,14 +100,12 @@ class LinkAbove:
         self.link.publish(self._topic(channel, device), payload, retain=retain, qos=qos)
 
     def send_chunks(self, ref: BlobRef, first: int, count: int, device: str) -> None:
-        """Publish chunks of a blob."""
         for index in range(first, min(first + count, ref.chunks)):
             self.traffic.sent += ref.chunk_size(index)
             read = partial(self._store.read_frame, ref, index)
             self.link.send_chunk((device, ref.digest, index), self._topic(Channel.UP_BLOB, device), read)
 
     def pass_on(self, device: str, chunk: Chunk) -> None:
-        """Publish a device's chunk as it is."""
         self.traffic.sent += len(chunk.data)
         topic = self._topic(Channel.UP_BLOB, device)
         self.link.send_chunk((device, chunk.prefix, chunk.index), topic, partial(_frame, chunk))
@@ -142,7 +140,6 @@ class LinkBelow:
         self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message) -> None:
-        """Publish a retained message for all devices."""
         self._announced = message
         self.link.publish(str(StateTopic(self._federation)), encode_message(message), retain=True)
 
@@ -162,7 +159,6 @@ class LinkBelow:
             self.tell(message, device)
 
     def send_chunk(self, ref: BlobRef, index: int, device: str, site: str = "") -> None:
-        """Publish a chunk of a blob to a device."""
         read = partial(self._store.read_frame, ref, index)
         topic = self._topic(Channel.DOWN_BLOB, device, site)
         self.link.send_chunk((device, ref.digest, index), topic, read)

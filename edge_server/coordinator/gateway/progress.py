@@ -24,7 +24,6 @@ class Progress:
             self._show(line)
 
     def terms(self, terms: SiteTerms) -> None:
-        """The server has sent the terms of a run."""
         within = [site for site in terms.sites if site.startswith(f"{self._site}.")]
         inside = f", with the sites {', '.join(within)}" if within else ""
         self.say(f"takes part in the run '{terms.run}'{inside}")

@@ -64,7 +64,6 @@ class KnownStandby:
         return not self.named and self.confirmed > 0 and newest - self.confirmed <= NEARLY
 
     def status(self, *, follows: bool) -> StandbyStatus:
-        """The content of the status file."""
         return StandbyStatus(standby=self.standby, origin=self.origin, follows=follows)
 
 

@@ -55,7 +55,6 @@ class RunSource:
 
     @property
     def last(self) -> int:
-        """The number of the newest entry."""
         return self._last
 
     def begin(self) -> None:

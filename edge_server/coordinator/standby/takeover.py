@@ -78,7 +78,6 @@ class Standby:
         self._inbox.put(Stop())
 
     def run(self) -> End:
-        """Follow until there is a reason to end."""
         topics = (StandbyTopic(self._federation, "entry"), StandbyTopic(self._federation, "chunk"))
         self._lease.talk(frozenset(map(str, topics)), self._inbox)
         try:

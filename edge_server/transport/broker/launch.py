@@ -77,7 +77,6 @@ def running_broker(kind: Kind, directory: Path, *, port: int = 0) -> Iterator[Ru
 
 
 def find_mosquitto() -> str | None:
-    """Return the path of a `mosquitto` binary, or None."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
     return shutil.which("mosquitto", path=path)
 
@@ -90,7 +89,11 @@ def _start(
     _check_free(bound)
     log = directory / "broker.log"
     log.write_bytes(b"")
-    command = _mosquitto(binary, directory, log, bound) if binary else _embedded(bound)
+    if binary:
+        command = _mosquitto(binary, directory, log, bound)
+    else:
+        module = "edge_server.transport.broker"
+        command = [sys.executable, "-m", module, "--host", HOST, "--port", str(bound)]
     child = _spawn(command, log)
     try:
         _await_ready(child, command, log, bound)
@@ -124,10 +127,6 @@ def _mosquitto(binary: str, directory: Path, log: Path, port: int) -> list[str]:
     configuration = directory / "mosquitto.conf"
     configuration.write_text(text)
     return [binary, "-c", str(configuration)]
-
-
-def _embedded(port: int) -> list[str]:
-    return [sys.executable, "-m", "edge_server.transport.broker", "--host", HOST, "--port", str(port)]
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:

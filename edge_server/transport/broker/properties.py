@@ -12,8 +12,6 @@ Value = int | str | bytes | tuple[str, str]
 
 
 class Prop(IntEnum):
-    """Property identifiers."""
-
     PAYLOAD_FORMAT = 1
     MESSAGE_EXPIRY = 2
     CONTENT_TYPE = 3

@@ -57,7 +57,6 @@ class Reader:
         return view
 
     def number(self, width: int) -> int:
-        """Return a big-endian number of `width` bytes."""
         return int.from_bytes(self.take(width), "big")
 
     def varint(self) -> int:
@@ -73,7 +72,6 @@ class Reader:
         raise MqttError("a variable byte integer is longer than four bytes")
 
     def binary(self) -> bytes:
-        """Return length-prefixed bytes."""
         return bytes(self.take(self.number(2)))
 
     def text(self) -> str:
@@ -99,7 +97,6 @@ class Reader:
         return len(self._data) - self._at
 
     def rest(self) -> memoryview:
-        """Return everything that is left, as a view."""
         return self.take(self.left)
 
     def finish(self) -> None:

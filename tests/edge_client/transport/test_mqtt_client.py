@@ -22,8 +22,7 @@ from edge_client.transport.outbox import MAX_IN_FLIGHT
 from edge_server.transport.broker.launch import RunningBroker, find_mosquitto, running_broker
 
 DEADLINE_S = 20.0
-CLEAN = 0x02
-"""The flag of a CONNECT that begins a clean session."""
+CLEAN = 0x02  # The flag of a CONNECT that begins a clean session
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,7 @@ from edge_server.coordinator.validation.leave_one_out import (
 )
 
 ALLOWED = 0.2
-BEST = 1.0
-"""The model, one number, with the smallest loss; the loss is the square of the distance."""
+BEST = 1.0  # The model, one number, with the smallest loss; the loss is the square of the distance
 SAMPLE = Sample(lambda params, similar: Loss(float((params["w"][0] - BEST) ** 2)), ignorant=1.0, macs=1.0)
 
 
