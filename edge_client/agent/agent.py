@@ -42,7 +42,7 @@ class Agent:
     ) -> None:
         self.inbox: Inbox = queue.SimpleQueue()
         self._settings = settings
-        self._link, self._runner, self._services = assemble(settings, data, self.inbox, root=root, feed=feed)
+        self.link, self.runner, self.services = assemble(settings, data, self.inbox, root=root, feed=feed)
         self._attempts = ConnectionAttempts(settings.address, settings.keep_trying)
         self._watchdog = watchdog_of(os.environ)
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
@@ -51,17 +51,17 @@ class Agent:
     def run(self) -> str | None:
         """Take part until stopped; returns the outcome of the last run that ended, None if none has."""
         log.info("connecting to %s as %s", self._settings.address, self._settings.device)
-        self._link.open()
+        self.link.open()
         self._watchdog.ready()
         try:
             self.loop.run(until=lambda: self.is_over)
         finally:
             if not self.restart_wanted:
                 self._watchdog.stopping()
-            for service in reversed(self._services):
+            for service in reversed(self.services):
                 service.stop()
-            self._link.close()
-        return self._runner.outcome
+            self.link.close()
+        return self.runner.outcome
 
     def stop(self) -> None:
         """End soon; may be called from a signal handler or another thread."""
@@ -70,53 +70,53 @@ class Agent:
     @property
     def is_over(self) -> bool:
         """Whether the agent was stopped, or the one run that it takes part in has ended."""
-        return self._stopped or (self._settings.once and self._runner.outcome is not None)
+        return self._stopped or (self._settings.once and self.runner.outcome is not None)
 
     def _tick(self, now: float) -> None:
         self._watchdog.alive(now)
-        for service in self._services:
-            service.tick(now, self._runner.session)
+        for service in self.services:
+            service.tick(now, self.runner.session)
         self._prepare_wait()
 
     def _prepare_wait(self) -> None:
-        for service in self._services:
-            service.before_wait(self._runner.session)
+        for service in self.services:
+            service.before_wait(self.runner.session)
 
     def _handle(self, event: Any) -> None:
         match event:
             case Stop() | RestartWanted():
                 self.restart_wanted = isinstance(event, RestartWanted)
                 self._stopped = True
-                self._runner.step(Stopping())
+                self.runner.step(Stopping())
             case LinkUp():
                 self._connected(event)
             case LinkDown():
                 self._disconnected(event)
             case Arrived(topic):
                 parsed = parse_topic(topic)
-                if not any(service.receive(parsed, event) for service in self._services):
+                if not any(service.receive(parsed, event) for service in self.services):
                     raise PeerError(f"nothing is expected on {topic}")
             case Confirmed() | NotGranted():
-                self._link.handle(event)
+                self.link.handle(event)
             case _:
-                for service in self._services:
+                for service in self.services:
                     service.handle(event)
         if not self.is_over:
             self._prepare_wait()
 
     def _connected(self, up: LinkUp) -> None:
-        self._link.handle(up)
+        self.link.handle(up)
         log.info("connected")
         self._attempts = self._attempts.succeeded()
-        self._runner.limit_chunks(self._attempts.chunk_bytes(up.max_packet))
+        self.runner.limit_chunks(self._attempts.chunk_bytes(up.max_packet))
         now = time.monotonic()
-        for service in self._services:
+        for service in self.services:
             service.connected(up, now)
 
     def _disconnected(self, down: LinkDown) -> None:
-        self._link.handle(down)
+        self.link.handle(down)
         if not down.downgrade:
             self._attempts, message = self._attempts.failed(down)
             log.warning("%s", message)
-        for service in self._services:
+        for service in self.services:
             service.disconnected(down)

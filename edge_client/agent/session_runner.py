@@ -80,8 +80,8 @@ class SessionRunner(Service):
         )
         self.context = context
         self.outcome: str | None = None
-        self._state_store, self._messenger = state_store, messenger
-        self._worker, self._telemetry = worker, telemetry
+        self.state_store, self._messenger = state_store, messenger
+        self.worker, self._telemetry = worker, telemetry
         self._transfers = TransferThreads(inbox, state_store.blobs, http_client(settings.address.tls))
         self._restored = False
         self._warned_of_little_data = False
@@ -111,8 +111,8 @@ class SessionRunner(Service):
 
     def stop(self) -> None:
         self._transfers.stop()
-        self._worker.stop(wait_s=2.0)
-        self._state_store.close()
+        self.worker.stop(wait_s=2.0)
+        self.state_store.close()
 
     def limit_chunks(self, chunk_bytes: int) -> None:
         """Use chunks, and messages, of at most this many bytes; the limit never grows."""
@@ -126,13 +126,13 @@ class SessionRunner(Service):
     def check_room(self, task: Task) -> None:
         """Raise `PeerError` if a new task's blobs do not fit on the disk."""
         if not self.session.is_at(task.run, task.attempt):
-            self._state_store.check_room(task)
+            self.state_store.check_room(task)
 
     def stored_chunks(self, task: Task | None) -> dict[str, ChunkSet]:
         """The chunks, by digest, that are already stored of a new task's blobs."""
         if task is None or self.session.is_at(task.run, task.attempt):
             return {}
-        return {ref.digest: self._state_store.blobs.present(ref) for ref in task.blobs.values()}
+        return {ref.digest: self.state_store.blobs.present(ref) for ref in task.blobs.values()}
 
     # --- what the session decides ---
     def step(self, event: Event) -> None:
@@ -148,17 +148,17 @@ class SessionRunner(Service):
         for command in commands:
             if crowded and isinstance(command, StartWork):
                 # Not later: the worker may store its result at once.
-                self._state_store.make_room(self.session)
+                self.state_store.make_room(self.session)
                 started = True
             self._execute(command)
         if started:
-            self.step(BlobsDiscarded(self._state_store.blobs.digests()))
+            self.step(BlobsDiscarded(self.state_store.blobs.digests()))
         elif crowded:
             self._make_room()
         # After the commands: a settled result must be committed before its task is forgotten. And not before
         # the first connection: until then the session lacks what an earlier process has left.
         if self._restored:
-            self._state_store.remember(self.session)
+            self.state_store.remember(self.session)
 
     def _execute(self, command: Command) -> None:
         match command:
@@ -167,23 +167,23 @@ class SessionRunner(Service):
             case SendChunks():
                 self.send_chunks(command)
             case WriteChunk():
-                if (lost := keep_chunk(self._state_store.blobs, command)) is not None:
+                if (lost := keep_chunk(self.state_store.blobs, command)) is not None:
                     self._make_room()
                     self.step(lost)
             case VerifyBlob(ref):
                 if self.session.has_all_of(ref):
-                    self.step(keep_blob(self._state_store.blobs, ref))
+                    self.step(keep_blob(self.state_store.blobs, ref))
             case StartWork(task):
                 self._start(task)
             case DrawEntropy(task):
                 self.step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
             case MaskUpdate(update, membership):
-                self._worker.mask(update, membership, self.context)
+                self.worker.mask(update, membership, self.context)
             case Fetch() | Put() | StopTransfers():
                 self._transfers.do(command)
             case StopWork():
                 log.info("the task is no longer wanted")
-                self._worker.stop()
+                self.worker.stop()
             case Settled():
                 self._settled(command)
             case RunEnded(end):
@@ -192,10 +192,10 @@ class SessionRunner(Service):
 
     def send_chunks(self, command: SendChunks) -> None:
         last = min(command.first + command.count, command.ref.chunks)
-        self._messenger.publish_chunks(self._state_store.blobs, command.ref, range(command.first, last))
+        self._messenger.publish_chunks(self.state_store.blobs, command.ref, range(command.first, last))
 
     def _make_room(self) -> None:
-        self.step(BlobsDiscarded(self._state_store.make_room(self.session)))
+        self.step(BlobsDiscarded(self.state_store.make_room(self.session)))
 
     def _start(self, task: Task) -> None:
         about(run=task.run, round=task.round)
@@ -208,7 +208,7 @@ class SessionRunner(Service):
                 self._warned_of_little_data = True
                 log.warning("%s", few)
         self._telemetry.begun(task, time.monotonic())
-        self._worker.start(task, self.context)
+        self.worker.start(task, self.context)
 
     def _progressed(self, event: Progress) -> None:
         task = self.session.task
@@ -226,8 +226,8 @@ class SessionRunner(Service):
         else:
             log.info("round %d: %s accepted", result.round, result.kind)
             if isinstance(result, Update) and result.metrics.epochs:
-                self._worker.note_training(self.context, result.metrics.received_loss)
-        self._state_store.settle(settled)
+                self.worker.note_training(self.context, result.metrics.received_loss)
+        self.state_store.settle(settled)
         if self.session.phase is not SessionPhase.WORKING:
             # An answer may come late: files that the worker uses must stay.
             self._make_room()
@@ -237,7 +237,7 @@ class DataWatch(Service):
     """Asks the worker every `every_s` seconds of idle time to look at data that may grow; 0 never asks."""
 
     def __init__(self, worker: Worker, runner: SessionRunner, *, every_s: float) -> None:
-        self._worker, self._runner = worker, runner
+        self.worker, self._runner = worker, runner
         self._every_s = every_s or math.inf
         self._next = math.inf
 
@@ -247,4 +247,4 @@ class DataWatch(Service):
     def tick(self, now: float, session: Session) -> None:
         if now >= self._next and session.phase is SessionPhase.IDLE:
             self._next = now + self._every_s
-            self._worker.look(self._runner.context)
+            self.worker.look(self._runner.context)

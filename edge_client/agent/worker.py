@@ -55,7 +55,7 @@ class Worker:
     def __init__(self, inbox: Inbox, trainers: TaskTrainers | None = None) -> None:
         self._inbox = inbox
         self._trainers = trainers or TaskTrainers()
-        self._cancelled = threading.Event()
+        self.cancelled = threading.Event()
         self._held = False
         self._given_up = ""
         self._changed = threading.Condition()
@@ -74,7 +74,7 @@ class Worker:
 
     def start(self, task: Task, context: TaskContext) -> None:
         """Begin a task, which ends in the event `WorkDone` or `WorkFailed`."""
-        self._begin(task, partial(self._do, task, context))
+        self.begin(task, partial(self._do, task, context))
 
     def look(self, context: TaskContext) -> None:
         """Begin to look whether the data has changed, which ends in the event `DataChanged` if it has."""
@@ -93,19 +93,19 @@ class Worker:
         from edge_client.security.secure_aggregation.mask_update import mask_update
 
         masking = partial(mask_update, update, membership, context.store, chunk_bytes=context.chunk_bytes)
-        self._begin(membership.task, lambda _: UpdateMasked(masking()))
+        self.begin(membership.task, lambda _: UpdateMasked(masking()))
 
-    def _begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
-        self._cancelled, self._given_up = threading.Event(), ""
+    def begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
+        self.cancelled, self._given_up = threading.Event(), ""
         self._thread = threading.Thread(
-            target=self._run, args=(task, job, self._cancelled), name="worker", daemon=True
+            target=self.run, args=(task, job, self.cancelled), name="worker", daemon=True
         )
         self._thread.start()
 
     def stop(self, *, wait_s: float = 0.0) -> None:
         """End the task, waiting for its thread at most `wait_s` seconds."""
         with self._changed:
-            self._cancelled.set()
+            self.cancelled.set()
             self._changed.notify_all()
         if self._thread is not None and wait_s:
             self._thread.join(wait_s)
@@ -124,7 +124,7 @@ class Worker:
             self._given_up = why
             self._changed.notify_all()
 
-    def _should_stop(self, cancelled: threading.Event) -> bool:
+    def should_stop(self, cancelled: threading.Event) -> bool:
         """Called before every batch; blocks while training is paused.
 
         Raises `TrainingGivenUp` after `give_up_training`.
@@ -138,14 +138,14 @@ class Worker:
             raise TrainingGivenUp(self._given_up)
         return cancelled.is_set()
 
-    def _run(self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event) -> None:
+    def run(self, task: Task, job: Callable[[threading.Event], Ended], cancelled: threading.Event) -> None:
         with self._one_at_a_time:
             event = self._outcome(task, job, cancelled)
         if not cancelled.is_set():
             self._inbox.put(event)
 
     def _do(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Ended:
-        result = self._work(task, self._with_current_data(context), cancelled)
+        result = self.work(task, self._with_current_data(context), cancelled)
         # A result too large to encode must fail here, where the failure is reported.
         encode_message(result)
         return WorkDone(result)
@@ -183,7 +183,7 @@ class Worker:
             log.exception("round %d: the task failed", task.round)
             return WorkFailed(task, Reason.TASK_FAILED, f"{type(error).__name__}: {error}")
 
-    def _work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
+    def work(self, task: Task, context: TaskContext, cancelled: threading.Event) -> Result:
         task_runner: Any = _import_work()
         if isinstance(task, DeliverTask) or task.statistics is None:
             context = replace(context, trainer=self._trainers.of(task))
@@ -191,7 +191,7 @@ class Worker:
             "on_epoch": lambda report: self._inbox.put(
                 Progress(task, report.epoch, report.epochs, report.loss)
             ),
-            "should_stop": partial(self._should_stop, cancelled),
+            "should_stop": partial(self.should_stop, cancelled),
         }
         if isinstance(task, DeliverTask):
             result: Result = task_runner.do_delivery(task, context, **hooks)

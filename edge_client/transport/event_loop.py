@@ -49,7 +49,7 @@ class EventLoop:
         name: str = "",
         on_peer_error: Callable[[PeerError], None] | None = None,
     ) -> None:
-        self._inbox, self._tick_s, self._tick, self._handle = inbox, tick_s, tick, handle
+        self.inbox, self._tick_s, self.tick, self.handle = inbox, tick_s, tick, handle
         self._line = f"{name}: ignored (%s): %s" if name else "ignored (%s): %s"
         self._on_peer_error = on_peer_error or self._log
         self.next_tick = 0.0
@@ -74,15 +74,15 @@ class EventLoop:
     def _take_tick(self) -> None:
         if self._tick_s is not None and (now := time.monotonic()) >= self.next_tick:
             self.next_tick = now + self._tick_s
-            self._call(self._tick, now)
+            self._call(self.tick, now)
 
     def _take_event(self) -> None:
         left_s = None if self._tick_s is None else max(0.0, self.next_tick - time.monotonic())
         try:
-            event = self._inbox.get(timeout=left_s)
+            event = self.inbox.get(timeout=left_s)
         except queue.Empty:
             return
-        self._call(self._handle, event)
+        self._call(self.handle, event)
 
     def _call(self, call: Callable[[Any], None], argument: Any) -> None:
         try:

@@ -66,49 +66,49 @@ class Server:
         labels: LabelWatch | None = None,
     ) -> None:
         reception = reception or Reception(coordinator.context.config, address, lease)
-        self._coordinator, self._labels = coordinator, labels
-        self.inbox, self._connection = reception.inbox, reception.connection
+        self.coordinator, self._labels = coordinator, labels
+        self.inbox, self.connection = reception.inbox, reception.connection
         self._standby_topic = reception.standby_topic
         run, journal = coordinator.context.run, coordinator.storage.journal
-        self._right = WritingRight(lease, self._connection.link, journal, run, linked=reception.is_open)
+        self._right = WritingRight(lease, self.connection.link, journal, run, linked=reception.is_open)
         settings, blobs = coordinator.context.config.federation, coordinator.storage.folder.blobs
         self._receivers = ReceiverPool(settings.receivers, settings.name, address, blobs, self.inbox)
-        self._jobs = Jobs(coordinator, self.inbox)
+        self.jobs = Jobs(coordinator, self.inbox)
         self._shipper = None if lease is None else self._make_shipper(lease)
-        counters = RunCounters(known=lambda device: self._driver.knows(device))
-        self._reporter = RunReporter(coordinator, watcher, counters, self._look, share=SHOWN_SHARE)
+        counters = RunCounters(known=lambda device: self.driver.knows(device))
+        self.reporter = RunReporter(coordinator, watcher, counters, self._look, share=SHOWN_SHARE)
         self._outgoing = self._make_publisher(counters)
-        self._driver = RoundDriver(
+        self.driver = RoundDriver(
             new_federation(coordinator),
             coordinator,
-            self._connection,
-            self._jobs,
+            self.connection,
+            self.jobs,
             self._outgoing,
-            self._reporter,
+            self.reporter,
             writes_chunks=not settings.receivers,
         )
         self._intake = self._make_intake(recovered)
         self._watchdog = watchdog_of(os.environ)
         self._held = HeldInbox(self.inbox, self._right, reception.hand_over())
         self.loop = EventLoop(
-            self._held, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self._reporter.ignored
+            self._held, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self.reporter.ignored
         )
 
     def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
         """What keeps a standby up to date, should one come."""
-        context, storage = self._coordinator.context, self._coordinator.storage
+        context, storage = self.coordinator.context, self.coordinator.storage
         refused = SECRET_NOISE if context.privacy.on else ""
-        run = FollowedRun(storage.folder.path, storage.journal, self._jobs.in_turn, refused)
-        output = StandbyOutput(context.config.federation.name, self._connection.link)
+        run = FollowedRun(storage.folder.path, storage.journal, self.jobs.in_turn, refused)
+        output = StandbyOutput(context.config.federation.name, self.connection.link)
         return Shipper(run, output, lease, self.inbox)
 
     def _make_publisher(self, counters: RunCounters) -> Publisher:
         """What sends to devices, once the standby knows what the messages follow from."""
-        settings = self._coordinator.context.config.federation
+        settings = self.coordinator.context.config.federation
         return Publisher(
             settings.name,
-            self._connection.link,
-            self._coordinator.storage.store,
+            self.connection.link,
+            self.coordinator.storage.store,
             counters,
             lambda digest: self.inbox.put(RepairBlob(digest)),
             self._tagged,
@@ -118,27 +118,31 @@ class Server:
 
     def _make_intake(self, recovered: Recovered | None) -> Intake:
         """What takes messages of devices; a run that goes on has chunks from before."""
-        store = self._coordinator.storage.store
+        store = self.coordinator.storage.store
         partial = store.parts() if recovered else set[str]()
         if recovered is not None:
-            self._driver.take_over(recovered)
-        return Intake(self._driver, self._reporter, self._receivers, store, partial=partial)
+            self.driver.take_over(recovered)
+        return Intake(self.driver, self.reporter, self._receivers, store, partial=partial)
 
     def run(self) -> Summary:
         """Serve until the run is over; raises `Suspended` if it stops before and can be resumed."""
-        self._receivers.open()
-        self._right.exercise()
-        self._driver.step(Started())
+        self.begin()
         self._watchdog.ready()
         with _suspended_by_full_disk():
             try:
-                self.loop.run(until=lambda: self._is_over)
+                self.loop.run(until=lambda: self.is_over)
             finally:
-                self._close()
-            self._record_last_round()
-        end = self._driver.end
+                self.close()
+            self.record_last_round()
+        end = self.driver.end
         assert end is not None
-        return self._reporter.finish(end, self._jobs.exported)
+        return self.reporter.finish(end, self.jobs.exported)
+
+    def begin(self) -> None:
+        """Open the connections and begin the run, or go on with it."""
+        self._receivers.open()
+        self._right.exercise()
+        self.driver.step(Started())
 
     def warn(self, what: str, detail: str) -> None:
         """Note something that concerns the user; may be called from another thread."""
@@ -153,48 +157,48 @@ class Server:
         self.inbox.put(Suspended("the server was asked to stop"))
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the run is over, and nothing that devices must hear waits for the standby."""
-        return self._driver.end is not None and (self._shipper is None or not len(self._shipper.gate))
+        return self.driver.end is not None and (self._shipper is None or not len(self._shipper.gate))
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Close connections and threads; of a run that is not over, the files too."""
-        end = self._driver.end
+        end = self.driver.end
         self._watchdog.stopping()
         self._receivers.close()
         if self._shipper is not None:
             self._shipper.close()
-        self._connection.link.close()
-        self._jobs.end(finished=end is not None and end.outcome == "finished")
-        self._coordinator.aggregators.close()
+        self.connection.link.close()
+        self.jobs.end(finished=end is not None and end.outcome == "finished")
+        self.coordinator.aggregators.close()
         if end is None:
-            self._reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
-            self._coordinator.suspend()
+            self.reporter.list(Note("server goes down", detail="the run is not over", kind=EventKind.ROUND))
+            self.coordinator.suspend()
 
-    def _record_last_round(self) -> None:
+    def record_last_round(self) -> None:
         """Wait for the test of the last model, and report its round."""
         try:
-            self._coordinator.recorder.record_round()
-            self._driver.report_records()
+            self.coordinator.recorder.record_round()
+            self.driver.report_records()
         except Exception:
-            self._coordinator.suspend()
+            self.coordinator.suspend()
             raise
 
     def _tick(self, now: float) -> None:
         if self._right.exercise():
             self._take_labels()
-            self._driver.step(Tick())
-            self._connection.echo.tick(now)
+            self.driver.step(Tick())
+            self.connection.echo.tick(now)
             if self._shipper is not None:
                 self._shipper.tick(now)
-            self._driver.fit()
+            self.driver.fit()
         self._watchdog.alive(now)
-        self._reporter.show_if_due()
+        self.reporter.show_if_due()
 
     def _take_labels(self) -> None:
         changed = None if self._labels is None else self._labels.poll()
         if changed is not None:
-            self._driver.step(LabelsChanged(changed))
+            self.driver.step(LabelsChanged(changed))
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -207,13 +211,13 @@ class Server:
             case JobFailed(error) if disk_has_failed(error):
                 raise error
             case JobDone() | Collected() | ChecksDone() | RoundRecorded() | JobFailed():
-                self._driver.job_ended(event)
+                self.driver.job_ended(event)
             case EntryMade() if self._shipper is not None:
                 self._shipper.announce()
             case RepairBlob() | Note():
-                self._driver.do(event)
+                self.driver.do(event)
             case StopRequested():
-                self._driver.step(event)
+                self.driver.step(event)
             case Suspended():
                 raise event
 
@@ -222,20 +226,20 @@ class Server:
         if self._shipper is not None and isinstance(event, Arrived) and event.topic == self._standby_topic:
             self._shipper.hear(event.payload, now)
             return
-        received = self._connection.receive(event, now)
+        received = self.connection.receive(event, now)
         match event:
             case LinkUp():
-                log.info("connected to %s", self._connection.address)
-                self._reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
+                log.info("connected to %s", self.connection.address)
+                self.reporter.list(Note("connected to the broker", kind=EventKind.JOIN))
                 self._outgoing.announce_again()
-                self._driver.step(Reconnected())
+                self.driver.step(Reconnected())
             case LinkDown(reason):
-                log.info("%s", self._connection.trouble)
-                self._reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
+                log.info("%s", self.connection.trouble)
+                self.reporter.list(Note("no connection to the broker", detail=reason, kind=EventKind.LOSS))
         if received is not None:
             self._intake.take(*received, retained=isinstance(event, Arrived) and event.retained)
         elif not isinstance(event, LinkDown | Confirmed):
-            self._driver.fit()
+            self.driver.fit()
 
     def _tagged(self, message: Message) -> Message:
         """The message with this server's epoch, unless it is the run's first."""
@@ -245,24 +249,24 @@ class Server:
         return message.model_copy(update={"epoch": epoch})
 
     def _look(self) -> Moment:
-        link = self._connection.link
+        link = self.connection.link
         queues = {
             "inbox": self.inbox.qsize(),
-            "jobs": self._jobs.open,
+            "jobs": self.jobs.open,
             "outgoing": link.outgoing,
             "unheard": link.dropped,
         }
-        trouble, began = self._right.trouble or self._connection.trouble, self._reporter.began
-        return Moment(self._driver.federation, time.monotonic(), began, trouble, queues, self._parts())
+        trouble, began = self._right.trouble or self.connection.trouble, self.reporter.began
+        return Moment(self.driver.federation, time.monotonic(), began, trouble, queues, self._parts())
 
     def _parts(self) -> ServerParts:
         """What serves the run besides this process."""
-        sites = self._driver.federation.sites
+        sites = self.driver.federation.sites
         return ServerParts(
             epoch=self._right.held_epoch,
             standby="" if self._shipper is None else self._shipper.standby,
             receivers=len(self._receivers.pids),
-            aggregators=len(self._coordinator.aggregators),
+            aggregators=len(self.coordinator.aggregators),
             gateways={name: sites.lost_since(name, 0.0) is None for name in sites.names},
         )
 

@@ -46,7 +46,7 @@ def light(url: str, folder: Path, name: str) -> Agent:
         FEDERATION, name, parse_address(url), folder / name, "digits", CapabilityProfile(tier=1), once=True
     )
     agent = Agent(settings, LocalData(data, data))
-    agent._runner._worker = LightWorker(
+    agent.runner.worker = LightWorker(
         agent, BlobRef.model_validate_json((folder / name / "update.json").read_bytes())
     )
     return agent

@@ -27,17 +27,18 @@ class Mallory(Agent):
 
     def __init__(self, settings: AgentSettings, data: LocalData, tricks: Sequence[Trick]) -> None:
         super().__init__(settings, data)
-        self._store, self._send_honestly = self._runner._state_store.blobs, self._runner.send_chunks
-        self._runner.send_chunks = self._send_chunks  # type: ignore[method-assign]
+        self._take, self.loop.handle = self.loop.handle, self._play_trick
+        self._store, self._send_honestly = self.runner.state_store.blobs, self.runner.send_chunks
+        self.runner.send_chunks = self._send_chunks  # type: ignore[method-assign]
         self._tricks = tricks
         self._frames: Callable[[bytes], Sequence[bytes]] | None = None
         self.first: tuple[Update, bytes] | None = None
 
-    def _handle(self, event: Any) -> None:
+    def _play_trick(self, event: Any) -> None:
         if isinstance(event, WorkDone) and isinstance(event.result, Update):
             trick = self._tricks[min(event.result.round, len(self._tricks)) - 1]
             event = trick(self, event.result)
-        super()._handle(event)
+        self._take(event)
 
     def _send_chunks(self, command: SendChunks) -> None:
         if self._frames is None:
@@ -51,9 +52,8 @@ class Mallory(Agent):
     # --- tools for tricks ---
     def send_raw(self, payload: bytes, channel: Channel = Channel.UP) -> None:
         """Publish arbitrary bytes on a topic of this device."""
-        self._link.publish(
-            str(DeviceTopic(self._settings.federation, self._settings.device, channel)), payload
-        )
+        session = self.runner.session
+        self.link.publish(str(DeviceTopic(session.federation, session.device, channel)), payload)
 
     def bytes_of(self, update: Update) -> bytes:
         """The bytes of the trained update's blob."""
@@ -70,15 +70,15 @@ class Mallory(Agent):
 
     def smaller_tier(self) -> tuple[ChannelMap, SubModelSpec]:
         """Half of every channel group."""
-        assert self._runner.session.task is not None
-        path = self._store.path(self._runner.session.task.blobs["channel-map"].digest)
+        assert self.runner.session.task is not None
+        path = self._store.path(self.runner.session.task.blobs["channel-map"].digest)
         channel_map = ChannelMap.model_validate_json(path.read_bytes())
         return channel_map, SubModelSpec(kept={k: g.channels // 2 for k, g in channel_map.groups.items()})
 
     def declined(self) -> WorkFailed:
         """A declined task, so that the round continues after a trick without an update."""
-        assert self._runner.session.task is not None
-        return WorkFailed(self._runner.session.task, Reason.TASK_FAILED, "no more")
+        assert self.runner.session.task is not None
+        return WorkFailed(self.runner.session.task, Reason.TASK_FAILED, "no more")
 
     def decline_now(self, update: Update) -> None:
         """Decline during an upload."""

@@ -119,7 +119,7 @@ def test_malformed_messages_are_refused_with_the_reason(
     refusal = rogue.expect(Refusal)
     assert isinstance(refusal, Refusal)
     assert refusal.reason == reason
-    assert run.server._reporter.counters.refusals["mallory", reason] == 1
+    assert run.server.reporter.counters.refusals["mallory", reason] == 1
 
 
 def test_bad_updates_are_refused_and_the_round_continues_without_them(
@@ -158,7 +158,7 @@ def test_bad_updates_are_refused_and_the_round_continues_without_them(
         gone = Death(federation="test", device="mallory", session=1)
         rogue.send(encode_message(gone), "mallory/up/birth")
         summary = run.finished()
-    record = run.server._reporter.counters.history[0]
+    record = run.server.reporter.counters.history[0]
     assert summary.outcome == "finished"
     assert len(record.completed) == 2
     assert [(rejection.device, rejection.reason) for rejection in record.rejected] == [

@@ -30,7 +30,7 @@ def test_a_run_reaches_devices_through_a_bridge(serve, address: BrokerAddress, t
     ):
         assert run.finished().outcome == "finished"
         assert {end.result(timeout=DEADLINE_S) for end in ends} == {"finished"}
-    (record,) = run.server._reporter.counters.history
+    (record,) = run.server.reporter.counters.history
     assert len(record.completed) == 2
 
 

@@ -118,9 +118,9 @@ def finished(run: Run, ends: list[Future[str | None]]) -> list[RoundRecord]:
     assert [end.result(timeout=30) for end in ends] == ["finished"] * len(TIERS)
     assert summary.outcome == "finished"
     assert {device.device for device in summary.devices} == TIERS.keys()
-    delivered = run.server._coordinator.context.config.federation.deliver != "none"
+    delivered = run.server.coordinator.context.config.federation.deliver != "none"
     assert all((device.onnx_accuracy is not None) == delivered for device in summary.devices)
-    history = run.server._reporter.counters.history
+    history = run.server.reporter.counters.history
     assert sum(record.uplink_bytes for record in history) <= summary.uplink_bytes
     assert sum(record.downlink_bytes for record in history) <= summary.downlink_bytes
     return history
@@ -202,7 +202,7 @@ def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
         summary = run.finished()
         assert [end.result(timeout=30) for end in ends] == ["finished"] * 3
     assert summary.outcome == "finished"
-    for record in run.server._reporter.counters.history:
+    for record in run.server.reporter.counters.history:
         assert len(record.completed) == 3
         # Model and control variate have equal size: from three devices, broadcast once, again to late ones.
         assert 6 * MLP_BYTES < record.uplink_bytes < 6.2 * MLP_BYTES

@@ -142,7 +142,7 @@ def test_a_device_that_is_killed_during_a_round_does_not_stop_the_run(
     lost = device_name(0)
     assert summary.outcome == "finished"
     assert summary.rounds == 2
-    history = run.server._reporter.counters.history
+    history = run.server.reporter.counters.history
     assert history[0].dropped == (lost,)
     assert lost not in history[1].selected
 
@@ -160,7 +160,7 @@ def test_a_device_that_returns_participates_again(
         finally:
             end_device(back)
     assert summary.outcome == "finished"
-    assert all(len(record.completed) == 3 for record in run.server._reporter.counters.history)
+    assert all(len(record.completed) == 3 for record in run.server.reporter.counters.history)
 
 
 def test_a_broker_restart_is_survived(
@@ -205,4 +205,4 @@ def test_a_broker_with_small_packets_suffices(tmp_path: Path, request: pytest.Fi
         run = Run(config, address, tmp_path / "run")
         request.addfinalizer(run.stop)
         assert run.finished().outcome == "finished"
-    assert len(run.server._reporter.counters.history[0].completed) == 3
+    assert len(run.server.reporter.counters.history[0].completed) == 3

@@ -57,8 +57,8 @@ def test_a_run_starts_and_ends_with_its_real_devices(
     with devices(config, address, tmp_path / "devices") as ends:
         assert run.finished().outcome == "finished"
         assert {end.result(timeout=30) for end in ends} == {"finished"}
-    (record,) = run.server._reporter.counters.history
-    assert set(record.selected) == set(record.completed) == set(run.server._driver.federation.fleet.devices)
+    (record,) = run.server.reporter.counters.history
+    assert set(record.selected) == set(record.completed) == set(run.server.driver.federation.fleet.devices)
     assert len(record.selected) == 2
     # At most two kinds of lines: refused unknown messages and new devices that are not planned.
     assert 0 < len(written.getvalue().splitlines()) <= 2 * (MOST_DEVICES + 2)

@@ -202,7 +202,7 @@ def test_a_device_killed_during_an_upload_sends_only_the_missing_chunks(
     log = (tmp_path / "second.log").read_text()
     assert ("round 1: train" in log, "round 2: train" in log) == (False, True)
     assert PrivateState(tmp_path / "state/private").load("run-1", 2).keys() == {"own-control"}
-    assert [record.completed for record in run.server._reporter.counters.history] == [(DEVICE,), (DEVICE,)]
+    assert [record.completed for record in run.server.reporter.counters.history] == [(DEVICE,), (DEVICE,)]
 
 
 def test_a_device_killed_during_training_resumes_after_the_last_saved_epoch(

@@ -57,7 +57,7 @@ def device(address: BrokerAddress) -> Iterator[Mortal]:
 def test_a_known_device_is_asked_again_and_not_planned_before_it_answers(serve, device: Mortal) -> None:
     run = serve(demo_config(**{"start-clients": 2}))
     device.answer()
-    able = lambda _: bool(run.server._driver.federation.fleet.able())  # noqa: E731
+    able = lambda _: bool(run.server.driver.federation.fleet.able())  # noqa: E731
     run.watched.until(able)
     run.server.inbox.put(LinkUp(2, None))
     run.watched.until(lambda now: not able(now))

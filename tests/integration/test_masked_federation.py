@@ -44,12 +44,12 @@ def test_a_device_that_is_killed_after_the_key_agreement_is_unmasked(
         run.watched.until(lambda _: _stage(run) is Stage.MASKING)
         process.kill()
         summary = run.finished()
-    (record,) = run.server._reporter.counters.history
+    (record,) = run.server.reporter.counters.history
     assert summary.outcome == "finished"
     assert record.dropped == (lost,)
     assert set(record.completed) == set(record.selected) - {lost}
 
 
 def _stage(run: Run) -> Stage | None:
-    masking = run.server._driver.federation.masking
+    masking = run.server.driver.federation.masking
     return None if masking is None else masking.stage

@@ -47,7 +47,7 @@ def test_the_later_of_two_devices_with_the_same_name_ends_and_the_run_continues(
             run.watched.until(lambda now: len(now.devices) == 1)
             with pytest.raises(ConfigError, match=f"another device is called {device_name(0)}"):
                 pool.submit(agents[1].run).result(timeout=DEADLINE_S)
-            assert any("shares its name with another" in note for note in run.server._reporter.counters.notes)
+            assert any("shares its name with another" in note for note in run.server.reporter.counters.notes)
             other = pool.submit(agents[2].run)
             assert run.finished().outcome == "finished"
             assert [first.result(timeout=30), other.result(timeout=30)] == ["finished", "finished"]

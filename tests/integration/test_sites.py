@@ -132,7 +132,7 @@ def test_a_gateway_of_an_unknown_site_is_told_so_and_ends(
         said = read_until(process, "--site barn")
         assert "'barn' is not a site of this federation: [federation] sites does not name it" in said
         assert process.wait(timeout=DEADLINE_S) == 1
-    assert run.server._reporter.counters.refusals[None, "wrong-sender"] > 0
+    assert run.server.reporter.counters.refusals[None, "wrong-sender"] > 0
     run.stop()
 
 
@@ -160,7 +160,7 @@ def test_nobody_speaks_for_the_devices_of_others(
     publish(SiteTopic("test", "shed", Channel.BIRTH, "shed.a"), birth)
     there = SiteBirth(federation="test", site="attic", session=1)
     publish(SiteTopic("test", "barn", Channel.BIRTH), encode_message(there))
-    counters = run.server._reporter.counters
+    counters = run.server.reporter.counters
     run.watched.until(lambda shown: counters.refusals[None, "wrong-sender"] == 4)
-    assert not run.server._driver.federation.fleet.devices
+    assert not run.server.driver.federation.fleet.devices
     run.stop()

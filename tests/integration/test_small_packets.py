@@ -54,9 +54,9 @@ def test_a_run_finishes_on_a_broker_with_small_packets(tmp_path: Path, broker, l
         summary = run.finished()
         assert {end.result(timeout=30) for end in ends} == {"finished"}
     assert summary.outcome == "finished"
-    assert len(run.server._reporter.counters.deliveries) == 2
-    assert run.server._connection.chunk_bytes == chunk_bytes
-    assert not any("abandoned" in note for note in run.server._reporter.counters.notes)
+    assert len(run.server.reporter.counters.deliveries) == 2
+    assert run.server.connection.chunk_bytes == chunk_bytes
+    assert not any("abandoned" in note for note in run.server.reporter.counters.notes)
 
 
 def test_below_16_kb_server_and_device_name_the_setting_to_change(

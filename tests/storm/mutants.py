@@ -196,7 +196,7 @@ MUTANTS = {
     "standby-never-told": Mutant(
         "what devices must hear at the end is dropped if the standby does not have it yet",
         "edge_server.coordinator.server",
-        "Server._is_over",
+        "Server.is_over",
         " and (self._shipper is None or not len(self._shipper.gate))",
         "",
     ),

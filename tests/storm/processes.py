@@ -142,7 +142,7 @@ class DeviceProcess(Process):
             keep_trying=True,
         )
         self.agent = Agent(settings, local_data())
-        self.agent._link.open()
+        self.agent.link.open()
         self._wait_for_tick()
 
     def turn(self) -> None:
@@ -155,7 +155,7 @@ class DeviceProcess(Process):
     @property
     def runner(self) -> SessionRunner:
         """What holds the session."""
-        return self.agent._runner
+        return self.agent.runner
 
     @property
     def waiting(self) -> int:
@@ -171,12 +171,12 @@ class StormWorker(Worker):
 
     process: DeviceProcess
 
-    def _begin(self, task: Any, job: Any) -> None:
-        self._cancelled = cancelled = real_threading_event()
+    def begin(self, task: Any, job: Any) -> None:
+        self.cancelled = cancelled = real_threading_event()
         seconds = self.process.world.draw.uniform(*WORK_S)
-        self.process.later(seconds, lambda: None if cancelled.is_set() else self._run(task, job, cancelled))
+        self.process.later(seconds, lambda: None if cancelled.is_set() else self.run(task, job, cancelled))
 
-    def _work(self, task: Any, context: TaskContext, cancelled: Any) -> Any:
+    def work(self, task: Any, context: TaskContext, cancelled: Any) -> Any:
         if self.process.fails:
             self.process.fails -= 1
             raise ValueError("the task fails (storm)")

@@ -11,7 +11,7 @@ from edge_server.coordinator.server import Server
 from edge_server.coordinator.standby.replica_copy import mark_as_copy, was_copy
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.coordinator.standby.takeover import Standby
-from edge_server.rounds.events import EndRun, Started
+from edge_server.rounds.events import EndRun
 from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
@@ -82,11 +82,9 @@ class ServerProcess(Process):
             broadcasts=self.world.scenario.broadcast,
         )
         self.server = Server(ADDRESS, coordinator, None, recovered, self.keeper)  # type: ignore[arg-type]
-        self.driver = self.server._driver
+        self.driver = self.server.driver
         self._note_start()
-        self.server._receivers.open()
-        self.server._right.exercise()
-        self.driver.step(Started())
+        self.server.begin()
         self._wait_for_tick()
 
     def _note_start(self) -> None:
@@ -121,21 +119,21 @@ class ServerProcess(Process):
             if disk_has_failed(error):
                 raise Suspended("the disk", failed=True) from error
             raise
-        if self.driver.end is not None and self.server._is_over:
+        if self.driver.end is not None and self.server.is_over:
             self._finish(self.driver.end)
 
     def _finish(self, end: EndRun) -> None:
         """The run is over: write its summary."""
-        self.server._close()
-        self.server._record_last_round()
-        summary = self.server._reporter.finish(end, self.server._jobs.exported)
+        self.server.close()
+        self.server.record_last_round()
+        summary = self.server.reporter.finish(end, self.server.jobs.exported)
         if self.keeper is not None:
             self.keeper.close(over=True)
         self.world.finished(self, summary.outcome, end.detail)
 
     def close(self) -> None:
         if self.booted:
-            self.server._close()
+            self.server.close()
         if self.keeper is not None and not self.keeper._ended:
             self.keeper.close(over=False)
 
@@ -145,10 +143,10 @@ class ServerProcess(Process):
 
     @property
     def waiting(self) -> int:
-        events = 0 if self.keeper is None else self.keeper._inbox.qsize()
+        events = 0 if self.keeper is None else self.keeper.loop.inbox.qsize()
         if self.booted:
             held = self.keeper is None or self.keeper.holds()
-            events += self.server.inbox.qsize() + (len(self.server._held.waiting) if held else 0)
+            events += self.server.inbox.qsize() + (len(self.server.loop.inbox.waiting) if held else 0)
         return events
 
     @property
@@ -177,7 +175,7 @@ class StandbyProcess(ServerProcess):
             say=lambda words: None,
         )
         topics = (StandbyTopic(FEDERATION, "entry"), StandbyTopic(FEDERATION, "chunk"))
-        self.keeper.talk(frozenset(map(str, topics)), self.standby._inbox)
+        self.keeper.talk(frozenset(map(str, topics)), self.standby.loop.inbox)
         self._wait_for_tick()
 
     def turn(self) -> None:
@@ -199,4 +197,4 @@ class StandbyProcess(ServerProcess):
 
     @property
     def waiting(self) -> int:
-        return super().waiting + (0 if self.standby is None else self.standby._inbox.qsize())
+        return super().waiting + (0 if self.standby is None else self.standby.loop.inbox.qsize())

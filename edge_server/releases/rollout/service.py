@@ -67,11 +67,11 @@ class RolloutService:
         *,
         give_up_s: float = math.inf,
     ) -> None:
-        self._give_up_s, self._idle_since, self._gave_up = give_up_s, math.inf, ""
-        self._rollout, self._journal, self._files, self._show = rollout, journal, files, show
+        self.give_up_s, self._idle_since, self._gave_up = give_up_s, math.inf, ""
+        self.rollout, self.journal, self._files, self._show = rollout, journal, files, show
         self.inbox: Inbox = queue.SimpleQueue()
         offering, federation = rollout.offering, rollout.federation
-        self._connection = BrokerConnection(
+        self.connection = BrokerConnection(
             address,
             self.inbox,
             federation=federation,
@@ -84,14 +84,14 @@ class RolloutService:
 
     def run(self) -> Rollout:
         """Serve until the rollout is over; raises `Interrupted` if the user ends the process, or `GaveUp`."""
-        self._connection.link.open()
+        self.connection.link.open()
         try:
-            self.loop.run(until=lambda: self._rollout.over)
+            self.loop.run(until=lambda: self.rollout.over)
         finally:
-            self._connection.link.close()
+            self.connection.link.close()
         if self._gave_up:
             raise GaveUp(f"{self._gave_up}; it has ended before any device was asked")
-        return self._rollout
+        return self.rollout
 
     def interrupt(self) -> None:
         """End the process and leave the rollout as it is; safe in a signal handler."""
@@ -102,19 +102,19 @@ class RolloutService:
         self.inbox.put(Withdrawn(why))
 
     def _tick(self, now: float) -> None:
-        self._connection.echo.tick(now)
+        self.connection.echo.tick(now)
         self._fit()
         self._step(Tick())
         self._give_up(now)
 
     def _give_up(self, now: float) -> None:
         """End what has waited for too long; a rollout that devices take part in is left to be continued."""
-        waits = self._connection.trouble or waiting_for(self._rollout, now)
+        waits = self.connection.trouble or waiting_for(self.rollout, now)
         self._idle_since = min(self._idle_since, now) if waits else math.inf
-        if now < self._idle_since + self._give_up_s:
+        if now < self._idle_since + self.give_up_s:
             return
-        why = f"the rollout gave up after {self._give_up_s:.0f} s (--give-up): {waits}"
-        if self._rollout.phase is not RolloutPhase.GATHERING:
+        why = f"the rollout gave up after {self.give_up_s:.0f} s (--give-up): {waits}"
+        if self.rollout.phase is not RolloutPhase.GATHERING:
             raise GaveUp(f"{why}; the same command continues it, and --withdraw takes the version back")
         self._gave_up = why
         self._step(Withdrawn(why))
@@ -122,11 +122,11 @@ class RolloutService:
     def _handle(self, event: Any) -> None:
         match event:
             case Arrived() | LinkUp() | LinkDown() | Confirmed():
-                received = self._connection.receive(event, time.monotonic())
+                received = self.connection.receive(event, time.monotonic())
                 if received is not None:
                     self._take(*received)
                 elif isinstance(event, LinkDown):
-                    self._show(self._rollout, self._connection.trouble)
+                    self._show(self.rollout, self.connection.trouble)
                 else:
                     self._fit()
             case Withdrawn():
@@ -136,17 +136,17 @@ class RolloutService:
 
     def _fit(self) -> None:
         """Tell the machine once per connection how large chunks may be, as soon as that is known."""
-        found, session = self._connection.chunk_bytes, self._connection.session
+        found, session = self.connection.chunk_bytes, self.connection.session
         if found is not None and (session, found) != self._fitted:
             self._fitted = session, found
-            self._connection.link.fit(found)
+            self.connection.link.fit(found)
             self._step(Connected(found))
 
     def _take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         if not payload:
             return
-        message = decode_message(payload, federation=self._rollout.federation)
-        if not isinstance(message, Birth | Death | BlobRequest | self._rollout.offering.reports):
+        message = decode_message(payload, federation=self.rollout.federation)
+        if not isinstance(message, Birth | Death | BlobRequest | self.rollout.offering.reports):
             if topic.channel is Channel.UP_FLEET:
                 return  # the answer to an operator
             raise PeerError(f"'{message.kind}' is not a message to a rollout", reason=Reason.UNKNOWN_KIND)
@@ -154,28 +154,28 @@ class RolloutService:
         self._step(MessageReceived(message))
 
     def _step(self, event: Event) -> None:
-        before = self._rollout
-        self._rollout, commands = machine.step(before, event, time.monotonic())
-        self._journal.save(before, self._rollout)
+        before = self.rollout
+        self.rollout, commands = machine.step(before, event, time.monotonic())
+        self.journal.save(before, self.rollout)
         for command in commands:
             self._do(command)
-        self._show(self._rollout, self._connection.trouble)
+        self._show(self.rollout, self.connection.trouble)
 
     def _do(self, command: Command) -> None:
         match command:
             case SendMessage(device, message):
-                topic = self._topic(device, self._rollout.offering.down)
-                self._connection.link.publish(topic, encode_message(message))
+                topic = self._topic(device, self.rollout.offering.down)
+                self.connection.link.publish(topic, encode_message(message))
             case SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
-                    self._connection.link.send_chunk(
+                    self.connection.link.send_chunk(
                         (device, ref.digest, index),
                         self._topic(device, Channel.DOWN_BLOB),
                         partial(_frame, self._files[ref.digest], ref, index),
                     )
 
     def _topic(self, device: str, channel: Channel) -> str:
-        return str(DeviceTopic(self._rollout.federation, device, channel))
+        return str(DeviceTopic(self.rollout.federation, device, channel))
 
 
 def _frame(path: Path, ref: BlobRef, index: int) -> bytes:

@@ -57,7 +57,8 @@ class ReportingServer(Server):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._closing: dict[int, dict[str, Any]] = {}
-        self._close_round, self._jobs.close_round = self._jobs.close_round, self._note  # type: ignore[method-assign]
+        self._take, self.loop.handle = self.loop.handle, self._take_and_report
+        self._close_round, self.jobs.close_round = self.jobs.close_round, self._note  # type: ignore[method-assign]
 
     def _note(self, command: CloseRound, figures: RoundFigures) -> None:
         self._closing[command.round] = {
@@ -72,13 +73,13 @@ class ReportingServer(Server):
         }
         self._close_round(command, figures)
 
-    def _handle(self, event: Any) -> None:
-        super()._handle(event)
-        port = self._connection.address.port
-        if self._sent_before is None and self._connection.echo.found is not None:
+    def _take_and_report(self, event: Any) -> None:
+        self._take(event)
+        port = self.connection.address.port
+        if self._sent_before is None and self.connection.echo.found is not None:
             self._sent_before = socket_bytes(port)[0]
         if isinstance(event, JobDone) and isinstance(event.event, RoundClosed):
-            devices = len(self._driver.federation.fleet.alive())
+            devices = len(self.driver.federation.fleet.alive())
             reported = {**self._closing.pop(event.event.round), "devices": devices}
             say(**reported, **_figures(port, self._sent_before or 0))
 

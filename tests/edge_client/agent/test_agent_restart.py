@@ -116,11 +116,11 @@ class Life:
 
     @property
     def link(self) -> Any:
-        return self.agent._link
+        return self.agent.link
 
     @property
     def started(self) -> list[Task]:
-        worker: Any = self.agent._runner._worker
+        worker: Any = self.agent.runner.worker
         return worker.started
 
     @property
@@ -129,11 +129,11 @@ class Life:
 
     @property
     def session(self) -> Session:
-        return self.agent._runner.session
+        return self.agent.runner.session
 
     @property
     def blobs(self) -> BlobStore:
-        return self.agent._runner._state_store.blobs
+        return self.agent.runner.state_store.blobs
 
     def hand(self, *events: Any) -> None:
         for event in events:
@@ -154,7 +154,7 @@ class Life:
 
 
 @pytest.fixture(autouse=True)
-def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "Link", StillLink)
     monkeypatch.setattr(assembly, "Worker", StillWorker)
 
@@ -260,7 +260,7 @@ def test_a_device_killed_again_before_connecting_loses_nothing(tmp_path):
     first.receive(0, 1, 2)
     finish(first, tmp_path)
     second = Life(tmp_path, connected=False)
-    second.agent._runner.step(Tick())
+    second.agent.runner.step(Tick())
     assert Life(tmp_path).published(Update) == [update()]
 
 
@@ -387,7 +387,7 @@ def test_a_result_that_is_stored_as_soon_as_work_starts_is_kept(tmp_path, monkey
     life.hear(task())
     life.receive(0, 1, 2)
     older = life.blobs.put(b"of an older task")
-    worker, start = life.agent._runner._worker, life.agent._runner._worker.start
+    worker, start = life.agent.runner.worker, life.agent.runner.worker.start
 
     def quick(*given: Any) -> None:
         start(*given)
@@ -415,7 +415,7 @@ def play(state: Path, instants: list[int]) -> Life:
     counted: list[Update] = []
     for instant in [*instants, None]:
         life = Life(state, connected=False)
-        do, left = life.agent._runner._execute, [instant]
+        do, left = life.agent.runner._execute, [instant]
 
         def until_killed(command: Any, do: Any = do, left: list[int | None] = left) -> None:
             if left[0] == 0:
@@ -423,7 +423,7 @@ def play(state: Path, instants: list[int]) -> Life:
             left[0] = None if left[0] is None else left[0] - 1
             do(command)
 
-        life.agent._runner._execute = until_killed  # type: ignore[method-assign]
+        life.agent.runner._execute = until_killed  # type: ignore[method-assign]
         try:
             serve(life, state, counted)
         except Killed:
@@ -468,8 +468,8 @@ def test_a_round_is_counted_exactly_once_whenever_the_device_is_killed(tmp_path,
 
 def test_a_device_imports_torch_once_and_only_after_an_idle_period(tmp_path):
     life = Life(tmp_path)
-    worker: Any = life.agent._runner._worker
-    (chores,) = [service for service in life.agent._services if isinstance(service, Housekeeping)]
+    worker: Any = life.agent.runner.worker
+    (chores,) = [service for service in life.agent.services if isinstance(service, Housekeeping)]
     due = chores.warm_up_at
     chores.tick(due - 1.0, life.session)
     assert worker.warmed_up == 0
@@ -484,7 +484,7 @@ def test_the_birth_is_updated_when_the_data_changes(tmp_path: Path) -> None:
     life.hand(DataChanged(LocalData(DIGITS.subset(range(7)), DIGITS)))
     assert [birth.data.examples for birth in life.published(Birth)] == [10, 7]
     assert len({birth.session for birth in life.published(Birth)}) == 1
-    assert len(life.agent._runner.context.data.train) == 7
+    assert len(life.agent.runner.context.data.train) == 7
 
 
 def test_data_smaller_than_a_batch_causes_one_warning(

@@ -17,7 +17,7 @@ from schemas.messages.tasks import Increment
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.values import Reason
 from tests.edge_client.agent.session.by_hand import CHUNK, DEVICE, FEDERATION, task
-from tests.edge_client.agent.test_agent_restart import Life, _still  # noqa: F401 (a fixture)
+from tests.edge_client.agent.test_agent_restart import Life, no_threads  # noqa: F401 (a fixture)
 
 MB = 1_000_000
 

@@ -217,7 +217,7 @@ def test_a_task_uses_the_current_data_and_the_agent_is_notified_of_changes(
         seen.append(place.data)
         return update()
 
-    monkeypatch.setattr(worker, "_work", look)
+    monkeypatch.setattr(worker, "work", look)
     first, more = (LocalData(DIGITS.subset(range(count)), DIGITS.subset([])) for count in (5, 8))
     answers: list[LocalData | None] = [None, more, None]
     store = BlobStore(tmp_path)

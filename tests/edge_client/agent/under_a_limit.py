@@ -72,7 +72,7 @@ def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str,
         job()
         return WorkDone(MESSAGES_BY_KIND["update"])  # type: ignore[arg-type]
 
-    worker._begin(task, done)
+    worker.begin(task, done)
     event = inbox.get(timeout=60)
     # The next thread can reuse the 64 MB arena of this thread only after it has ended.
     assert worker._thread is not None

@@ -111,7 +111,7 @@ def test_a_round_of_mixed_tiers_sends_one_model(
 ) -> None:
     sent, run = egress(link, broker, tmp_path, config(**words))
     assert model <= sent <= 1.03 * model + CHUNK_BYTES
-    first, second = run.server._reporter.counters.history
+    first, second = run.server.reporter.counters.history
     assert model <= first.downlink_bytes <= sent
     # No device has trained: round two begins from the model that all devices hold.
     assert second.downlink_bytes < 0.01 * model
@@ -135,7 +135,7 @@ def test_after_a_packed_model_a_delta_is_sent(link: Relay, broker: RunningBroker
     codecs = '["delta", {name="int8", levels=7}, "zstd"]'
     sent, run = egress(link, broker, tmp_path, config(**{"strategy.downlink": codecs}))
     assert sent < 0.42 * FLOATS
-    first, second = run.server._reporter.counters.history
+    first, second = run.server.reporter.counters.history
     assert first.downlink_bytes > 0.2 * FLOATS
     # The delta corrects the error of the first frame, which may be any part of a step: 15 codes.
     assert second.downlink_bytes < 0.15 * FLOATS

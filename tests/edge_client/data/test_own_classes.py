@@ -20,7 +20,7 @@ from schemas.errors import PeerError
 from schemas.messages import Birth, TaskReply, encode_message
 from schemas.values import CapabilityProfile, ModelSpec, Preprocessing, Reason
 from tests.edge_client.agent.session.by_hand import DEVICE, FEDERATION, task
-from tests.edge_client.agent.test_agent_restart import Life, _still  # noqa: F401
+from tests.edge_client.agent.test_agent_restart import Life, no_threads  # noqa: F401
 from tests.edge_client.inference.test_onnx_model import write_model
 
 TEN = tuple("0123456789")
@@ -89,7 +89,7 @@ def test_a_device_declines_before_it_fetches_anything(
 ) -> None:
     life = Life(tmp_path)
     own = given([0, 1], ("ant", "bee"))
-    life.agent._runner.context = replace(life.agent._runner.context, data=LocalData(own, own))
+    life.agent.runner.context = replace(life.agent.runner.context, data=LocalData(own, own))
     with caplog.at_level(logging.WARNING):
         life.hear(task(**of_classes(*TEN)))
     (reply,) = life.published(TaskReply)

@@ -60,7 +60,7 @@ class OnBoard(Life):
 
     @property
     def worker(self) -> Any:
-        return self.agent._runner._worker
+        return self.agent.runner.worker
 
     def warm(self, millidegrees: int) -> None:
         """Set the temperature in thousandths of a degree and let the agent read it."""
@@ -68,7 +68,7 @@ class OnBoard(Life):
         self.look()
 
     def look(self) -> None:
-        (rules,) = [service for service in self.agent._services if isinstance(service, EligibilityService)]
+        (rules,) = [service for service in self.agent.services if isinstance(service, EligibilityService)]
         rules.tick(1e9 + len(self.link.published), self.session)
 
     def work(self) -> None:
@@ -79,7 +79,7 @@ class OnBoard(Life):
 
 
 @pytest.fixture(autouse=True)
-def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "Link", StillLink)
     monkeypatch.setattr(assembly, "Worker", HeldWorker)
 

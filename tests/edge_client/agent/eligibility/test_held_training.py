@@ -45,7 +45,7 @@ def trained(module: nn.Module, worker: Worker, cancelled: threading.Event) -> th
 
     def run() -> None:
         with contextlib.suppress(TrainingStopped):
-            train(module, data, PLAN, should_stop=lambda: worker._should_stop(cancelled))
+            train(module, data, PLAN, should_stop=lambda: worker.should_stop(cancelled))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -75,7 +75,7 @@ def test_held_training_ends_when_the_worker_is_stopped():
     module, layer = network()
     worker = Worker(queue.SimpleQueue())
     layer.on_third = worker.hold
-    thread = trained(module, worker, worker._cancelled)
+    thread = trained(module, worker, worker.cancelled)
     assert layer.third.wait(PATIENCE_S)
     worker.stop()
     thread.join(PATIENCE_S)

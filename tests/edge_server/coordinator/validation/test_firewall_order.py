@@ -65,10 +65,10 @@ class Desk:
         self.coordinator = assemble(config, "run-1", RunFolder.create(folder, config))
         self.server = Server(parse_address("mqtt://127.0.0.1:1"), self.coordinator, Unseen())
         self.sent: list[Any] = []
-        self.server._connection.link.publish = self._publish  # type: ignore[method-assign]
-        self.server._connection.link.echo = self._echo  # type: ignore[method-assign]
-        self.server._handle(LinkUp(1, None))
-        self.server._driver.step(Started())
+        self.server.connection.link.publish = self._publish  # type: ignore[method-assign]
+        self.server.connection.link.echo = self._echo  # type: ignore[method-assign]
+        self.server.loop.handle(LinkUp(1, None))
+        self.server.driver.step(Started())
         self.blobs: dict[str, bytes] = {}
         self.send(Birth(federation="federation", device="pi", session=1, data=CARD))
         self.task = self.until(Task)
@@ -83,7 +83,7 @@ class Desk:
         self.deliver(encode_message(message), topic=topic)
 
     def deliver(self, payload: bytes, *, topic: str = "pi", channel: str = "up/control") -> None:
-        self.server._handle(Arrived(f"fed/v1/federation/devices/{topic}/{channel}", payload))
+        self.server.loop.handle(Arrived(f"fed/v1/federation/devices/{topic}/{channel}", payload))
 
     def until(self, kind: type) -> Any:
         """Run the server until it sends a message of type `kind`, answering its blob requests meanwhile."""
@@ -107,7 +107,7 @@ class Desk:
         self.send(Refusal(**common, reason=Reason.UNKNOWN_BLOB))
 
     def close(self) -> None:
-        self.server._jobs.end(finished=False)
+        self.server.jobs.end(finished=False)
         self.coordinator.storage.journal.close()
 
     def delta(self, value: float) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ def test_an_update_is_refused_for_its_first_fault(tmp_path: Path, row: str) -> N
         refusal = refused(desk, wrong)
         assert refusal.reason == reason
         assert detail in refusal.detail
-        assert desk.server._reporter.counters.refusals["pi", reason] == 1
+        assert desk.server.reporter.counters.refusals["pi", reason] == 1
     finally:
         desk.close()
 

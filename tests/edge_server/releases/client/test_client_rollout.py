@@ -60,17 +60,17 @@ class World:
         progress = Progress(self.text)
         address = parse_address("mqtt://127.0.0.1:1")
         self.service = RolloutService(rollout, self.journal, address, paths, progress.show)
-        self.link: Any = self.service._connection.link
+        self.link: Any = self.service.connection.link
         for device in devices:
             labels = {"site": device.partition("-")[0]}
             self.hear(birth(device).model_copy(update={"labels": labels}), Channel.BIRTH)
-        self.service._handle(LinkUp(1, None))
+        self.service.loop.handle(LinkUp(1, None))
         while not self.service.inbox.empty():
-            self.service._handle(self.service.inbox.get())
+            self.service.loop.handle(self.service.inbox.get())
 
     def hear(self, message: Any, channel: Channel = Channel.UP_FLEET) -> None:
         topic = DeviceTopic("home", message.device, channel)
-        self.service._handle(Arrived(str(topic), encode_message(message)))
+        self.service.loop.handle(Arrived(str(topic), encode_message(message)))
 
     def say(self, device: str, stage: UpdateStage, cause: UpdateCause | None = None, **more: Any) -> None:
         fields = {"rollout": self.rollout.id, "version": "0.2.0", "running": "0.1.0", **more}
@@ -78,7 +78,7 @@ class World:
 
     @property
     def rollout(self) -> Rollout:
-        return self.service._rollout
+        return self.service.rollout
 
     def offers(self) -> list[str]:
         return [topic.split("/")[4] for topic, _ in self.link.published if topic.endswith("/down/fleet")]

@@ -81,8 +81,8 @@ def test_the_command_accepts_devices_and_does_not_change_the_active_version(
     seen = []
 
     def run(service: RolloutService):
-        seen.append(service._rollout.rules.only)
-        return replace(service._rollout, phase=RolloutPhase.FINISHED)
+        seen.append(service.rollout.rules.only)
+        return replace(service.rollout, phase=RolloutPhase.FINISHED)
 
     monkeypatch.setattr(RolloutService, "run", run)
     words = ["rollout", "v1", "--registry", str(registry.folder), "--only", "pi-1", "--only", "pi-2"]
@@ -120,8 +120,8 @@ def test_the_command_accepts_a_selector_and_does_not_change_the_active_version(t
     seen = []
 
     def run(service: RolloutService):
-        seen.append(service._rollout.fleet.membership.where)
-        return replace(service._rollout, phase=RolloutPhase.FINISHED)
+        seen.append(service.rollout.fleet.membership.where)
+        return replace(service.rollout, phase=RolloutPhase.FINISHED)
 
     monkeypatch.setattr(RolloutService, "run", run)
     words = ["rollout", "v1", "--registry", str(registry.folder), "--service", str(tmp_path / "none")]

@@ -72,38 +72,38 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutService:
 
 def connect(service: RolloutService, max_packet: int | None = None) -> None:
     """Bring the link up and handle the messages that the service sends to itself."""
-    service._handle(LinkUp(1, max_packet))
+    service.loop.handle(LinkUp(1, max_packet))
     while not service.inbox.empty():
-        service._handle(service.inbox.get())
+        service.loop.handle(service.inbox.get())
 
 
 def hear(
     service: RolloutService, message: Any, *, channel: Channel = Channel.UP_ROLLOUT, device: str = ""
 ) -> None:
     topic = DeviceTopic(FEDERATION, device or message.device, channel)
-    service._handle(Arrived(str(topic), encode_message(message)))
+    service.loop.handle(Arrived(str(topic), encode_message(message)))
 
 
 def test_a_device_that_sends_a_birth_is_offered_the_model_and_receives_chunks(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
-    ((topic, payload),) = service._connection.link.published
+    ((topic, payload),) = service.connection.link.published
     assert topic == "fed/v1/home/devices/pi/down/rollout"
     offer = decode_message(payload)
     assert (offer.kind, offer.blob) == ("model-offer", FILES[1].ref)
     request = {"federation": FEDERATION, "device": "pi", "digest": offer.blob.digest, "first": 1, "count": 64}
     hear(service, BlobRequest(**request))
     # 300,000 bytes in chunks of 262,144: the second and last has the rest, after a header of 20 bytes.
-    assert [len(frame) for frame in service._connection.link.frames] == [20 + 300_000 - 262_144]
+    assert [len(frame) for frame in service.connection.link.frames] == [20 + 300_000 - 262_144]
 
 
 def test_the_rollout_has_its_own_client_id(service) -> None:
-    assert service._connection.link.named["client_id"] == "home-rollout"
+    assert service.connection.link.named["client_id"] == "home-rollout"
 
 
 def test_chunks_are_small_for_a_broker_with_small_packets(service) -> None:
     connect(service, 128 * 1024)
-    assert service._rollout.files[1].ref.chunk_bytes == SMALL_CHUNK_BYTES
+    assert service.rollout.files[1].ref.chunk_bytes == SMALL_CHUNK_BYTES
 
 
 @pytest.mark.parametrize(
@@ -126,24 +126,24 @@ def test_messages_that_do_not_belong_to_a_rollout_are_refused(
 def test_invalid_messages_do_not_end_a_rollout(service, payload: bytes) -> None:
     service.inbox.put(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.UP_ROLLOUT)), payload))
     service.loop.turn()
-    assert service._rollout.phase is RolloutPhase.GATHERING
+    assert service.rollout.phase is RolloutPhase.GATHERING
 
 
 def test_a_cleared_retained_message_is_ignored(service) -> None:
-    before = service._rollout
-    service._handle(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.BIRTH)), b""))
-    assert service._rollout is before
+    before = service.rollout
+    service.loop.handle(Arrived(str(DeviceTopic(FEDERATION, "pi", Channel.BIRTH)), b""))
+    assert service.rollout is before
 
 
 def test_a_lost_link_is_shown(service) -> None:
-    service._handle(LinkDown("nobody listens"))
+    service.loop.handle(LinkDown("nobody listens"))
     assert "nobody listens; trying again" in service.shown[-1][1]
 
 
 def test_ctrl_c_interrupts_the_rollout_without_ending_it(service) -> None:
     service.interrupt()
     with pytest.raises(Interrupted, match="the same command continues it"):
-        service._handle(service.inbox.get())
+        service.loop.handle(service.inbox.get())
 
 
 def test_a_request_for_a_digest_of_another_file_is_not_answered(service) -> None:
@@ -151,25 +151,25 @@ def test_a_request_for_a_digest_of_another_file_is_not_answered(service) -> None
     hear(service, birth("pi"), channel=Channel.BIRTH)
     other = digest_of(b"another file of the registry")
     hear(service, BlobRequest(federation=FEDERATION, device="pi", digest=other, first=0, count=1))
-    assert service._connection.link.frames == []
+    assert service.connection.link.frames == []
 
 
 def give_up_at(service: RolloutService, now: float) -> None:
     """Let the service wait from 0 to `now`, one second at most."""
-    service._give_up_s = 1.0
-    service._give_up(0.0)
-    service._give_up(now)
+    service.give_up_s = 1.0
+    service.loop.tick(0.0)
+    service.loop.tick(now)
 
 
 def test_a_rollout_without_devices_gives_up_and_leaves_nothing_to_continue(service) -> None:
     connect(service)
     service.loop.turn()
     give_up_at(service, 0.9)
-    assert not service._rollout.over
-    service._give_up(1.0)
+    assert not service.rollout.over
+    service.loop.tick(1.0)
     with pytest.raises(GaveUp, match=r"gave up after 1 s \(--give-up\): no device is online"):
         service.run()
-    (entry,) = service._journal.newest(FEDERATION)
+    (entry,) = service.journal.newest(FEDERATION)
     assert entry.over
 
 
@@ -179,28 +179,28 @@ def test_a_rollout_whose_devices_are_gone_gives_up_and_can_be_continued(service)
     hear(service, Death(federation=FEDERATION, device="pi", session=1), channel=Channel.BIRTH)
     with pytest.raises(GaveUp, match="waiting for pi: offline; the same command continues it"):
         give_up_at(service, 1.0)
-    (entry,) = service._journal.newest(FEDERATION)
+    (entry,) = service.journal.newest(FEDERATION)
     assert not entry.over
 
 
 def test_a_device_that_died_with_the_broker_is_not_waited_for_either(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
-    silent = replace(service._rollout.targets["pi"], status=TargetStatus.AWAY)
-    service._rollout = service._rollout.put(silent)
+    silent = replace(service.rollout.targets["pi"], status=TargetStatus.AWAY)
+    service.rollout = service.rollout.put(silent)
     with pytest.raises(GaveUp, match="waiting for pi"):
         give_up_at(service, 1.0)
 
 
 def test_a_rollout_without_a_broker_gives_up(service) -> None:
-    service._connection.trouble = "no connection to mqtt://127.0.0.1:1"
-    service._give_up_s = 0.0
-    service._give_up(0.0)
-    assert service._rollout.over
+    service.connection.trouble = "no connection to mqtt://127.0.0.1:1"
+    service.give_up_s = 0.0
+    service.loop.tick(0.0)
+    assert service.rollout.over
 
 
 def test_a_rollout_that_goes_on_never_gives_up(service) -> None:
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     give_up_at(service, 1e9)
-    assert service._rollout.phase is RolloutPhase.RUNNING
+    assert service.rollout.phase is RolloutPhase.RUNNING

@@ -113,9 +113,10 @@ class _ObservedService(RegistrationService):
     def __init__(self, authority: Authority, address: BrokerAddress) -> None:
         super().__init__(authority, address)
         self.connected = threading.Event()
+        self._take, self.loop.handle = self.loop.handle, self._take_and_note
 
-    def _handle(self, event: object) -> None:
-        super()._handle(event)
+    def _take_and_note(self, event: object) -> None:
+        self._take(event)
         if isinstance(event, LinkUp):
             self.connected.set()
 

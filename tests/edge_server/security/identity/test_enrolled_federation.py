@@ -138,7 +138,7 @@ def test_a_device_renews_its_certificate_during_a_task_without_losing_the_round(
             used = log.until("pi-old: connecting again, with the new certificate")
         summary = run.finished()
     assert summary.outcome == "finished"
-    (record,) = run.server._reporter.counters.history
+    (record,) = run.server.reporter.counters.history
     assert (record.completed, record.dropped) == (("pi-new", "pi-old"), ())
     assert serial(old) != first
     assert received < log.until("pi-old: round 1: update accepted") < used
