@@ -58,11 +58,11 @@ def do_training(
     own, which is trained after that.
     """
     if task.statistics is not None:
-        return do_statistics(task, task.statistics, context, _identity(task, context))
+        return do_statistics(task, task.statistics, context, answer_fields(task, context))
     trainer, second = context.trainer or make_trainer(), as_own_training(task)
     for each in (task, *([second] if second else [])):
         trainer.check(each)
-    with _received(task, context) as (channel_map, sent):
+    with open_received(task, context) as (channel_map, sent):
         data = context.data.as_the_server_says(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
         pruned = training.pruned(task, sent)
@@ -90,9 +90,9 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
         keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     dead = dead_share(trained.delta, channel_map) if trained.metrics.epochs else 0.0
-    metrics = _metrics(task, trained, dead)
+    metrics = training_metrics(task, trained, dead)
     drift = _standing(context.data.alarm, metrics)
-    return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
+    return Update(**answer_fields(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)
 
 
 def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFinding | None:
@@ -102,7 +102,7 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
     return None if alarm is None else alarm.finding
 
 
-def _metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
+def training_metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
     """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
     if dead >= MOST_DEAD:
@@ -140,7 +140,7 @@ def do_delivery(
     from edge_client.agent.rollout.delivery import put_delivered_in_use
     from edge_client.inference.quantization.trial import keep_best, note_of
 
-    with _received(task, context) as (channel_map, received):
+    with open_received(task, context) as (channel_map, received):
         data = context.data.as_the_server_says(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
         exported, personal = _export(task, training, received, choose_exporter(context))
@@ -148,7 +148,7 @@ def do_delivery(
     note = note_of(tried, version=f"{task.run} round {task.round}", data=data.held_out)
     delivered = put_delivered_in_use(context, note, task.trial)
     metrics = _delivery_metrics(exported, tried, delivered, personal, examples=len(data.held_out))
-    return Delivery(**_identity(task, context), metrics=metrics)
+    return Delivery(**answer_fields(task, context), metrics=metrics)
 
 
 def _export(
@@ -198,13 +198,13 @@ def _delivery_metrics(
     )
 
 
-def _identity(task: Task, context: TaskContext) -> dict[str, Any]:
+def answer_fields(task: Task, context: TaskContext) -> dict[str, Any]:
     attempt = {"run": task.run, "round": task.round, "attempt": task.attempt}
     return {"federation": task.federation, "device": context.device, **attempt}
 
 
 @contextmanager
-def _received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
+def open_received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
     """The channel map and the received state, readable within the block."""
     _check_names(task, context)
     channel_map = _channel_map(context.store.path(task.blobs["channel-map"].digest))

@@ -74,7 +74,7 @@ class CommandLine:
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else BAD_USAGE
         except ConfigError as error:
-            return self._fail(error, BAD_USAGE)
+            return self.report_error(error, BAD_USAGE)
         except BrokenPipeError:
             # The reader of our output (head, a pager) went away: nothing is wrong, nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,11 +82,11 @@ class CommandLine:
         except ModuleNotFoundError as error:
             extra = self.extras.get((error.name or "").partition(".")[0], self.extra)
             remedy = f"pip install 'edge-federation[{extra}]'"
-            return self._fail(
+            return self.report_error(
                 ConfigError(f"this needs {error.name}, which is not installed: {remedy}"), BAD_USAGE
             )
         except (EdgeError, OSError) as error:
-            return self._fail(error, FAILED)
+            return self.report_error(error, FAILED)
         except KeyboardInterrupt:
             return INTERRUPTED
 
@@ -125,7 +125,7 @@ class CommandLine:
                 f"{self.prog} --help says what there is"
             )
 
-    def _fail(self, error: Exception, code: int) -> int:
+    def report_error(self, error: Exception, code: int) -> int:
         for line in in_full(error).splitlines() or [type(error).__name__]:
             say(f"{self.prog}: {line.strip()}", file=sys.stderr)
         return code

@@ -47,12 +47,12 @@ class AttentionModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         maps = x.reshape(*x.shape[:2], -1)
-        weighed = maps * self._spatial(maps)
+        weighed = maps * self.spatial_attention(maps)
         attention = self._channel(weighed)
         self.attention = attention.detach()
         return (weighed * attention.unsqueeze(-1)).reshape(x.shape)
 
-    def _spatial(self, x: Tensor) -> Tensor:
+    def spatial_attention(self, x: Tensor) -> Tensor:
         """Equations 1 to 4: [B, C, N] to A_S [B, C, N], equal within a group."""
         local = x.reshape(x.shape[0], self.groups, -1, x.shape[2])
         half = local.shape[2] // 2

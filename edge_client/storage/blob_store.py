@@ -48,7 +48,7 @@ class BlobStore:
         self._directory, self._durable, self._only_writes = directory, durable, only_writes
         self._prefix = f"{directory}{os.sep}"
         self._pool: ThreadPoolExecutor | None = None
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningDigest] = {}
         directory.mkdir(parents=True, exist_ok=True)
         self.spares = Spares(directory) if writes_over else None
 
@@ -109,7 +109,7 @@ class BlobStore:
         if self._only_writes:
             return
         # Chunks that arrive in order are hashed; otherwise the file is hashed at the end.
-        running = self._running.pop(ref.digest, None) if index else _Running()
+        running = self._running.pop(ref.digest, None) if index else RunningDigest()
         if running is not None and running.chunks == index:
             running.add(data)
             self._running[ref.digest] = running
@@ -261,7 +261,7 @@ class BlobStore:
         return file_sha256(part) == ref.digest
 
 
-class _Running:
+class RunningDigest:
     """The sha256 of a blob whose chunks have arrived in order so far."""
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ def record_crashes(state: Path) -> Crash | None:
     folder = state / FOLDER
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ended = _collect(folder)
+        ended = collect_crash(folder)
         _begin(folder)
     except OSError:
         return None
@@ -54,7 +54,7 @@ def last_crash(state: Path) -> Crash | None:
     return max((crash for crash in found if crash), key=lambda crash: crash["at"], default=None)
 
 
-def _collect(folder: Path) -> Crash | None:
+def collect_crash(folder: Path) -> Crash | None:
     """Move what the process before has left to `last.json`."""
     killed = _killed(folder)
     found = _read(folder / EXCEPTION) or _fault(folder) or killed

@@ -105,7 +105,7 @@ class Aggregator:
         """
         self._recorder.record_round()
         before, was_ranked = self._model.state.round, self._is_ranked()
-        reviewed = self._review(command)
+        reviewed = self.review(command)
         self._take(reviewed)
         self._model.save(command.round, durable=False)
         test = self._tests.begin(command.round)
@@ -122,7 +122,7 @@ class Aggregator:
         self._model.undone = None
         return record
 
-    def _review(self, command: CloseRound) -> Reviewed:
+    def review(self, command: CloseRound) -> Reviewed:
         """Compare the updates with each other, and refuse outliers and those that make the model worse."""
         sent = self._sent(command)
         outliers = self._checker.find_outliers(sent)

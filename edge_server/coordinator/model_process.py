@@ -166,13 +166,13 @@ def _serve(connection: Connection, setup: ModelSetup) -> None:
     keep_freed_memory()
     end_with_parent()
     begin_inherited_log(logging.WARNING)
-    bench = _Bench(setup)
+    bench = ModelBench(setup)
     with contextlib.suppress(EOFError, OSError):
         while True:
             connection.send(bench.answer(connection.recv()))
 
 
-class _Bench:
+class ModelBench:
     """The network and its test data in a testing process; torch has one thread."""
 
     def __init__(self, setup: ModelSetup) -> None:

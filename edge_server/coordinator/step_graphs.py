@@ -111,7 +111,7 @@ class StepGraphs:
         parts = [
             drawing_version(),
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
-            [*_sources(module, loss_of(self._task.name)), *_constants(module)],
+            [*layer_sources(module, loss_of(self._task.name)), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains, self._task.loss],
         ]
@@ -140,7 +140,7 @@ def _as_bytes(value: object) -> bytes:
     return array.tobytes() if isinstance(array, np.ndarray) else repr(value).encode()
 
 
-def _sources(module: nn.Module, loss: Loss) -> list[str]:
+def layer_sources(module: nn.Module, loss: Loss) -> list[str]:
     """The digests of the files in which the network's layers and the loss are written, but torch's.
 
     A class that was typed at a prompt has no file.

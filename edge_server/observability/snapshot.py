@@ -148,8 +148,8 @@ class Watcher(Protocol):
 
 class WatcherGroup:
     def __init__(self, *watchers: Watcher) -> None:
-        self._watchers = watchers
+        self.watchers = watchers
 
     def show(self, snapshot: Snapshot) -> None:
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.show(snapshot)

@@ -12,19 +12,19 @@ Opener = Callable[[argparse.Namespace, Path], AbstractContextManager[Watcher]]
 """Opens a watcher for the parsed command and the run folder."""
 
 
-def _display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+def open_display(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.observability.terminal.display import make_display
 
     return make_display(format=args.format)
 
 
-def _dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+def open_dashboard(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.observability.dashboard.cli_option import dashboard_watcher
 
     return dashboard_watcher(args, out) if args.dashboard else contextlib.nullcontext(WatcherGroup())
 
 
-def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+def open_metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.observability.prometheus.cli_option import metrics_watcher
 
     if not args.metrics:
@@ -32,13 +32,13 @@ def _metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watc
     return metrics_watcher(args.metrics, out, devices=args.metrics_devices)
 
 
-def _trackers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
+def open_trackers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
     from edge_server.observability.trackers.cli_option import tracker_watcher
 
     return tracker_watcher(args.write, out) if args.write else contextlib.nullcontext(WatcherGroup())
 
 
-OPENERS: tuple[Opener, ...] = (_display, _dashboard, _metrics, _trackers)
+OPENERS: tuple[Opener, ...] = (open_display, open_dashboard, open_metrics, open_trackers)
 
 
 @contextlib.contextmanager

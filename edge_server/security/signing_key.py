@@ -66,13 +66,13 @@ def public_key_text(path: Path) -> str:
     return load_or_make_signing_key(path).public_text
 
 
-def _generate() -> Ed25519PrivateKey:
+def generate_key() -> Ed25519PrivateKey:
     return Ed25519PrivateKey.generate()
 
 
 def _make(path: Path) -> None:
     """Write a new key at `path` atomically; if another process was first, its key is used."""
-    data = _generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    data = generate_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -43,11 +43,11 @@ def make_surroundings(
 ) -> Surroundings:
     store = BlobStore(setup.blobs, durable=False)
     work = WidthWork(coordinator.model)
-    macs = partial(_macs, work=work, channel_map=coordinator.model.context.channel_map)
+    macs = partial(task_macs, work=work, channel_map=coordinator.model.context.channel_map)
     return Surroundings(config.federation.name, timeline, engine, store, setup.clients, tally, macs)
 
 
-def _macs(task: Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
+def task_macs(task: Task, *, work: WidthWork, channel_map: ChannelMap) -> tuple[int, int]:
     """As `Surroundings.macs`."""
     spec = shape_spec(task.spec, task.personal, channel_map)
     trains = isinstance(task, TrainTask) and task.training.local_epochs > 0

@@ -1,5 +1,6 @@
 """Each table, row and file of a run folder is damaged, one at a time: commands print one line or work."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -122,7 +123,7 @@ def read_folder(folder: Path) -> None:
     assert main(["devices", str(folder), "--why", "weak"]) in (0, 1, 2)
     with suppress(EdgeError):
         read_facts(folder)
-    Feed(folder, live=False)._look(0.0)
+    asyncio.run(Feed(folder, live=False).shown())
 
 
 def try_all(of: Path, tmp_path: Path, use: Callable[[Path], Any]) -> tuple[list[Any], list[str]]:

@@ -16,7 +16,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.initial_model import find_initial_model
-from edge_server.coordinator.model_process import EvaluationJob, ModelSetup, _Bench
+from edge_server.coordinator.model_process import EvaluationJob, ModelBench, ModelSetup
 from edge_server.observability.dashboard.grad_cam_process import tier_model
 from edge_server.rounds.events import PlanRound
 from edge_server.storage.recovery import Resumption
@@ -89,7 +89,7 @@ def test_a_resumed_run_and_all_that_read_its_folder_use_the_state_it_began_with(
         read = tier_model(config, data, run.folder.version(1), tier)
         assert (order_of(read) == ORDER).all()
     setup = ModelSetup(again.context.spec, again.context.channel_map, again.model.fixed, data)
-    tested = _Bench(setup).answer(EvaluationJob(run.folder.model(1), {0: SubModelSpec()}))
+    tested = ModelBench(setup).answer(EvaluationJob(run.folder.model(1), {0: SubModelSpec()}))
     here = again.model.network.test(again.model.state.params, SubModelSpec(), data)
     assert tested.found[0].loss == pytest.approx(here.loss)
     again.suspend()

@@ -232,7 +232,7 @@ def test_a_sum_turned_round_is_left_out(tmp_path: Path):
     wrong = multiplied(bench, request, updates, -1.0)
     assert bench.checked(wrong, updates).detail == ""
     true = bench.added(request, updates)
-    found = bench.coordinator.aggregator._review(replace(close, sums={"barn": true}))
+    found = bench.coordinator.aggregator.review(replace(close, sums={"barn": true}))
     assert (found.refused, list(found.sums)) == ({}, ["barn"])
     record = bench.coordinator.aggregator.close(replace(close, sums={"barn": wrong}))
     assert set(record.completed) == {"strong", "other"}

@@ -289,7 +289,7 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_client.transport.paho_client, "mqtt", over(mqtt, Client=around.make_client)),
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
         (edge_client.agent.telemetry, "board_state", lambda **where: BoardState()),
-        (edge_server.security.signing_key, "_generate", NumberedKeys()),
+        (edge_server.security.signing_key, "generate_key", NumberedKeys()),
         (edge_client.transport.echo_test, "os", over(os, urandom=draw.randbytes)),
         (edge_client.agent.session_runner, "os", over(os, urandom=draw.randbytes)),
     ]

@@ -31,7 +31,7 @@ class SiteWatch:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """See what gateways write and say, and of which sums rounds are made."""
-        step, do = SiteGateway._step, CommandRunner.do
+        step, do = SiteGateway.step, CommandRunner.do
         written, close = GatewayJournal._written, Aggregator.close
 
         def note_written(journal: GatewayJournal) -> Any:
@@ -51,7 +51,7 @@ class SiteWatch:
             self._check_sums(command)
             return close(aggregator, command, *figures)
 
-        places: Any = (SiteGateway, "_step", note_step, step), (CommandRunner, "do", note_done, do)
+        places: Any = (SiteGateway, "step", note_step, step), (CommandRunner, "do", note_done, do)
         places += (
             (GatewayJournal, "_written", note_written, written),
             (Aggregator, "close", note_close, close),

@@ -31,8 +31,8 @@ class GatewayProcess(Process):
         self.gateway = SiteGateway(
             self.upstream, address_of(self.name), federation=FEDERATION, site=self.name, folder=self.out
         )
-        self.gateway._below.link.open()
-        self.gateway._above.link.open()
+        self.gateway.below.link.open()
+        self.gateway.above.link.open()
         self._wait_for_tick()
 
     def turn(self) -> None:
@@ -40,7 +40,7 @@ class GatewayProcess(Process):
 
     def close(self) -> None:
         if self.booted:
-            self.gateway._close()
+            self.gateway.close()
 
     @property
     def booted(self) -> bool:

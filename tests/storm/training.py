@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.agent.task_context import TaskContext
-from edge_client.agent.task_runner import _identity, _received
+from edge_client.agent.task_runner import answer_fields, open_received
 from edge_client.compression.uplink import encode_answer
 from edge_client.pruning.update_coordinates import Answer
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
@@ -56,10 +56,10 @@ def do_task(
     task: Task, context: TaskContext, luck: int, made: MutableMapping[str, Trained]
 ) -> Update | Delivery:
     """The result of a task; an update's blob is in the store, and its origin in `made`, when this returns."""
-    with _received(task, context) as (channel_map, received):
+    with open_received(task, context) as (channel_map, received):
         params = {name: np.array(received["model"][name]) for name in received["model"]}
         if isinstance(task, DeliverTask):
-            return Delivery(**_identity(task, context), metrics=_delivered(params))
+            return Delivery(**answer_fields(task, context), metrics=_delivered(params))
         assert isinstance(task, TrainTask)
         known = fingerprint(params)
         delta = _change(luck, known, params)
@@ -70,7 +70,7 @@ def do_task(
         )
         made[blob.digest] = Trained(context.device, known, delta)
         metrics = TrainingMetrics(examples=EXAMPLES, epochs=1, steps=1)
-        return Update(**_identity(task, context), blob=blob, spec=answer.spec, metrics=metrics)
+        return Update(**answer_fields(task, context), blob=blob, spec=answer.spec, metrics=metrics)
 
 
 def _delivered(params: Mapping[str, Any]) -> DeliveryMetrics:

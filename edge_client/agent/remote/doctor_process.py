@@ -22,7 +22,7 @@ class DoctorProcess:
 
     def __init__(self, command: Sequence[str], *, longest_s: float = LONGEST_S) -> None:
         self._command, self._longest_s = list(command), longest_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._lock, self._ended = threading.Lock(), False
 
     def findings(self) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ class DoctorProcess:
             with self._lock:
                 if self._ended:
                     return [_failure("the checks were ended: the device stops")]
-                self._process = process = subprocess.Popen(
+                self.process = process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ class DoctorProcess:
         """Kill the process with all that it has started."""
         with self._lock:
             self._ended = True
-            process = self._process
+            process = self.process
         if process is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -77,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.agent.restart import restart
 
     settings = _settings(args)
-    source = _local_source(args, settings.state)
+    source = make_local_source(args, settings.state)
     agent = Agent(settings, source.read(), feed=source if source.grows else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.stop())
     signal.signal(signal.SIGINT, lambda *_: agent.stop())
@@ -100,7 +100,7 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
     from edge_client.training.checkpoints import INTERVAL_S
 
     address, state = _address(args), _state_folder(args)
-    profile = _profile(args, state)
+    profile = make_profile(args, state)
     _set_allocator(profile)
     return AgentSettings(
         federation=args.federation,
@@ -205,7 +205,7 @@ def default_state(federation: str, device: str) -> Path:
     return Path(base).expanduser() / "edge-federation" / federation / device
 
 
-def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
+def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
     from edge_client.agent.drift_monitor import DriftMonitor
     from edge_client.agent.local_source import DataChoice, LocalSource
     from edge_client.data.partition import parse_partition
@@ -224,7 +224,7 @@ def _local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
     )
 
 
-def _profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
+def make_profile(args: argparse.Namespace, state: Path) -> "CapabilityProfile":
     """This machine's profile with its trainers; `ConfigError` if the wanted one is not installed."""
     from edge_client.system.hardware.profile import profile
     from edge_client.training.choice import PROCESS_BYTES, choose_trainers, outdated_runtime, process_bytes

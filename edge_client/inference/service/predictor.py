@@ -39,16 +39,16 @@ class Predictor:
 
     def __init__(self, source: Source, metrics: RequestMetrics, health: HealthWriter | None = None) -> None:
         self._source, self.metrics, self._health = source, metrics, health
-        self._turns = threading.BoundedSemaphore(AT_ONCE)
+        self.turns = threading.BoundedSemaphore(AT_ONCE)
         self._reloading = threading.Lock()
         self._stamp: Any = None
-        self._model: Model | None = None
+        self.served: Model | None = None
         self.trouble = ""
 
     @property
     def model(self) -> dict[str, str] | None:
         """Version, digest and variant of the served model; None without one."""
-        model = self._model
+        model = self.served
         return None if model is None else _words(model)
 
     def refresh(self) -> bool:
@@ -62,10 +62,10 @@ class Predictor:
 
     def answer(self, body: bytes, *, top: int = 1) -> dict[str, Any]:
         """Classify the images in a message; raises `ConfigError` if it is invalid, `NotReady` and `Busy`."""
-        model = self._model
+        model = self.served
         if model is None:
             raise NotReady(self.trouble or "no model yet")
-        if not self._turns.acquire(timeout=WAIT_S):
+        if not self.turns.acquire(timeout=WAIT_S):
             raise Busy(f"{AT_ONCE} requests are being worked on: try again")
         try:
             return self._answer(model, body, top)
@@ -76,7 +76,7 @@ class Predictor:
                 self._health.failed()
             raise
         finally:
-            self._turns.release()
+            self.turns.release()
 
     def _answer(self, model: Model, body: bytes, top: int) -> dict[str, Any]:
         request = read_request(body, model.loaded, top=top)
@@ -99,13 +99,13 @@ class Predictor:
             self._health.loading()
         try:
             model = self._source.load()
-            if self._model is not None and model.digest == self._model.digest:
+            if self.served is not None and model.digest == self.served.digest:
                 return False
             _try(model)
         except ConfigError as error:
             self._refused(str(error))
             return True
-        before, self._model, self.trouble = self._model, model, ""
+        before, self.served, self.trouble = self.served, model, ""
         if self._health is not None:
             self._health.loaded()
         self.metrics.reload("ok")
@@ -119,10 +119,10 @@ class Predictor:
         self.metrics.reload("failed")
         if self._health is not None:
             self._health.load_failed()
-        if self._model is None:
+        if self.served is None:
             log.warning("nothing is served: %s", why)
         else:
-            log.warning("still serving %s: %s", self._model.version, why)
+            log.warning("still serving %s: %s", self.served.version, why)
 
 
 def answer_or_refuse(body: bytes, answer: Callable[[], dict[str, Any]]) -> tuple[str, dict[str, Any]]:

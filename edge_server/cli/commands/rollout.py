@@ -298,7 +298,7 @@ def _opened(
     return with_labels(rollout, ServiceFolder(args.service or default_service_folder()))
 
 
-def _address(args: argparse.Namespace, registry: "Registry", federation: str) -> "BrokerAddress":
+def find_broker(args: argparse.Namespace, registry: "Registry", federation: str) -> "BrokerAddress":
     """The broker that the options name, else that of the registry's service."""
     from edge_client.transport.broker_address import TlsFiles, parse_address
     from edge_server.fleet.settings.service import load_service_settings
@@ -321,7 +321,7 @@ def _serve(
     from edge_server.releases.rollout.journal import RolloutJournal
     from edge_server.releases.rollout.run_events import RolloutEvents, run_of
 
-    address = _address(args, registry, version.federation)
+    address = find_broker(args, registry, version.federation)
     events = RolloutEvents(run_of(registry, version))
 
     def both(rollout: "Rollout", no_link: str) -> None:

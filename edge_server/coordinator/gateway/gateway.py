@@ -70,14 +70,14 @@ class SiteGateway:
         self.gateway = reopened(self._journal, self._store, federation, site)
         self._partial = self._store.parts()
         session = self._journal.next_session()
-        self._above = LinkAbove(
+        self.above = LinkAbove(
             above, self.inbox, federation=federation, site=site, session=session, store=self._store
         )
-        self._below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
+        self.below = LinkBelow(below, self.inbox, federation=federation, store=self._store)
         self._runner = CommandRunner(
-            self._above, self._below, self._store, self._journal, self._work, self.inbox, lambda: self.gateway
+            self.above, self.below, self._store, self._journal, self._work, self.inbox, lambda: self.gateway
         )
-        self._progress = Progress(site, self._above.traffic, show)
+        self._progress = Progress(site, self.above.traffic, show)
         self._early, self._passed = EarlyBirths(), PassedRequests()
         self._fitted: int | None = None
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
@@ -85,28 +85,28 @@ class SiteGateway:
 
     def run(self) -> None:
         """Serve the site; raises `GatewayStopped` where the connection can never be made."""
-        self._below.link.open()
-        self._above.link.open()
+        self.below.link.open()
+        self.above.link.open()
         self._watchdog.ready()
         try:
             self.loop.run(until=lambda: self._over)
         finally:
-            self._close()
+            self.close()
 
     def stop(self) -> None:
         """Stop soon; may be called from a signal handler or another thread."""
         self.inbox.put(Stop())
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._watchdog.stopping()
-        self._above.link.close(with_will=True)
-        self._below.link.close()
+        self.above.link.close(with_will=True)
+        self.below.link.close()
         self._runner.close()
         self._journal.close()
 
     def _tick(self, now: float) -> None:
-        self._step(Tick())
-        self._below.connection.echo.tick(now)
+        self.step(Tick())
+        self.below.connection.echo.tick(now)
         self._fit()
         self._watchdog.alive(now)
 
@@ -121,27 +121,27 @@ class SiteGateway:
             case Stop():
                 self._over = True
             case _:
-                self._step(event)
+                self.step(event)
 
     # --- above ---
     def _handle_above(self, event: LinkEvent) -> None:
         if not isinstance(event, Arrived):
-            self._above.link.handle(event)
+            self.above.link.handle(event)
         match event:
             case LinkUp(session):
                 self._journal.connected(session)
-                self._progress.say(f"connected to {self._above.address}")
-                self._step(LinkedAbove(session))
+                self._progress.say(f"connected to {self.above.address}")
+                self.step(LinkedAbove(session))
             case LinkDown(reason, lasting=lasting, taken_over=taken_over):
                 if taken_over:
-                    why = f"another gateway of the site '{self._site}' has connected to {self._above.address}"
+                    why = f"another gateway of the site '{self._site}' has connected to {self.above.address}"
                     raise GatewayStopped(f"{why}: {reason}")
                 if lasting:
-                    raise GatewayStopped(f"--upstream {self._above.address}: {reason}")
-                self._progress.say(f"no connection to {self._above.address}: {reason}; trying again")
-                self._step(CutAbove())
+                    raise GatewayStopped(f"--upstream {self.above.address}: {reason}")
+                self._progress.say(f"no connection to {self.above.address}: {reason}; trying again")
+                self.step(CutAbove())
             case Arrived(topic, payload):
-                self._above.traffic.received += len(payload)
+                self.above.traffic.received += len(payload)
                 if payload and (found := read_above(topic, payload, self.gateway)) is not None:
                     self._take_above(found)
 
@@ -154,7 +154,7 @@ class SiteGateway:
                 self._progress.terms(terms)
             case MessageForSite(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
-        self._step(event)
+        self.step(event)
         if isinstance(event, MessageForSite) and isinstance(event.message, SiteTerms):
             for topic, payload in self._early.take(self.gateway):
                 self._take_below(topic, payload)
@@ -166,12 +166,12 @@ class SiteGateway:
     # --- below ---
     def _handle_below(self, event: LinkEvent) -> None:
         now = time.monotonic()
-        received = self._below.connection.receive(event, now)
+        received = self.below.connection.receive(event, now)
         if isinstance(event, LinkUp):
-            self._progress.say(f"serving the site's devices on {self._below.connection.address}")
-            self._below.announce_again()
+            self._progress.say(f"serving the site's devices on {self.below.connection.address}")
+            self.below.announce_again()
         elif isinstance(event, LinkDown):
-            self._progress.say(self._below.connection.trouble)
+            self._progress.say(self.below.connection.trouble)
         if received is not None and received[1] and not self._early.keep(*received, self.gateway):
             self._take_below(*received)
 
@@ -185,13 +185,13 @@ class SiteGateway:
             # Answers to an operator within the site stay there.
             found = found if self._passed.is_answer(found.message) else None
         if found is not None:
-            self._step(self._with_bytes(found))
+            self.step(self._with_bytes(found))
 
     def _refuse(self, device: str, error: PeerError, now: float) -> None:
         """Log the fault, and tell who spoke."""
         log.warning("%s: ignored (%s): %s", device, error.reason, error, extra={"reason": error.reason})
         if device:
-            self._below.tell_stranger(Refusal.of(error, self.gateway.federation, device), device, now)
+            self.below.tell_stranger(Refusal.of(error, self.gateway.federation, device), device, now)
 
     def _with_bytes(self, event: Event) -> Event:
         """A claim with what is known of its blob."""
@@ -206,16 +206,16 @@ class SiteGateway:
 
     def _fit(self) -> None:
         """Note the size of packets that the site's broker passes on, once it is known."""
-        found = self._below.connection.chunk_bytes
+        found = self.below.connection.chunk_bytes
         if found is None or found == self._fitted:
             return
         self._fitted = found
-        self._below.link.fit(found)
+        self.below.link.fit(found)
         if found < CHUNK_SIZES[0]:
             self._progress.say(f"the site's broker passes on no packets above {found // 1024} kB")
 
     # --- the machine ---
-    def _step(self, event: Event) -> None:
+    def step(self, event: Event) -> None:
         before = self.gateway
         self.gateway, commands = machine.step(before, event, time.monotonic())
         for command in commands:

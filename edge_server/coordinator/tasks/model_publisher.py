@@ -79,16 +79,16 @@ class ModelPublisher:
     ) -> None:
         self._path, self._store, self._channel_map, self._durable = path, store, channel_map, durable
         self._down = down
-        self._chain = _read(path, store) if go_on and down.delta else VersionChain()
+        self.chain = _read(path, store) if go_on and down.delta else VersionChain()
 
     @property
     def digests(self) -> frozenset[str]:
         """Digests of blobs that later tasks may name."""
-        return frozenset(ref.digest for ref in self._chain.refs)
+        return frozenset(ref.digest for ref in self.chain.refs)
 
     def reset(self) -> None:
         """Forget the frames, so that the next version is published whole."""
-        self._chain = VersionChain()
+        self.chain = VersionChain()
         unlink(self._path)
 
     def publish_exact(
@@ -110,19 +110,19 @@ class ModelPublisher:
         if not self._down.delta:
             return (self._frame(version, specs, self._whole(version), self._down.pack),)
         wanted = {spec.model_dump_json(): spec for spec in specs}
-        covers = bool(self._chain.frames) and self._chain.covers(wanted, version.chunk_bytes)
-        if not covers or self._chain.frames[-1].round != version.round:
+        covers = bool(self.chain.frames) and self.chain.covers(wanted, version.chunk_bytes)
+        if not covers or self.chain.frames[-1].round != version.round:
             extends = covers and self._can_extend(version, self._down.delta)
             wanted.update((spec.model_dump_json(), spec) for spec in others())
-            self._chain = self._extended(version) if extends else self._started(version, wanted.values())
-            _write(self._path, self._chain, durable=self._durable)
-        return self._chain.frames
+            self.chain = self._extended(version) if extends else self._started(version, wanted.values())
+            _write(self._path, self.chain, durable=self._durable)
+        return self.chain.frames
 
     def _can_extend(self, version: ModelVersion, delta: Differences) -> bool:
         """Whether the next frame may have changes only."""
-        frames = self._chain.frames
+        frames = self.chain.frames
         room = len(frames) < delta.every and frames[-1].round < version.round
-        return room and near(version.params, self._chain.params)
+        return room and near(version.params, self.chain.params)
 
     def _started(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
         encoded = self._whole(version) or {MODEL: version.params}
@@ -130,10 +130,10 @@ class ModelPublisher:
         return VersionChain((frame,), _made(added_up([encoded])))
 
     def _extended(self, version: ModelVersion) -> VersionChain:
-        before, number = self._chain.params, self._down.number
+        before, number = self.chain.params, self._down.number
         encoded = changes(version.params, before, number)
-        frame = self._frame(version, self._chain.specs.values(), encoded, self._down.pack)
-        return VersionChain((*self._chain.frames, frame), _made(added_up([{MODEL: before}, encoded])))
+        frame = self._frame(version, self.chain.specs.values(), encoded, self._down.pack)
+        return VersionChain((*self.chain.frames, frame), _made(added_up([{MODEL: before}, encoded])))
 
     def _whole(self, version: ModelVersion) -> Groups | None:
         """The encoded model; None if it is sent unencoded."""

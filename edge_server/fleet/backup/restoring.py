@@ -44,7 +44,7 @@ def restore_backup(
     target.parent.mkdir(parents=True, exist_ok=True)
     with _aside(target) as aside:
         _check_room(aside, chain.manifest)
-        _write(chain, aside, sealer, report)
+        write_files(chain, aside, sealer, report)
         runs = tuple(folder for folder in _runs(aside) if mark_restored(folder, now or time.time()))
         _note(chain.manifest, aside, noted_as)
         _sync_all(aside)
@@ -127,7 +127,7 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> None:
+def write_files(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> None:
     manifest, written = chain.manifest, 0
     for folder in manifest.folders:
         (aside / folder.path).mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> 
             continue
         path = aside / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_file(chain, file, path, sealer)
+        write_file(chain, file, path, sealer)
         before, written = written, written + file.size
         if before // REPORT_EVERY_BYTES < written // REPORT_EVERY_BYTES:
             report(f"restored {written / 2**30:.0f} GiB")
@@ -146,7 +146,7 @@ def _write(chain: Chain, aside: Path, sealer: Sealer | None, report: Report) -> 
         (aside / folder.path).chmod(folder.mode | 0o700)
 
 
-def _write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None) -> None:
+def write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None) -> None:
     if file.sealed:
         assert sealer is not None
         sealed = io.BytesIO()

@@ -90,7 +90,7 @@ class OperatorConnection:
         self._begun_at = 0.0
         self._up_at: float | None = None
         # A device that says nonsense is not the operator's concern, and does not keep others from answering.
-        self._loop = EventLoop(
+        self.loop = EventLoop(
             self._inbox, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=lambda error: None
         )
 
@@ -99,7 +99,7 @@ class OperatorConnection:
         self._begun_at = time.monotonic()
         self._connection.link.open()
         try:
-            self._loop.run(until=lambda: self._inquiry is not None and self._inquiry.over)
+            self.loop.run(until=lambda: self._inquiry is not None and self._inquiry.over)
         finally:
             self._connection.link.close()
         assert self._inquiry is not None
@@ -140,7 +140,7 @@ class OperatorConnection:
 
     def _connected(self, now: float) -> None:
         self._up_at = now if self._up_at is None else self._up_at
-        self._loop.tick_soon()
+        self.loop.tick_soon()
         if self._inquiry is not None:
             self._step(machine.Connected(), now)
 

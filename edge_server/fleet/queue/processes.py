@@ -31,7 +31,7 @@ class JobProcesses:
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
-        self._own: dict[str, subprocess.Popen[bytes]] = {}
+        self.own: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, run: str, attempt: int, command: Sequence[str], directory: str) -> None:
         """Start an attempt in its own session, so that Ctrl-C in a terminal reaches the service alone."""
@@ -39,7 +39,7 @@ class JobProcesses:
         folder.mkdir(parents=True, exist_ok=True)
         script = [sys.executable, "-I", supervisor.__file__]
         with (folder / LOG).open("ab") as log:
-            self._own[run] = subprocess.Popen(
+            self.own[run] = subprocess.Popen(
                 [*script, str(os.getpid()), str(folder), str(attempt), directory, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -55,12 +55,12 @@ class JobProcesses:
 
     def outcome(self, run: str, attempt: int) -> Outcome | None:
         """How an attempt has ended; None while it runs."""
-        own = self._own.get(run)
+        own = self.own.get(run)
         if own is not None and own.poll() is None:
             return None
         if _is_locked(self._runs / run / LOCK):
             return None
-        self._own.pop(run, None)
+        self.own.pop(run, None)
         return Outcome(_code(self._runs / run / OUTCOME, attempt))
 
     def suspend(self, run: str) -> None:
@@ -83,7 +83,7 @@ class JobProcesses:
 
     def _pid(self, run: str) -> int | None:
         """The supervisor's process, if it still runs."""
-        own = self._own.get(run)
+        own = self.own.get(run)
         if own is not None:
             return own.pid if own.poll() is None else None
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):

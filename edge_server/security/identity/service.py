@@ -37,13 +37,14 @@ class RegistrationService:
         self.inbox: Inbox = queue.SimpleQueue()
         filters = authority_filters(authority.settings.federation)
         self._link = Link(address, self.inbox, client_id=mosquitto.SERVICE, filters=filters)
+        self.loop = EventLoop(self.inbox, handle=self._handle)
         self._stopped = False
 
     def run(self) -> None:
         """Serve until stopped; lost connections to the broker are re-established."""
         self._link.open()
         try:
-            EventLoop(self.inbox, handle=self._handle).run(until=lambda: self._stopped)
+            self.loop.run(until=lambda: self._stopped)
         finally:
             self._link.close()
 

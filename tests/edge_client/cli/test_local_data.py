@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.cli.commands.run import _local_source
+from edge_client.cli.commands.run import make_local_source
 from edge_client.cli.main import EDGE_CLIENT
 from edge_client.data.local import LocalData
 
@@ -21,7 +21,7 @@ def save_clips(path: Path, *, count: int = 150, classes: int = 5) -> Path:
 
 def local_data(*words: str) -> LocalData:
     with tempfile.TemporaryDirectory() as state:
-        return _local_source(EDGE_CLIENT.parse(["run", *words]), Path(state)).read()
+        return make_local_source(EDGE_CLIENT.parse(["run", *words]), Path(state)).read()
 
 
 def test_a_device_trains_on_all_of_its_own_data_except_the_held_out_part(

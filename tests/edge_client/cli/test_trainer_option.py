@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.cli.commands.run import _profile
+from edge_client.cli.commands.run import make_profile
 from edge_client.training.choice import CUDA_BYTES
 from tests.edge_client.training.test_choice import installed
 
@@ -18,7 +18,7 @@ def test_an_outdated_onnxruntime_is_not_announced_and_logged_with_the_remedy(
 ) -> None:
     installed(monkeypatch, "torch", "onnxruntime", runtime="1.13.1")
     with caplog.at_level(logging.INFO):
-        announced = _profile(AUTO, tmp_path)
+        announced = make_profile(AUTO, tmp_path)
     assert announced.trainers == ("torch",)
     assert "onnxruntime" in announced.software
     assert "onnxruntime 1.13.1 is too old for step graphs: pip install 'onnxruntime>=1.17'" in caplog.text
@@ -30,7 +30,7 @@ def test_a_current_onnxruntime_is_announced(
 ) -> None:
     installed(monkeypatch, "onnxruntime")
     with caplog.at_level(logging.INFO):
-        assert _profile(AUTO, tmp_path).trainers == ("onnx",)
+        assert make_profile(AUTO, tmp_path).trainers == ("onnx",)
     assert "too old" not in caplog.text
 
 
@@ -38,8 +38,8 @@ def test_a_torch_with_cuda_states_what_it_takes_from_the_first_start_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_client.training.choice.has_file", lambda package, name: package == "torch")
-    measured = _profile(AUTO, tmp_path).speed_with("torch")
+    measured = make_profile(AUTO, tmp_path).speed_with("torch")
     assert measured is not None
     assert measured.resident_bytes == CUDA_BYTES
     monkeypatch.undo()
-    assert _profile(AUTO, tmp_path).speed_with("torch") is None
+    assert make_profile(AUTO, tmp_path).speed_with("torch") is None

@@ -353,5 +353,5 @@ def test_the_users_own_terminal_quotes_what_is_wrong(
     wrapped = ConfigError(f"two files are broken: {bare}")
     wrapped.__cause__ = bare
     assert in_full(wrapped) == f"two files are broken: column 'age' is not a number (found: '{SECRET}')"
-    EDGE_CLIENT._fail(wrapped, 2)
+    EDGE_CLIENT.report_error(wrapped, 2)
     assert capsys.readouterr().err == f"edge-client: {in_full(wrapped)}\n"

@@ -51,7 +51,7 @@ def test_an_odd_group_pools_the_smaller_half_by_average():
     module = AttentionModule(3)
     module.groups = 1
     maps = torch.tensor([[[0.0, 2.0], [2.0, 0.0], [0.0, -1.0]]])
-    close(module._spatial(maps)[0, 0], [0.73106, 0.26894])
+    close(module.spatial_attention(maps)[0, 0], [0.73106, 0.26894])
 
 
 def test_the_outputs_of_a_linear_layer_are_maps_of_one_position():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from edge_client.storage.blob_store import BlobStore
+from edge_client.storage.blob_store import BlobStore, RunningDigest
 from edge_client.storage.file_recycling import SUFFIX
 from schemas.tensors.blobs import CHUNK_BYTES, BlobRef, decode_chunk, digest_of
 from tests.chunk_bits import chunks_of
@@ -88,7 +88,7 @@ def test_chunks_of_two_sizes_become_the_blob(store):
 
 def test_a_store_that_only_writes_hashes_nothing(store, monkeypatch):
     hashed = []
-    monkeypatch.setattr("edge_client.storage.blob_store._Running.add", lambda self, data: hashed.append(data))
+    monkeypatch.setattr(RunningDigest, "add", lambda self, data: hashed.append(data))
     write(BlobStore(store.directory, only_writes=True), order=(0, 1, 2, 3))
     assert hashed == []
     assert BlobStore(store.directory).verify(REF)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.system.crash_record import FOLDER, LAST, RUNNING, _collect, last_crash
+from edge_client.system.crash_record import FOLDER, LAST, RUNNING, collect_crash, last_crash
 
 BEGIN = """
 import os, sys, threading
@@ -33,18 +33,18 @@ def end_as(code: str, state: Path, *words: str) -> None:
 @pytest.mark.parametrize("cause", ENDS)
 def test_an_unexpected_end_is_known_afterwards(cause: str, tmp_path: Path) -> None:
     end_as(ENDS[cause], tmp_path)
-    found = _collect(tmp_path / FOLDER)
+    found = collect_crash(tmp_path / FOLDER)
     assert found is not None
     assert found["cause"] == cause
     assert SAID[cause] in found["text"]
     assert last_crash(tmp_path) == found
-    assert _collect(tmp_path / FOLDER) is None
+    assert collect_crash(tmp_path / FOLDER) is None
     assert last_crash(tmp_path) == found
 
 
 def test_a_regular_end_is_no_crash(tmp_path: Path) -> None:
     end_as("sys.exit(3)", tmp_path)
-    assert _collect(tmp_path / FOLDER) is None
+    assert collect_crash(tmp_path / FOLDER) is None
     assert not (tmp_path / FOLDER / RUNNING).exists()
 
 
@@ -55,7 +55,7 @@ def test_an_exception_of_a_thread_is_recorded_while_the_process_goes_on(tmp_path
     assert found is not None
     assert (found["cause"], found["thread"]) == ("exception", "worker")
     # The process has gone on and ended regularly.
-    assert _collect(tmp_path / FOLDER) is None
+    assert collect_crash(tmp_path / FOLDER) is None
     assert last_crash(tmp_path) == found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.cli.commands.models import USUAL, registry_folder
-from edge_server.cli.commands.rollout import _address
+from edge_server.cli.commands.rollout import find_broker
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.releases.registry.registry import Registry
 from edge_server.storage.service_folder import ServiceFolder
@@ -43,9 +43,9 @@ def test_the_registry_is_that_of_the_option_then_of_the_named_service_then_the_u
 
 def test_the_broker_is_that_of_the_option_then_of_the_registrys_service(folder: ServiceFolder) -> None:
     registry = Registry(folder.registry)
-    assert _address(arguments(), registry, "home").host == "broker.lan"
-    assert _address(arguments(broker="mqtt://other:1883"), registry, "home").host == "other"
-    assert _address(arguments(), Registry(Path("runs/registry")), "home").host == "127.0.0.1"
+    assert find_broker(arguments(), registry, "home").host == "broker.lan"
+    assert find_broker(arguments(broker="mqtt://other:1883"), registry, "home").host == "other"
+    assert find_broker(arguments(), Registry(Path("runs/registry")), "home").host == "127.0.0.1"
 
 
 def test_the_models_of_a_service_are_listed(

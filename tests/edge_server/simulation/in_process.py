@@ -23,13 +23,13 @@ class InProcess(Engine[ClientJob]):
     """Does each job when its outcome is requested."""
 
     def __init__(self, setup: WorkSetup) -> None:
-        self._bench, self.store = ClientWork(setup, make=_trainer), BlobStore(setup.blobs, durable=False)
+        self.bench, self.store = ClientWork(setup, make=_trainer), BlobStore(setup.blobs, durable=False)
 
     def submit(self, job: ClientJob) -> ClientJob:
         return job
 
     def result(self, handle: ClientJob, *, timeout_s: float) -> Outcome | None:
-        return self._bench.do(handle)
+        return self.bench.do(handle)
 
     def cancel(self, handle: ClientJob) -> None:
         pass

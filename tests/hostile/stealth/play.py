@@ -69,7 +69,7 @@ class AttackingEngine(InProcess):
     def submit(self, job: ClientJob) -> ClientJob:
         task = decode_task(job.task)
         if isinstance(task, TrainTask) and (self._attack is not None or job.device not in self._liars):
-            self._done[job.device] = task.round, self._bench.do(job)
+            self._done[job.device] = task.round, self.bench.do(job)
         return job
 
     def result(self, handle: ClientJob, *, timeout_s: float) -> Outcome | None:

@@ -42,7 +42,7 @@ TRANSLATIONS: Mapping[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-class _Traced(nn.Module):
+class TracedStep(nn.Module):
     """A traced graph as a module, which the exporter asks for, with the graph's constants as buffers."""
 
     def __init__(self, graph: fx.GraphModule, constants: Mapping[str, Tensor]) -> None:
@@ -86,7 +86,7 @@ def export(
         except Exception as error:
             # torch's programs have another form, or an operator of the network has no translation.
             log.debug("the traced step is traced again by the exporter: %s", first_line(error))
-            program = _translated(_Traced(graph, constants).eval(), tuple(example.values()), **options)
+            program = _translated(TracedStep(graph, constants).eval(), tuple(example.values()), **options)
         if program is None:
             raise DrawingRefused("torch exported nothing")
         _free(program.model, examples)

@@ -149,13 +149,13 @@ def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]
         raise DrawingRefused(f"onnxruntime cannot load the graph: {first_line(error)}") from error
     for examples in COMPARED_EXAMPLES:
         batches = (passes.example(input_shape, examples, seed=seed) for seed in range(COMPARISONS))
-        differing = (_first_difference(session, passes, given) for given in batches)
+        differing = (find_difference(session, passes, given) for given in batches)
         found = list(takewhile(lambda difference: difference is not None, differing))
         if len(found) == COMPARISONS:
             raise DrawingRefused(f"{found[0]} with {examples} examples")
 
 
-def _first_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -> str | None:
+def find_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -> str | None:
     """The first output that differs from torch's; None if none does."""
     wanted = {value.name for value in session.get_inputs()}
     expected, moved = passes.run(given), passes.run(_disturbed(given, passes))

@@ -65,7 +65,7 @@ class HomeAssistant:
         self._messages = DeviceMessages(self._topics)
         self._installations: dict[str, Installation] = {}
         self._latest: Snapshot | None = None
-        self._sent = SentMessages()
+        self.sent = SentMessages()
         self._retained = RetainedDevices()
         self._up_since: float | None = None
         self._thread = BackgroundThread(
@@ -93,7 +93,7 @@ class HomeAssistant:
                 self._arrived(topic, payload)
             case LinkUp():
                 self._up_since = time.monotonic()
-                self._sent = forget_sent(self._sent)
+                self.sent = forget_sent(self.sent)
                 self._link.publish(self._topics.status, ONLINE, retain=True)
             case LinkDown(reason):
                 self._up_since = None
@@ -127,7 +127,7 @@ class HomeAssistant:
         gone, away = self._retained.absent(present, settled=settled)
         messages = self._messages.wanted(state, gone=gone, away=away)
         messages |= clear_devices(self._topics, gone & self._retained.published)
-        self._sent, new = due(self._sent, messages, now)
+        self.sent, new = due(self.sent, messages, now)
         for topic, payload in new:
             self._link.publish(topic, payload, retain=True)
 

@@ -145,5 +145,5 @@ def test_nothing_is_left_of_a_process_that_collects_when_the_agent_stops(
     board.ask(Diagnostic.DOCTOR)
     board.service.stop()
     assert "doctor" in json.loads(board.inbox.get(timeout=60).text)
-    process = begun[0]._process
+    process = begun[0].process
     assert process is None or process.returncode is not None

@@ -1,6 +1,8 @@
 """Numbers, truth values and broken rows of every kind of table."""
 
 import logging
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +46,8 @@ def test_inputs_that_float32_cannot_tell_apart_are_named(
 def test_rows_that_were_recorded_above_two_to_the_24_make_windows(tmp_path: Path) -> None:
     path = tmp_path / "room.sqlite"
     store = ExampleStore(path, ("co2",), StoreLimits())
-    store._database.execute("INSERT INTO sqlite_sequence VALUES ('examples', 20000000)")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO sqlite_sequence VALUES ('examples', 20000000)")
     for number in range(12):
         store.add({"co2": float(number)}, at=100.0 + number)
     store.close()

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.agent.task_runner import _metrics
+from edge_client.agent.task_runner import training_metrics
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of
 from edge_client.data.sources import load_source
@@ -88,4 +88,5 @@ def test_a_device_measures_what_a_forecast_has_to_beat_with_and_without_training
     asked = asked.model_copy(update={"model": asked.model.model_copy(update={"task": "forecasting"})})
     for epochs in (0, 1):
         result = TrainingResult({}, TrainingMetrics(examples=10, epochs=epochs, steps=epochs))
-        assert [*_metrics(asked, Trained.of(result, found, found, delta={}), 0.0).metrics] == [*figures]
+        trained = Trained.of(result, found, found, delta={})
+        assert [*training_metrics(asked, trained, 0.0).metrics] == [*figures]

@@ -129,7 +129,7 @@ def test_a_request_is_answered_by_the_model_that_it_started_with(tmp_path: Path)
     """A request runs in the old model while the next one replaces it."""
     path = named(tmp_path / "model.onnx", "ant")
     predictor = predictor_of(path)
-    old = predictor._model
+    old = predictor.served
     inside, go_on = threading.Event(), threading.Event()
     run = old.loaded.session.run
 
@@ -223,10 +223,10 @@ def test_too_many_requests_are_refused_as_busy(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "WAIT_S", 0.01)
     predictor = predictor_of(named(tmp_path / "model.onnx", "ant"))
     for _ in range(module.AT_ONCE):
-        predictor._turns.acquire()
+        predictor.turns.acquire()
     with pytest.raises(Busy, match="try again"):
         predictor.answer(PIXELS)
-    predictor._turns.release()
+    predictor.turns.release()
     assert best(predictor) == "ant"
 
 

@@ -209,7 +209,7 @@ def test_a_replaced_file_is_served_automatically(tmp_path: Path) -> None:
 
 def test_stopping_waits_for_running_requests(running: Running) -> None:
     """One request is inside the model when the service stops; it is still answered."""
-    model = running.predictor._model.loaded
+    model = running.predictor.served.loaded
     inside, go_on = threading.Event(), threading.Event()
     session = model.session
 

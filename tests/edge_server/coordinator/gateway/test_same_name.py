@@ -32,7 +32,7 @@ def test_one_of_two_gateways_of_a_site_ends(kind: str, tmp_path: Path, monkeypat
             )
             for name in ("first", "second")
         ]
-        gateways[1]._below.link.open = lambda: None  # type: ignore[method-assign]
+        gateways[1].below.link.open = lambda: None  # type: ignore[method-assign]
         with ThreadPoolExecutor(2) as pool:
             running = [pool.submit(gateway.run) for gateway in gateways]
             try:

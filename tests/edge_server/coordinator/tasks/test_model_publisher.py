@@ -170,7 +170,7 @@ def test_every_tier_receives_its_part_of_one_model_within_the_codecs_bounds(
     before: dict[str, np.ndarray] = {}
     for number in (1, 2, 3):
         tasks, params = desk.tasks(number, number), desk.coordinator.model.state.params
-        held = desk.coordinator.publisher._chain.params
+        held = desk.coordinator.publisher.chain.params
         for name, task in tasks.items():
             model, channel_map = (
                 received(task, desk.places[name].store, desk),

@@ -78,7 +78,7 @@ def test_a_restore_that_fails_at_any_file_leaves_nothing_and_the_next_one_works(
     service: SmallService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.backup("a.backup")
-    write, whole = restoring._write_file, tree(service.restore("a.backup", to="whole"))
+    write, whole = restoring.write_file, tree(service.restore("a.backup", to="whole"))
     for number in range(len(whole) + 3):
         left = [number]
 
@@ -88,7 +88,7 @@ def test_a_restore_that_fails_at_any_file_leaves_nothing_and_the_next_one_works(
                 raise OSError(28, "No space left on device")
             write(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(restoring, "_write_file", failing)
+        monkeypatch.setattr(restoring, "write_file", failing)
         try:
             service.restore("a.backup")
         except OSError:
@@ -119,7 +119,7 @@ def stop_before(owner, name, count):
     setattr(owner, name, counted)
 
 stop_before(ArchiveWriter, "store_file", 4)
-stop_before(restoring, "_write_file", 4)
+stop_before(restoring, "write_file", 4)
 main(sys.argv[1:])
 """
 

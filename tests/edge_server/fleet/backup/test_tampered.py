@@ -99,7 +99,7 @@ def test_nothing_is_written_where_the_announced_bytes_have_no_room(
 ) -> None:
     name = tampered(service, files=lambda files: [{**file, "size": 10**9} for file in files[:2]])
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10**9))
-    monkeypatch.setattr(restoring, "_write", lambda *_: pytest.fail("something was written"))
+    monkeypatch.setattr(restoring, "write_files", lambda *_: pytest.fail("something was written"))
     with pytest.raises(ConfigError, match=r"files of 2000 MB, and 1000 MB are free in .*: make room, or"):
         service.restore(name)
     assert not (service.base / "new").exists()

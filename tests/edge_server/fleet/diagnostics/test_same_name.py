@@ -36,4 +36,4 @@ def test_one_of_two_commands_of_an_operator_ends(kind: str, tmp_path: Path, monk
                 next(as_completed(running, timeout=DEADLINE_S)).result()
         finally:
             for command in commands:
-                command._inbox.put(LinkDown("the test is over", lasting=True))
+                command.loop.inbox.put(LinkDown("the test is over", lasting=True))

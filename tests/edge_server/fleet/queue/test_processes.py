@@ -100,7 +100,7 @@ def test_a_second_attempt_beside_the_first_does_not_begin(tmp_path: Path) -> Non
     first = start(tmp_path, CATCH.format(name="TERM", code=143))
     ready(tmp_path / "a/job.log")
     second = start(tmp_path, "echo twice", attempt=2)
-    own = second._own["a"]
+    own = second.own["a"]
     assert own.wait(DEADLINE_S) == supervisor.IN_USE
     assert second.outcome("a", 2) is None
     first.suspend("a")

@@ -17,7 +17,7 @@ from edge_server.observability.prometheus.address import Listen, parse_listen
 from edge_server.observability.prometheus.cli_option import metrics_watcher
 from edge_server.observability.prometheus.collector import RunCollector, run_registry
 from edge_server.observability.prometheus.http_endpoint import serve_metrics
-from edge_server.observability.watchers import _metrics
+from edge_server.observability.watchers import open_metrics
 from schemas.errors import ConfigError
 from tests.edge_server.observability.prometheus.running import busy
 
@@ -86,7 +86,7 @@ def test_the_option_defaults_to_loopback_and_is_off_when_missing(words) -> None:
 
 
 def test_without_the_option_there_is_no_endpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with _metrics(Namespace(metrics=None), tmp_path) as watcher:
+    with open_metrics(Namespace(metrics=None), tmp_path) as watcher:
         watcher.show(busy())
     assert capsys.readouterr().err == ""
 

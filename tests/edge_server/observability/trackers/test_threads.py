@@ -12,7 +12,7 @@ from edge_server.observability.trackers import registry
 from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
 from edge_server.observability.trackers.registry import make_writer
 from edge_server.observability.trackers.threads import WriterThread, flat, folder_id
-from edge_server.observability.watchers import _trackers
+from edge_server.observability.watchers import open_trackers
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError
 from tests.edge_server.observability.terminal.shown import record, snapshot, summary
@@ -180,6 +180,6 @@ def test_every_named_writer_receives_the_rounds(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(registry, "WRITERS", {"tensorboard": make})
     words = argparse.Namespace(write=["tensorboard=a", "tensorboard=b"])
-    with _trackers(words, tmp_path) as watcher:
+    with open_trackers(words, tmp_path) as watcher:
         watcher.show(moments(2)[0])
     assert {target: writer.rounds for target, writer in made.items()} == {"a": [1, 2], "b": [1, 2]}

@@ -45,8 +45,10 @@ def test_an_unchanged_inventory_is_not_read(
     assert reader.devices() == before
 
 
-def test_changes_of_another_connection_are_seen(inventory: Inventory, made: list[str]) -> None:
-    reader, other = DeviceReader(inventory), Inventory(inventory._file.path)
+def test_changes_of_another_connection_are_seen(
+    inventory: Inventory, made: list[str], tmp_path: Path
+) -> None:
+    reader, other = DeviceReader(inventory), Inventory(tmp_path / "inventory.sqlite")
     reader.devices()
     other.set_note("home", "pi-3", "by hand")
     other.remove("home", "pi-1", 100.0)

@@ -38,7 +38,7 @@ def network(*, inplace: bool = False) -> nn.Module:
 
 
 def test_a_step_with_running_statistics_and_constants_is_traced_once() -> None:
-    with patch.object(export, "_Traced", side_effect=AssertionError("traced again")):
+    with patch.object(export, "TracedStep", side_effect=AssertionError("traced again")):
         assert draw_step(network(), SHAPE)
 
 

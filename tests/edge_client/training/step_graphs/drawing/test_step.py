@@ -158,6 +158,6 @@ def test_a_graph_that_computes_something_else_is_refused(monkeypatch: pytest.Mon
 
 def test_one_batch_of_a_size_may_differ_by_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter(["'loss' differs from torch by 1", None, None])
-    monkeypatch.setattr(step, "_first_difference", lambda *_: next(found))
+    monkeypatch.setattr(step, "find_difference", lambda *_: next(found))
     draw_step(nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), (2, 2, 2))
     assert next(found, "none left") == "none left"

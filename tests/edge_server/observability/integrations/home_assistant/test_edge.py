@@ -193,4 +193,4 @@ def test_a_snapshot_is_taken_without_waiting_for_the_broker(tmp_path) -> None:
     moment: Snapshot = snapshot(KITCHEN)
     edge.show(moment)
     assert edge.inbox.empty()
-    assert edge._sent.payloads == {}
+    assert edge.sent.payloads == {}

@@ -17,7 +17,7 @@ def test_both_are_off_by_default(tmp_path: Path) -> None:
     assert (config.home_assistant.discovery, config.sparkplug.group) == (False, None)
     # An opened bridge would have a thread, a link and a folder for its numbers.
     with open_bridges(config, parse_address("mqtt://127.0.0.1:1"), tmp_path / "registry") as watcher:
-        assert watcher._watchers == ()
+        assert watcher.watchers == ()
     assert list(tmp_path.iterdir()) == []
 
 
