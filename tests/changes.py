@@ -78,12 +78,12 @@ def _keep_operators(utils: Any) -> None:
 
 def _time_briefly(benchmark: Any) -> None:
     """Time models for a moment, several times at least."""
-    measure = benchmark._durations
+    measure = benchmark.time_runs
 
     def durations(runs: Any, seconds: float, *, least: int = 1, most: int | None = None) -> Any:
         return measure(runs, min(seconds, MEASURED_S), least=least, most=most)
 
-    benchmark._durations = durations
+    benchmark.time_runs = durations
 
 
 CHANGES: dict[str, Callable[[Any], None]] = {

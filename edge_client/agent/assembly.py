@@ -50,7 +50,7 @@ def assemble(
     policy = SignaturePolicy(settings.federation, settings.device, settings.state, settings.trust)
     worker, renewer = Worker(inbox, settings.trainers()), open_renewer(settings)
     presence = Presence(settings, data, lambda: renewer.valid_until if renewer else None)
-    link = _make_link(settings, inbox, presence, renewer)
+    link = make_link(settings, inbox, presence, renewer)
     messenger = Messenger(link, settings.federation, settings.device)
     telemetry = WorkTelemetry(settings, presence, messenger, root=root)
     monitor = EligibilityMonitor.of_board(settings.eligibility, cores=settings.profile.cores, root=root)
@@ -95,7 +95,7 @@ def _make_context(
     )
 
 
-def _make_link(
+def make_link(
     settings: AgentSettings, inbox: Inbox, presence: Presence, renewer: "CertificateRenewer | None"
 ) -> Link:
     filters = device_filters(settings.federation, settings.device)

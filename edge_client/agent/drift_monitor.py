@@ -67,7 +67,7 @@ class DriftMonitor:
 
         try:
             model = load_model(path, threads=1)
-            return _paired(_model_statistics(model, known), _model_statistics(model, fresh))
+            return _paired(model_statistics(model, known), model_statistics(model, fresh))
         except ConfigError as error:
             log.info("drift is looked for without the served model: %s", error)
             return {}
@@ -87,7 +87,7 @@ def _paired(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tup
     return {name: (known[name], fresh[name]) for name in known}
 
 
-def _model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
+def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Values]:
     """The loss [N] of each example, and of a classifier its confidence [N]."""
     taken = in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)

@@ -150,7 +150,7 @@ class SessionRunner(Service):
                 # Not later: the worker may store its result at once.
                 self.state_store.make_room(self.session)
                 started = True
-            self._execute(command)
+            self.execute(command)
         if started:
             self.step(BlobsDiscarded(self.state_store.blobs.digests()))
         elif crowded:
@@ -160,7 +160,7 @@ class SessionRunner(Service):
         if self._restored:
             self.state_store.remember(self.session)
 
-    def _execute(self, command: Command) -> None:
+    def execute(self, command: Command) -> None:
         match command:
             case SendMessage(message):
                 self._messenger.publish(Channel.UP, message)
@@ -185,7 +185,7 @@ class SessionRunner(Service):
                 log.info("the task is no longer wanted")
                 self.worker.stop()
             case Settled():
-                self._settled(command)
+                self.settle(command)
             case RunEnded(end):
                 log.info("run %s has %s", end.run, end.outcome)
                 self.outcome = self.outcome if end.goes_on else end.outcome
@@ -218,7 +218,7 @@ class SessionRunner(Service):
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
         self._telemetry.progressed(event, time.monotonic())
 
-    def _settled(self, settled: Settled) -> None:
+    def settle(self, settled: Settled) -> None:
         result, refusal = settled.result, settled.refusal
         if refusal is not None:
             about_it = {"round": result.round, "reason": refusal.reason}

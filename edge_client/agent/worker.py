@@ -59,7 +59,7 @@ class Worker:
         self._held = False
         self._given_up = ""
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._one_at_a_time = threading.Lock()
         self._newest: LocalData | None = None
 
@@ -97,18 +97,18 @@ class Worker:
 
     def begin(self, task: Task, job: Callable[[threading.Event], Ended]) -> None:
         self.cancelled, self._given_up = threading.Event(), ""
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=self.run, args=(task, job, self.cancelled), name="worker", daemon=True
         )
-        self._thread.start()
+        self.thread.start()
 
     def stop(self, *, wait_s: float = 0.0) -> None:
         """End the task, waiting for its thread at most `wait_s` seconds."""
         with self._changed:
             self.cancelled.set()
             self._changed.notify_all()
-        if self._thread is not None and wait_s:
-            self._thread.join(wait_s)
+        if self.thread is not None and wait_s:
+            self.thread.join(wait_s)
 
     def hold(self) -> None:
         self._held = True

@@ -44,7 +44,7 @@ class ExampleStore:
         self, path: Path, columns: tuple[str, ...], limits: StoreLimits, *, seed: int | None = None
     ) -> None:
         """Open or make the store; `ConfigError` for another file, other columns, or an impossible name."""
-        self._path, self._columns, self._limits = path, columns, limits
+        self.path, self._columns, self._limits = path, columns, limits
         self._random = np.random.default_rng(seed)
         self._since_trim = 0
         own = next((name for name in columns if name in OWN), None)
@@ -135,7 +135,7 @@ class ExampleStore:
         found = tuple(row[1] for row in self._database.execute(f"PRAGMA table_info({TABLE})"))
         if found != (*OWN, *self._columns):
             known = ", ".join(found[len(OWN) :])
-            raise ConfigError(f"{self._path} has the columns {known}: state these, or name another file")
+            raise ConfigError(f"{self.path} has the columns {known}: state these, or name another file")
 
     def _one(self, query: str) -> float:
         value: float = self._database.execute(query).fetchone()[0]

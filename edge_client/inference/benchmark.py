@@ -72,8 +72,8 @@ def collect(found: Iterator[BenchResult], results: list[BenchResult], deadline_s
 def bench_model(model: LoadedModel, *, threads: int, seconds: float = 1.0) -> BenchResult:
     """Measure a loaded model: latency for half of `seconds`, throughput for the other half."""
     inputs = _noise(model, BATCH)
-    (single,) = _durations([lambda: model.run(inputs[:1])], seconds / 2)
-    (batched,) = _durations([lambda: model.run(inputs)], seconds / 2)
+    (single,) = time_runs([lambda: model.run(inputs[:1])], seconds / 2)
+    (batched,) = time_runs([lambda: model.run(inputs)], seconds / 2)
     return BenchResult(
         threads=threads,
         runs=len(single),
@@ -98,7 +98,7 @@ def medians_ms(
     runs: Sequence[Callable[[], object]], *, seconds: float, least: int = 1, most: int | None = None
 ) -> list[float]:
     """Median milliseconds of each function, called in `least` to `most` turns within `seconds`."""
-    taken = _durations(runs, seconds, least=least, most=most)
+    taken = time_runs(runs, seconds, least=least, most=most)
     return [float(np.median(times)) * 1e3 for times in taken]
 
 
@@ -106,7 +106,7 @@ def _noise(model: LoadedModel, count: int) -> Inputs:
     return np.random.default_rng(0).standard_normal((count, *model.input_shape), dtype=np.float32)
 
 
-def _durations(
+def time_runs(
     runs: Sequence[Callable[[], object]], seconds: float, *, least: int = 1, most: int | None = None
 ) -> list[list[float]]:
     """Seconds of each call of each function, in turns; the first calls, which allocate, do not count."""

@@ -121,7 +121,7 @@ class Slots:
         for _ in range(_TRIES):
             if named is None:
                 return None
-            served = self._whole(named.slot, named.digest)
+            served = self.read_slot(named.slot, named.digest)
             if served is not None:
                 return served
             before, named = named, self._read_current()
@@ -139,7 +139,7 @@ class Slots:
 
     def waiting(self) -> Served | None:
         """The complete model in the slot that is not in use, if any."""
-        return self._whole(self._spare())
+        return self.read_slot(self._spare())
 
     def fill(self, data: bytes, model: ServedModel, *, signed: SignedManifest | None = None) -> Served:
         """Write a model and its manifest into the slot that is not in use, and sync all files.
@@ -174,7 +174,7 @@ class Slots:
         if now is not None and now.model.digest == digest:
             return now
         slot = self._spare() if now is None else _OTHER[now.slot]
-        served = self._whole(slot, digest)
+        served = self.read_slot(slot, digest)
         if served is None:
             raise SlotIsEmpty(f"{self.folder / slot} holds no whole model {digest[:16]}")
         self._write_current(served, former=None if now is None else now.model.digest)
@@ -202,9 +202,9 @@ class Slots:
         return "a" if now is None else _OTHER[now.slot]
 
     def _former(self, named: Current) -> Served | None:
-        return None if named.former is None else self._whole(_OTHER[named.slot], named.former)
+        return None if named.former is None else self.read_slot(_OTHER[named.slot], named.former)
 
-    def _whole(self, slot: Slot, digest: str | None = None) -> Served | None:
+    def read_slot(self, slot: Slot, digest: str | None = None) -> Served | None:
         """The model in a slot if it is complete and has the digest, if one is given."""
         folder = self.folder / slot
         try:

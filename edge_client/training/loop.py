@@ -61,7 +61,7 @@ def train(
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    training = _Training(module, data, plan, recorder, micro_batch, should_stop)
+    training = Training(module, data, plan, recorder, micro_batch, should_stop)
     return training.run(
         TrainingContext(
             plan,
@@ -78,7 +78,7 @@ def train(
     )
 
 
-class _Training:
+class Training:
     """One task's training; `run` may be called once."""
 
     def __init__(
@@ -94,9 +94,9 @@ class _Training:
         check_optimizer(plan.optimizer)
         if plan.batch_size < smallest_batch(module):
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
-        self._module, self._plan, self._should_stop = module, plan, should_stop
+        self.module, self._plan, self._should_stop = module, plan, should_stop
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
-        self._objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
+        self.objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
         device, inputs = device_of(module), data.inputs()
         targets = torch.from_numpy(data.targets(inputs)).to(device)
         self.examples = Examples(torch.from_numpy(inputs).to(device), targets)
@@ -105,7 +105,7 @@ class _Training:
     def steps(self) -> int:
         """Number of optimizer steps of the plan."""
         full, rest = divmod(len(self.examples.labels), self._plan.batch_size)
-        return self._plan.local_epochs * (full + (rest >= smallest_batch(self._module)))
+        return self._plan.local_epochs * (full + (rest >= smallest_batch(self.module)))
 
     def run(
         self,
@@ -114,7 +114,7 @@ class _Training:
         checkpoint: EpochCheckpoint | None,
     ) -> TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint."""
-        module, plan, progress, objectives = self._module, self._plan, self._progress, self._objectives
+        module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
         with channels_innermost(module.train(), self.examples.inputs), self._clean_up():
             self._set_up(context)
             self._resume(checkpoint)
@@ -128,7 +128,7 @@ class _Training:
                 progress.add(*self._run_epoch(batches, steps(radius)), epochs=WORK if radius else 1)
                 if checkpoint is not None:
                     figures = progress.figures()
-                    checkpoint.save(partial(state_of, module, self._optimizer, objectives, **figures))
+                    checkpoint.save(partial(state_of, module, self.optimizer, objectives, **figures))
                 if on_epoch is not None:
                     on_epoch(progress.report(plan))
             if plan.local_epochs == 0 and objectives:
@@ -140,20 +140,20 @@ class _Training:
     @contextlib.contextmanager
     def _clean_up(self) -> Iterator[None]:
         """Seed the random generators inside and restore them after; always close the objectives."""
-        device = device_of(self._module)
+        device = device_of(self.module)
         with contextlib.ExitStack() as stack:
             # Dropout, new attention modules and a user's network draw from the global generators.
             stack.enter_context(seeded(self._plan.seed, [device] if device.type == "cuda" else []))
-            for objective in self._objectives:
+            for objective in self.objectives:
                 stack.callback(objective.close)
             yield
 
     def _set_up(self, context: TrainingContext) -> None:
-        self._module.train()
-        parameters = list(self._module.parameters())
-        for objective in self._objectives:
-            parameters.extend(objective.setup(self._module, context))
-        self._optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
+        self.module.train()
+        parameters = list(self.module.parameters())
+        for objective in self.objectives:
+            parameters.extend(objective.setup(self.module, context))
+        self.optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
         channel_map = context.channel_map
         self._own_share = context.spec.share(channel_map) if channel_map else 1.0
 
@@ -162,7 +162,7 @@ class _Training:
         if checkpoint is None or saved is None:
             return
         try:
-            restore(saved, self._module, self._optimizer, self._objectives)
+            restore(saved, self.module, self.optimizer, self.objectives)
         except UnfitCheckpoint:
             # Without the checkpoint the next attempt can start anew.
             checkpoint.drop()
@@ -171,17 +171,17 @@ class _Training:
 
     def _make_step(self, radius: float) -> Step:
         """The steps of a radius: recorded where no objective does more than choose the step's network."""
-        recorder, objectives, given = self._recorder, self._objectives, (self._module, self._optimizer)
+        recorder, objectives, given = self._recorder, self.objectives, (self.module, self.optimizer)
         if recorder is not None and len(objectives) == 1 and objectives[0].switches():
             return SwitchedSteps(recorder, *given, objectives[0], self._loss, radius=radius)
-        step: Step = partial(self._step, radius)
+        step: Step = partial(self.take_step, radius)
         if recorder is not None and not objectives:
             return recorder.steps(*given, step, self._loss, radius=radius)
         return step
 
     def _epochs(self) -> Iterator[Iterator[Examples]]:
         """The batches of each epoch, without end."""
-        smallest, size, count = smallest_batch(self._module), self._plan.batch_size, len(self.examples.labels)
+        smallest, size, count = smallest_batch(self.module), self._plan.batch_size, len(self.examples.labels)
         for shuffled in epoch_orders(self._plan.seed, count) if count else ():
             order = torch.from_numpy(shuffled).to(self.examples.labels.device)
             yield (batch for batch in _batches(self.examples, order, size) if len(batch.labels) >= smallest)
@@ -189,13 +189,13 @@ class _Training:
     def _run_epoch(self, batches: Iterator[Examples], step: Step) -> tuple[float | None, int]:
         """One pass over the batches; returns the mean loss per example, if finite, and the steps' number."""
         losses, counts = list[Tensor](), list[int]()
-        for objective in self._objectives:
+        for objective in self.objectives:
             objective.start_epoch()
         for examples in batches:
             self._check_going_on()
             # Of the full network's channels, those that the step trains.
-            share = self._own_share * math.prod(objective.share() for objective in self._objectives)
-            self._optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
+            share = self._own_share * math.prod(objective.share() for objective in self.objectives)
+            self.optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
             losses.append(step(examples))
             counts.append(len(examples.labels))
         return bounded(_mean(losses, counts)), len(losses)
@@ -206,9 +206,9 @@ class _Training:
 
     def _look(self) -> None:
         """One pass without gradients or batch statistics, for a board that cannot train."""
-        for objective in self._objectives:
+        for objective in self.objectives:
             objective.start_epoch()
-        with evaluating(self._module), torch.no_grad():
+        with evaluating(self.module), torch.no_grad():
             for batches in islice(self._epochs(), 1):
                 for batch in batches:
                     self._check_going_on()
@@ -217,24 +217,24 @@ class _Training:
     def _losses(self, examples: Examples) -> tuple[Tensor, Tensor]:
         """The plain loss, which is comparable between algorithms, and the loss after all objectives."""
         inputs = examples.inputs
-        for objective in self._objectives:
+        for objective in self.objectives:
             inputs = objective.prepare(inputs)
-        run: Run = self._module
-        for objective in self._objectives:
-            run = objective.network(self._module, run)
-        batch = Batch(self._module, inputs, examples.labels, run(inputs))
+        run: Run = self.module
+        for objective in self.objectives:
+            run = objective.network(self.module, run)
+        batch = Batch(self.module, inputs, examples.labels, run(inputs))
         plain = total = self._loss(batch.outputs, batch.labels)
-        for objective in self._objectives:
+        for objective in self.objectives:
             total = objective.loss(batch, total)
         return plain, total
 
-    def _step(self, radius: float, examples: Examples) -> Tensor:
+    def take_step(self, radius: float, examples: Examples) -> Tensor:
         """One step, sharpness-aware with a `radius` above 0; returns the plain loss."""
         passes = partial(self._passes, examples)
-        plain = step_gradients(self._module, self._optimizer, passes, radius=radius)
-        for objective in self._objectives:
+        plain = step_gradients(self.module, self.optimizer, passes, radius=radius)
+        for objective in self.objectives:
             objective.correct()
-        self._optimizer.step()
+        self.optimizer.step()
         return plain
 
     def _passes(self, examples: Examples) -> Tensor:

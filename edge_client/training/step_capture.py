@@ -61,7 +61,7 @@ class Recorder:
     """Keeps the recordings of the networks that a process trains repeatedly."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
+        self.recordings: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
 
     def steps(
         self,
@@ -79,11 +79,11 @@ class Recorder:
         """
         if not _is_recordable(module):
             return plain
-        known = self._known.setdefault(module, {})
-        return _RecordedSteps(known, module, optimizer, plain, loss, network, radius=radius)
+        known = self.recordings.setdefault(module, {})
+        return RecordedSteps(known, module, optimizer, plain, loss, network, radius=radius)
 
 
-class _RecordedSteps:
+class RecordedSteps:
     def __init__(
         self,
         known: dict[Any, Recording | None],
@@ -95,7 +95,7 @@ class _RecordedSteps:
         *,
         radius: float,
     ) -> None:
-        self._known, self._module, self._optimizer, self._plain = known, module, optimizer, plain
+        self.recordings, self._module, self._optimizer, self._plain = known, module, optimizer, plain
         self._network, self._loss, self._radius = network, loss, radius
         self._parameters = list(module.parameters())
         self._buffers = list(module.buffers())
@@ -120,9 +120,9 @@ class _RecordedSteps:
     def _step(self, examples: Examples) -> Step:
         """The step for batches of this shape."""
         key = (examples.inputs.shape, self._kind)
-        if key not in self._known:
-            self._known[key] = self._recorded(examples)
-        recording = self._known[key]
+        if key not in self.recordings:
+            self.recordings[key] = self._recorded(examples)
+        recording = self.recordings[key]
         if recording is None:
             return self._plain
         return self._advance(recording) if self._descent is None else self._descend(recording)
@@ -178,23 +178,23 @@ class _RecordedSteps:
         """A recording with the bits of the plain step; None if there is none."""
         try:
             with _untouched(self._tensors), torch.no_grad():
-                graph = _record(self._module, self._network, self._loss, examples)
-            passes = _compiled(graph, len(self._tensors))
-            if not self._gives_the_bits(self._advance(passes), examples, laid_out=True):
+                graph = record_passes(self._module, self._network, self._loss, examples)
+            passes = compile_graph(graph, len(self._tensors))
+            if not self.gives_the_bits(self._advance(passes), examples, laid_out=True):
                 log.info("a recorded step differs from the plain one, which is used instead")
                 return None
             moves = products(graph) if self._momentum else []
             if self._descent is None or not moves:
                 return passes
-            descent = _compiled(with_descent(graph, moves), len(self._tensors), moves)
-            same = self._gives_the_bits(self._descend(descent), examples, laid_out=False)
+            descent = compile_graph(with_descent(graph, moves), len(self._tensors), moves)
+            same = self.gives_the_bits(self._descend(descent), examples, laid_out=False)
             return descent if same else passes
         except Exception as error:
             # A network that cannot be recorded can still be trained.
             log.info("steps of this network cannot be recorded: %s", error)
         return None
 
-    def _gives_the_bits(self, step: Step, examples: Examples, *, laid_out: bool) -> bool:
+    def gives_the_bits(self, step: Step, examples: Examples, *, laid_out: bool) -> bool:
         played, plain = (self._outcome(tried, examples, laid_out=laid_out) for tried in (step, self._plain))
         return len(played) == len(plain) and all(
             ours.shape == other.shape and ours.stride() == other.stride() and torch.equal(ours, other)
@@ -248,7 +248,7 @@ def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
         yield
 
 
-def _record(module: nn.Module, network: StepNetwork | None, loss: Loss, examples: Examples) -> Any:
+def record_passes(module: nn.Module, network: StepNetwork | None, loss: Loss, examples: Examples) -> Any:
     """The kernels of both passes as a graph."""
     # A large import, needed only by processes that record.
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -276,7 +276,7 @@ def _record(module: nn.Module, network: StepNetwork | None, loss: Loss, examples
     return without_detours(traced(*example))
 
 
-def _compiled(graph: Any, tensors: int, moves: Sequence[int] = ()) -> Recording:
+def compile_graph(graph: Any, tensors: int, moves: Sequence[int] = ()) -> Recording:
     """A copy of the graph for torch's interpreter; its first inputs are `tensors` parameters and buffers."""
     graph = copy.deepcopy(graph)
     turned = turned_beforehand(graph, among=tensors)

@@ -78,10 +78,10 @@ class Link:
         reports_subscribed: bool = False,
         evidence: Sequence[str] = (),
     ) -> None:
-        self._address, self._inbox, self._client_id = address, inbox, client_id
+        self._address, self._inbox, self.client_id = address, inbox, client_id
         self._filters, self._evidence, self._reports_subscribed = filters, evidence, reports_subscribed
         self._will, self._will_retained = will, will_retained
-        self._longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
+        self.longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
         self._version = MQTTProtocolVersion.MQTTv5
@@ -93,14 +93,14 @@ class Link:
         self._largest_part: int | None = None
         self._parts = Parts()
         self._outbox = Outbox()
-        self._client = self._make_client()
+        self.client = self.prepare_client()
         self.dropped = 0
 
     def open(self) -> None:
         """Start to connect; `LinkUp` reports success."""
         terms = connect_terms(self._version)
-        self._client.connect_async(self._address.host, self._address.port, **terms)
-        self._client.loop_start()
+        self.client.connect_async(self._address.host, self._address.port, **terms)
+        self.client.loop_start()
 
     def close(self, *, with_will: bool = False) -> None:
         """Disconnect cleanly after the broker has acknowledged the last messages.
@@ -110,17 +110,17 @@ class Link:
         A socket that closes with unread input resets its connection, and the broker loses what it has not
         read: without the wait, every second last message.
         """
-        self._outbox.flush(self._client, FLUSH_S)
+        self._outbox.flush(self.client, FLUSH_S)
         publish_will = with_will and self._version is MQTTProtocolVersion.MQTTv5
-        self._client.disconnect(
+        self.client.disconnect(
             ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL) if publish_will else None
         )
-        self._client.loop_stop()
+        self.client.loop_stop()
 
     def pause(self) -> None:
         """End the connection until `open` is called; messages that were not acknowledged wait."""
-        self._client.disconnect()
-        self._client.loop_stop()
+        self.client.disconnect()
+        self.client.loop_stop()
 
     def reconnect(self) -> None:
         """End the connection and make another, with the current certificate file."""
@@ -138,7 +138,7 @@ class Link:
         At QoS 1 a message that is published offline waits for the next connection.
         """
         for part in split(payload, self._largest_part):
-            self._outbox.publish(self._client, topic, part, retain=retain, qos=qos)
+            self._outbox.publish(self.client, topic, part, retain=retain, qos=qos)
 
     def fit(self, chunk_bytes: int) -> None:
         """Limit messages to the size of the frame of a chunk of `chunk_bytes`."""
@@ -147,7 +147,7 @@ class Link:
     def echo(self, topic: str, payload: bytes) -> None:
         """Publish once, in one packet and at QoS 0, to test whether it returns; the broker may hang up."""
         self._up_at = None
-        self._client.publish(topic, payload, qos=0)
+        self.client.publish(topic, payload, qos=0)
 
     def listen(self, topics: frozenset[str]) -> None:
         """Subscribe to these topics at QoS 0, in addition to the filters; also after a reconnect.
@@ -158,28 +158,28 @@ class Link:
         if topics and topics <= self._listened:
             return
         before, self._listened = self._listened, topics
-        if before == topics or not self._client.is_connected():
+        if before == topics or not self.client.is_connected():
             return
         if gone := before - topics:
-            self._client.unsubscribe(sorted(gone))
+            self.client.unsubscribe(sorted(gone))
         if new := topics - before:
-            self._client.subscribe([(topic, 0) for topic in sorted(new)])
+            self.client.subscribe([(topic, 0) for topic in sorted(new)])
 
     def subscribe_again(self) -> None:
         """Subscribe to the filters once more, so that the broker sends what it retains."""
-        self._client.subscribe([(each, 1) for each in self._filters])
+        self.client.subscribe([(each, 1) for each in self._filters])
 
     def send_chunk(self, key: Hashable, topic: str, read: Callable[[], bytes]) -> None:
         """Publish a frame as soon as the broker has acknowledged enough earlier ones."""
         self._outbox.add_chunk(key, topic, read)
-        self._outbox.send_chunks(self._client)
+        self._outbox.send_chunks(self.client)
 
     def handle(self, event: LinkEvent) -> None:
         """React to an event of this link, in the owner's thread."""
         match event:
             case Confirmed(mid):
                 self._outbox.confirm(mid)
-                self._outbox.send_chunks(self._client)
+                self._outbox.send_chunks(self.client)
             case LinkUp(_, max_packet):
                 self._outbox.reconnected()
                 if max_packet is not None and self._outbox.largest > max_packet:
@@ -188,7 +188,7 @@ class Link:
                     )
                     self._start_over()
                     return
-                self._outbox.send_chunks(self._client)
+                self._outbox.send_chunks(self.client)
             case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
                 self._version = MQTTProtocolVersion.MQTTv311
                 self._start_over()
@@ -204,16 +204,16 @@ class Link:
         """
         self.pause()
         self._outbox.drop_messages()
-        self._client = self._make_client()
+        self.client = self.prepare_client()
         self._be_patient()
         self.open()
 
     def _be_patient(self) -> None:
-        longest = self._longest_delay_s
-        self._client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
+        longest = self.longest_delay_s
+        self.client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
 
-    def _make_client(self) -> mqtt.Client:
-        client = make_client(self._address, self._client_id, self._version, self._tls)
+    def prepare_client(self) -> mqtt.Client:
+        client = make_client(self._address, self.client_id, self._version, self._tls)
         client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
         client.max_queued_messages_set(10_000)
         client.on_pre_connect = self._on_pre_connect
@@ -223,7 +223,7 @@ class Link:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
-        _spread_reconnects(client, self._longest_delay_s)
+        _spread_reconnects(client, self.longest_delay_s)
         client.enable_logger(_ErrorLogger(self._note_trouble))
         return client
 
@@ -249,7 +249,7 @@ class Link:
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
             self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
             return
-        _spread_reconnects(client, self._longest_delay_s)
+        _spread_reconnects(client, self.longest_delay_s)
         self._up_at = time.monotonic()
         evidence = self._evidence if self._quick > 1 else ()
         for topic_filter in (*self._filters, *evidence):

@@ -82,13 +82,13 @@ class Aggregator:
         self._context, self._model, self._storage = model.context, model, storage
         self._checker, self._sums, self._tiering = checker, sums, tiering
         self._tests, self._recorder, self._aggregators = tests, recorder, aggregators
-        self._harm = HarmReview(model)
+        self.harm_review = HarmReview(model)
 
     def weigh(self, command: CloseRound) -> UpdatesWeighed:
         """The weights of those updates of a round that lie at sites and fit the others."""
         refused = self._checker.find_outliers(command.updates)
         accepted = {name: update for name, update in command.updates.items() if name not in refused}
-        updates = self._updates(accepted, command.staleness, take_ratios=False)
+        updates = self.client_updates(accepted, command.staleness, take_ratios=False)
         weights = whole_weights(self._context.strategy, self._model.state, updates)
         if weights is None:
             raise InvariantError("updates lie at sites, and the strategy needs each by itself")
@@ -116,7 +116,7 @@ class Aggregator:
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))
         ranked = self._is_ranked() and not was_ranked
-        observed = self._observation(reviewed.updates, ranked=ranked)
+        observed = self.observe_round(reviewed.updates, ranked=ranked)
         self._journal(command, reviewed, record, figures, observed, tested=test.found is not None)
         self._recorder.closed(record, test, self._context.testing.classes)
         self._model.undone = None
@@ -127,10 +127,10 @@ class Aggregator:
         sent = self._sent(command)
         outliers = self._checker.find_outliers(sent)
         fitting = {name: update for name, update in sent.items() if name not in outliers}
-        updates = self._updates(fitting, command.staleness)
+        updates = self.client_updates(fitting, command.staleness)
         earlier = (record.harm for record in self._recorder.earlier)
-        close_with = partial(self._closed, fitting)
-        after, harm, harmful = self._harm.close(updates, command.sums, earlier, close_with)
+        close_with = partial(self.state_after, fitting)
+        after, harm, harmful = self.harm_review.close(updates, command.sums, earlier, close_with)
         refused = {**{name: (Reason.OUT_OF_BOUNDS, words) for name, words in outliers.items()}, **harmful}
         accepted = {name: update for name, update in fitting.items() if name not in harmful}
         sums = {site: found for site, found in command.sums.items() if not harmful.keys() & found.members}
@@ -143,7 +143,7 @@ class Aggregator:
         """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
         if command.opened is None:
             return command.updates
-        total = self._sum(self._updates(command.updates, {}), command.opened)
+        total = self._sum(self.client_updates(command.updates, {}), command.opened)
         blob = self._storage.store.put_groups(total.groups)
         update = cohort_update(total, blob, next(iter(command.updates.values())))
         self._storage.journal.examined(update, reason=None)
@@ -161,7 +161,7 @@ class Aggregator:
         figures = figures_map(context.spec, context.channel_map, by_class=by_class)
         return sum_masked_figures(masked, opened, context.spec, figures)
 
-    def _updates(
+    def client_updates(
         self, sent: Mapping[str, Update], staleness: Mapping[str, int], *, take_ratios: bool = True
     ) -> list[ClientUpdate]:
         return [
@@ -183,7 +183,7 @@ class Aggregator:
         unpacked = self._storage.unpacked
         return client_update(update, path, unpacked=unpacked, staleness=staleness, ratio=ratio)
 
-    def _closed(
+    def state_after(
         self, sent: Mapping[str, Update], updates: Sequence[ClientUpdate], sums: Mapping[str, SiteSum]
     ) -> State:
         """The state after these updates, some of which the `sums` of sites contain."""
@@ -306,7 +306,7 @@ class Aggregator:
         state = self._model.state
         return state.ordered or bool(state.pruning.keys() & self._context.channel_map.groups.keys())
 
-    def _observation(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
+    def observe_round(self, updates: Sequence[ClientUpdate], *, ranked: bool) -> Observation | None:
         """The observation of the round; None for rounds that are not observed."""
         context, state = self._context, self._model.state
         if not ranked and not is_observed(state.round, context.config.federation.last_round):

@@ -35,7 +35,7 @@ class DeviceGraphs:
         self._model, self._store, self._early = model, store, early
         self.left_out: dict[str, str] = {}
         context = model.context
-        self._steps = StepGraphs(model.network, context.channel_map, context.spec)
+        self.steps = StepGraphs(model.network, context.channel_map, context.spec)
 
     def delivered(
         self,
@@ -66,7 +66,7 @@ class DeviceGraphs:
     def _steps_of(self, spec: SubModelSpec, objectives: tuple[Component, ...]) -> dict[str, bytes]:
         """The graphs for such a training; none if they cannot be drawn."""
         try:
-            return self._steps.of(self._model.state.params, spec, objectives, {}, trains=True)
+            return self.steps.of(self._model.state.params, spec, objectives, {}, trains=True)
         except EdgeError as error:
             log.warning("delivered models are not trained without torch: %s", error)
             return {}
@@ -106,22 +106,22 @@ class DeviceGraphs:
         cut = job.cut
         spec = shape_spec(cut.spec, cut.personal, self._model.context.channel_map)
         try:
-            graphs = self._steps.of(
+            graphs = self.steps.of(
                 self._model.params_of(spec),
                 spec,
                 cut.objectives,
-                self._widths(cut.spec),
+                self.widths_of(cut.spec),
                 trains=_trains(job),
                 own_model=cut.own_model is not None,
             )
             if cut.scored_by is not None:
                 params = self._model.params_of(cut.spec)
-                graphs[SCORING_STEP] = self._steps.scoring(params, cut.spec, cut.scored_by)
+                graphs[SCORING_STEP] = self.steps.scoring(params, cut.spec, cut.scored_by)
         except EdgeError as error:
             return error
         return {name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()}
 
-    def _widths(self, spec: SubModelSpec) -> Arrays:
+    def widths_of(self, spec: SubModelSpec) -> Arrays:
         """The channels of the smaller tiers that a device of this sub-model trains too."""
         context = self._model.context
         groups = downlink_groups(

@@ -36,7 +36,7 @@ class GlobalModel:
     def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
         # The module has no parameters of its own; it borrows those of the state, so memory holds one model.
         self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
-        self._graphs: tuple[bytes, ...] = ()
+        self.graphs: tuple[bytes, ...] = ()
         self._compared: set[Hashable] = set()
 
     @property
@@ -89,7 +89,7 @@ class GlobalModel:
 
     def add_graphs(self, graphs: Iterable[bytes]) -> None:
         """Try these graphs before others are drawn."""
-        self._graphs = tuple(dict.fromkeys((*self._graphs, *graphs)))
+        self.graphs = tuple(dict.fromkeys((*self.graphs, *graphs)))
 
     def graph(self, params: Arrays, spec: SubModelSpec) -> bytes | None:
         """A sub-model's ONNX graph without weights; None if devices have to export it themselves."""
@@ -107,7 +107,7 @@ class GlobalModel:
         from edge_client.inference.export.onnx import find_graph
 
         module = self.sub_model(params, spec).eval()
-        graph = find_graph(module, self._spec.input_shape, self._graphs)
+        graph = find_graph(module, self._spec.input_shape, self.graphs)
         self.add_graphs([graph])
         return graph
 
@@ -129,6 +129,6 @@ class GlobalModel:
             input_shape=self._spec.input_shape,
             preprocessing=preprocessing,
             provenance=provenance,
-            graphs=self._graphs,
+            graphs=self.graphs,
             task=self._spec.task,
         )

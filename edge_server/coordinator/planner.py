@@ -218,7 +218,7 @@ class Planner:
             share=self._work.planned_share,
             one_rate={each.name for each in command.devices if Capability.RATES_BY_WIDTH not in each.can},
         )
-        return jobs, needed, self._choices(command, clients, planned)
+        return jobs, needed, self.explain_choices(command, clients, planned)
 
     def _kept_private(self, jobs: dict[str, TaskPlan], command: PlanRound) -> dict[str, TaskPlan]:
         """The jobs of devices that may take part under the run's privacy; what it has spent is on disk."""
@@ -228,7 +228,9 @@ class Planner:
         masked = self._context.config.privacy.secure_aggregation
         return with_local_examples(jobs, command.devices) if masked else jobs
 
-    def _choices(self, command: PlanRound, clients: Sequence[Client], planned: Plan) -> RoundChoices | None:
+    def explain_choices(
+        self, command: PlanRound, clients: Sequence[Client], planned: Plan
+    ) -> RoundChoices | None:
         """Why these devices were chosen; None with differential privacy, which keeps the choice secret."""
         if self._context.privacy.on:
             return None

@@ -158,14 +158,14 @@ class TierAssigner:
     def _made(self) -> ByEvidence:
         if self._policy is None:
             self._policy = ByEvidence(
-                [self._needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)],
+                [self.needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)],
                 self._config.tiers.levels,
                 self._config.clients.deadline_s,
                 self._epochs,
             )
         return self._policy
 
-    def _needs_of(self, tier: int) -> TrainingNeeds:
+    def needs_of(self, tier: int) -> TrainingNeeds:
         module = self._build(tier).requires_grad_(True)
         cost, plan = network_cost(module, self._input_shape), self._config.training
         each = cost.training(plan, examples=1).data

@@ -42,16 +42,16 @@ class LocalEngine(Engine[JobFuture]):
     def __init__(self, setup: WorkSetup, *, workers: int) -> None:
         context = worker_context(PRELOADED)
         self._over: Any = context.Value("b", 0)
-        self._pool = ProcessPoolExecutor(
+        self.pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(setup, self._over)
         )
         # A broken pool forgets its processes, which can tell how they have ended.
-        self._processes: dict[int, BaseProcess] = {}
+        self.processes: dict[int, BaseProcess] = {}
 
     def submit(self, job: ClientJob) -> JobFuture:
         try:
-            handle = self._pool.submit(_work, job)
-            self._processes.update(self._pool._processes)
+            handle = self.pool.submit(_work, job)
+            self.processes.update(self.pool._processes)
             return handle
         except BrokenProcessPool as error:
             raise self._broken() from error
@@ -76,12 +76,12 @@ class LocalEngine(Engine[JobFuture]):
     def close(self) -> None:
         """End the processes; running jobs stop at their next batch."""
         self._over.value = 1
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.pool.shutdown(wait=True, cancel_futures=True)
 
     def _broken(self) -> EngineError:
         """The error that says how the process ended that has broken the pool; the pool ended the others."""
-        self._pool.shutdown(wait=True)
-        codes = [process.exitcode for process in self._processes.values()]
+        self.pool.shutdown(wait=True)
+        codes = [process.exitcode for process in self.processes.values()]
         code = next((code for code in codes if code not in (None, -signal.SIGTERM)), -signal.SIGTERM)
         remedy = ": use fewer with workers=N" if code == -signal.SIGKILL else ""
         return EngineError(f"a worker process {ending(code)}{remedy}")

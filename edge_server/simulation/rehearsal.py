@@ -120,13 +120,13 @@ def rehearse(
         try:
             for number in range(1, ROUNDS + 1):
                 _play(coordinator, tried, number, examples, Path(scratch))
-            _draw(coordinator, on_draw)
+            draw_networks(coordinator, on_draw)
             return Rehearsed(spec, coordinator.model.tier_parameters(), coordinator.model.notices)
         finally:
             coordinator.suspend()
 
 
-def _draw(coordinator: Coordinator, on_draw: Callable[[], None]) -> None:
+def draw_networks(coordinator: Coordinator, on_draw: Callable[[], None]) -> None:
     """Draw the graph of each tier's network, and compare it with torch, where the run exports models."""
     context, model = coordinator.context, coordinator.model
     if not context.strategy.trains or is_ours(context.spec.name):

@@ -47,13 +47,13 @@ class GatewayJournal:
                 "another folder with --out"
             )
         if known is None:
-            with self._written() as written:
+            with self.writing() as written:
                 written.execute("INSERT INTO site VALUES (?, ?)", (federation, site))
             # Until then a power cut may take the folder away with all that was written in it.
             sync(path.parent)
 
     @contextmanager
-    def _written(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._connection:
             yield self._connection
 
@@ -71,19 +71,19 @@ class GatewayJournal:
 
     def connected(self, session: int) -> None:
         """Reserve the numbers of the sessions that follow this one: a last will has them first."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("DELETE FROM sessions")
             written.execute("INSERT INTO sessions VALUES (?)", (session + RESERVED,))
 
     # --- devices ---
     def born(self, device: str, session: int) -> None:
         """Write that the server above knows a device."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (device, session))
 
     def died(self, device: str) -> None:
         """Write that the server above knows of its death."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("DELETE FROM devices WHERE device = ?", (device,))
 
     def devices(self) -> dict[str, int]:
@@ -93,18 +93,18 @@ class GatewayJournal:
     # --- tasks and updates ---
     def given(self, device: str, task: Task) -> None:
         """Write a device's task; only the last one is kept."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?)", (device, task.model_dump_json()))
 
     def examined(self, update: Update) -> None:
         """Write an update with its receipt; only a device's last one is kept."""
         row = (update.device, update.run, update.round, update.model_dump_json())
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO updates VALUES (?, ?, ?, ?)", row)
 
     def forget(self, run: str, oldest: int) -> None:
         """Delete the updates of rounds before `oldest`, and of other runs."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("DELETE FROM updates WHERE run != ? OR round < ?", (run, oldest))
 
     def tasks(self) -> Mapping[str, Task]:

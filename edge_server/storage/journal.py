@@ -124,7 +124,7 @@ class Journal:
             self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
 
     @contextmanager
-    def _written(self) -> Iterator[RecordedConnection]:
+    def writing(self) -> Iterator[RecordedConnection]:
         with naming(self._path), self._lock:
             recorded = RecordedConnection(self._connection)
             with self._connection:
@@ -148,13 +148,13 @@ class Journal:
             self._committed = None
 
     def begun(self, run: str, federation: str) -> None:
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
 
     def held(self, epoch: int, holder: str) -> int:
         """Write that a server, in words, goes on with the run in this epoch; returns the run's first one."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR IGNORE INTO epochs VALUES (?, ?, ?)", (epoch, holder, time.time()))
             (first,) = written.execute("SELECT min(epoch) FROM epochs").fetchone()
         return int(first)
@@ -164,7 +164,7 @@ class Journal:
 
         The next server's epoch is later than the last one by `epochs` at least.
         """
-        with self._written() as written:
+        with self.writing() as written:
             (last,) = written.execute("SELECT max(epoch) FROM epochs").fetchone()
             if last is None:
                 written.execute("INSERT INTO epochs VALUES (1, '', ?)", (at,))
@@ -175,7 +175,7 @@ class Journal:
     def agreed(self, classes: Iterable[str], columns: Iterable[Feature] = ()) -> None:
         """Write the federation's lists of classes and columns."""
         said = [column.model_dump() for column in columns]
-        with self._written() as written:
+        with self.writing() as written:
             for table, values in (("classes", list(classes)), ("columns", said)):
                 written.execute(f"DELETE FROM {table}")
                 written.execute(f"INSERT INTO {table} VALUES (?, ?)", (json.dumps(values), time.time()))
@@ -205,7 +205,7 @@ class Journal:
             json.dumps(list(rng)),
             now,
         )
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO plannings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             written.executemany(
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?)", _device_rows(devices, now)
@@ -250,7 +250,7 @@ class Journal:
         if self._together is not None:
             self._together.append(row)
         else:
-            self._write_examined([row])
+            self.write_examined([row])
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -261,16 +261,16 @@ class Journal:
             yield
         finally:
             self._together = None
-        self._write_examined(rows)
+        self.write_examined(rows)
 
-    def _write_examined(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        with self._written() as written:
+    def write_examined(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        with self.writing() as written:
             values = ", ".join("?" * 11)
             written.executemany(f"INSERT OR REPLACE INTO updates VALUES ({values})", rows)
 
     def struck(self, device: str, round_number: int, reason: str) -> None:
         """Write a refusal that counts against a device."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
 
     def closed(
@@ -295,7 +295,7 @@ class Journal:
         counted, over = list(updates), list(over)
         made_of = json.dumps([[u.device, u.attempt, u.digest, u.staleness] for u in counted])
         late = self._open_attempts(sorted(set(over) - {update.device for update in counted}))
-        with self._written() as written:
+        with self.writing() as written:
             written.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?, ?, ?)",
                 (round_number, state_sha256, made_of, record, json.dumps(traffic), time.time()),
@@ -323,7 +323,7 @@ class Journal:
             return [row for name in devices for row in self._connection.execute(asked, (name,))]
 
     def tested(self, round_number: int, record: str) -> None:
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("UPDATE rounds SET record = ? WHERE round = ?", (record, round_number))
             written.execute("DELETE FROM untested WHERE round = ?", (round_number,))
 
@@ -331,7 +331,7 @@ class Journal:
         """Write that a closed round was undone, with rows for the table of strikes."""
         out = json.dumps(given_up.left_out)
         row = (given_up.round, given_up.attempt, given_up.state_sha256, out, given_up.why, time.time())
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO undone VALUES (?, ?, ?, ?, ?, ?)", row)
             written.executemany("INSERT INTO strikes VALUES (?, ?, ?)", reputation)
 
@@ -361,12 +361,12 @@ class Journal:
 
     def delivered(self, delivery: Delivery) -> None:
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
     def ended(self, outcome: str, detail: str) -> None:
         """Write that the run is over; devices receive the end after that."""
-        with self._written() as written:
+        with self.writing() as written:
             written.execute("INSERT INTO ends VALUES (?, ?, ?)", (outcome, detail, time.time()))
 
     def close(self) -> None:

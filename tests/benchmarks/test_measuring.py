@@ -17,7 +17,7 @@ from edge_server.coordinator import jobs, reporter, round_driver, server
 from tests.benchmarks.__main__ import BENCHMARKS, LONGER, found
 from tests.benchmarks.federation import Timings
 from tests.benchmarks.figure import Figure, remarks
-from tests.benchmarks.flower.comparison import Theirs, _launch, _memory, _sizes
+from tests.benchmarks.flower.comparison import Theirs, figures_of, launch_figures, memory_figure
 from tests.benchmarks.flower.deployment import Mark, Rounds, read_marks
 from tests.benchmarks.flower.environment import CONSTRAINTS, _pins
 from tests.benchmarks.light_server import LightCoordinator
@@ -117,17 +117,17 @@ def test_figures_are_flower_over_ours_except_the_launch() -> None:
     marks = [Mark("tasks", 1, 220.0), Mark("closed with 10", 1, 230.0), Mark("closed with 10", 2, 240.0)]
     flower = Theirs(Rounds(marks, 20e6), tasks_s=8.0, closed_s=18.0, memory_mb={"flower-supernode 7": 100.0})
     # 10 s against 0.5 s, 20 MB against 2 MB; from launch to the tasks 2 s against 8 s.
-    figures = _sizes("1.66 M", ours, flower, "1.0", "", "float32")
+    figures = figures_of("1.66 M", ours, flower, "1.0", "", "float32")
     assert [figure.median for figure in figures] == [500.0, 20.0, 10.0]
-    assert _launch({"1.66 M": ours}, {"1.66 M": flower}, "")[0].median == 0.25
-    assert _memory({"1.66 M": flower}, "1.0", "").median == 100.0
+    assert launch_figures({"1.66 M": ours}, {"1.66 M": flower}, "")[0].median == 0.25
+    assert memory_figure({"1.66 M": flower}, "1.0", "").median == 100.0
 
 
 def test_without_flower_only_ours_is_reported_and_the_reason() -> None:
     ours = Timings(100.0, {1: 102.0}, {1: 103.0, 2: 103.5}, egress=2e6)
     figures = [
-        *_sizes("25 M", ours, None, "", "no wheels", "float32"),
-        *_launch({"25 M": ours}, {}, "no wheels"),
+        *figures_of("25 M", ours, None, "", "no wheels", "float32"),
+        *launch_figures({"25 M": ours}, {}, "no wheels"),
     ]
     assert [figure.reason for figure in figures] == ["", *["no wheels"] * 4]
 

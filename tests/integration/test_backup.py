@@ -59,16 +59,16 @@ def once_accepted(run: ServerRun, call: Callable[[], object]) -> None:
     Of updates that are written together, only the first is in the journal then.
     """
     journal = run.coordinator.storage.journal
-    write = journal._write_examined
+    write = journal.write_examined
 
     def written(rows: Any) -> None:
         first, *others = rows
         write([first])
-        journal._write_examined = write  # type: ignore[method-assign]
+        journal.write_examined = write  # type: ignore[method-assign]
         call()
         write(others)
 
-    journal._write_examined = written  # type: ignore[method-assign]
+    journal.write_examined = written  # type: ignore[method-assign]
 
 
 def at_planning(run: ServerRun, number: int, call: Callable[[], object]) -> None:

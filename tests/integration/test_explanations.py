@@ -32,8 +32,8 @@ def test_a_run_without_explanations_yields_the_same_bits(
 ) -> None:
     words = ("fraction=0.5", 'strategy.selection="attention"', "model.name=mlp")
     with_explanations = run(tmp_path / "explained", "attending-igfl", *words)
-    monkeypatch.setattr(Planner, "_choices", lambda *_: None)
-    monkeypatch.setattr(Aggregator, "_observation", lambda *_, **more: None)
+    monkeypatch.setattr(Planner, "explain_choices", lambda *_: None)
+    monkeypatch.setattr(Aggregator, "observe_round", lambda *_, **more: None)
     assert run(tmp_path / "unexplained", "attending-igfl", *words) == with_explanations
     assert (explained(tmp_path / "explained"), explained(tmp_path / "unexplained")) == ((2, 2), (0, 0))
 

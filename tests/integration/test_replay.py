@@ -71,7 +71,7 @@ def test_replay_repeats_refusals_and_cuts(tmp_path, recipe, refused, cut):
     guard, rows = bench.coordinator.checker.history, read_examined(bench.folder.journal)
     again = UpdateHistory(FirewallSettings(), bench.coordinator.context.channel_map)
     again.restore(rows)
-    assert (again._norms, again._replays) == (guard._norms, guard._replays)
+    assert (again.norms, again.replays) == (guard.norms, guard.replays)
     assert {row.device for row in rows if row.reason} == refused
 
 

@@ -24,7 +24,7 @@ def _of_version_3(made: mqtt_client.Link, *args: object, **named: object) -> Non
     """A link that speaks MQTT 3.1.1 from the start."""
     _of_version_5(made, *args, **named)  # type: ignore[arg-type]
     made._version = MQTTProtocolVersion.MQTTv311
-    made._client = made._make_client()
+    made.client = made.prepare_client()
 
 
 @pytest.mark.parametrize(

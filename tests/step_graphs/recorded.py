@@ -69,12 +69,12 @@ def recorded(case: Case, found: Network) -> list[Step]:
     given, kept = received(case, found)
     steps: list[Step] = []
     named = [*dict(module.named_parameters()), *_attention(case)]
-    take = loop._Training._step
+    take = loop.Training.take_step
 
     def record(training: Any, radius: float, batch: Examples) -> Tensor:
         return _record(named, steps, take, training, radius, batch)
 
-    with patch.object(loop._Training, "_step", record):
+    with patch.object(loop.Training, "take_step", record):
         loop.train(
             module,
             examples(found.model.input_shape),
@@ -98,15 +98,15 @@ def _record(
     named: Sequence[str], steps: list[Step], take: Any, training: Any, radius: float, batch: Examples
 ) -> Tensor:
     """Take a step as the loop does, and append it to `steps`."""
-    module, optimizer, objectives = training._module, training._optimizer, training._objectives
+    module, optimizer, objectives = training.module, training.optimizer, training.objectives
     before = steps[-1].after if steps else _state(named, module, optimizer)
     exact = None
     if len(steps) < IN_DOUBLE:
         with _in_double([module, *_attached(objectives)], optimizer):
             exactly = Examples(batch.inputs.double(), batch.labels)
-            training._optimizer = _NoStep(optimizer)
+            training.optimizer = _NoStep(optimizer)
             take(training, radius, exactly)
-            training._optimizer = optimizer
+            training.optimizer = optimizer
             gradients, buffers = _gradients(named, optimizer), _buffers(module)
         parameters = _moved(named, optimizer, gradients)
         exact = Exact(gradients, buffers, {**before.arrays, **buffers, **parameters})

@@ -113,13 +113,13 @@ def test_another_optimizer_is_noticed(wrong: str) -> None:
 
 
 def test_a_larger_sam_radius_is_noticed() -> None:
-    uphill = Training._uphill
+    uphill = Training.uphill
 
     def farther(training: Training, gradients: Mapping[str, Any]) -> Any:
-        training._radius *= 1.1
+        training.radius *= 1.1
         return uphill(training, gradients)
 
-    with patch.object(Training, "_uphill", farther):
+    with patch.object(Training, "uphill", farther):
         assert not compared(Case("mlp", 1, "plain", "momentum")).is_same
 
 

@@ -219,7 +219,7 @@ MUTANTS = {
         "verdicts are not written before updates are confirmed",
         "edge_server.storage.journal",
         "Journal.together",
-        "self._write_examined(rows)",
+        "self.write_examined(rows)",
         "pass",
     ),
     "journal-before-model": Mutant(

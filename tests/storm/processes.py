@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_client.agent.agent import Agent
 from edge_client.agent.announcer import Announcer
-from edge_client.agent.assembly import Parts, _make_link
+from edge_client.agent.assembly import Parts, make_link
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
 from edge_client.agent.message_intake import MessageIntake, SignaturePolicy
 from edge_client.agent.messenger import Messenger
@@ -210,7 +210,7 @@ def assemble_agent(process: DeviceProcess, settings: AgentSettings, data: LocalD
     worker = StormWorker(inbox, settings.trainers())
     worker.process = process
     presence = Presence(settings, data)
-    link = _make_link(settings, inbox, presence, None)
+    link = make_link(settings, inbox, presence, None)
     messenger = Messenger(link, settings.federation, settings.device)
     monitor = EligibilityMonitor.of_board(settings.eligibility, cores=1, root=settings.state)
     announcer = Announcer(settings, presence, messenger, monitor)

@@ -134,7 +134,7 @@ class ServerProcess(Process):
     def close(self) -> None:
         if self.booted:
             self.server.close()
-        if self.keeper is not None and not self.keeper._ended:
+        if self.keeper is not None and not self.keeper.ended:
             self.keeper.close(over=False)
 
     @property

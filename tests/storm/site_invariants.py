@@ -32,7 +32,7 @@ class SiteWatch:
     def in_place(self) -> Iterator[None]:
         """See what gateways write and say, and of which sums rounds are made."""
         step, do = SiteGateway.step, CommandRunner.do
-        written, close = GatewayJournal._written, Aggregator.close
+        written, close = GatewayJournal.writing, Aggregator.close
 
         def note_written(journal: GatewayJournal) -> Any:
             self._check_writer()
@@ -53,7 +53,7 @@ class SiteWatch:
 
         places: Any = (SiteGateway, "step", note_step, step), (CommandRunner, "do", note_done, do)
         places += (
-            (GatewayJournal, "_written", note_written, written),
+            (GatewayJournal, "writing", note_written, written),
             (Aggregator, "close", note_close, close),
         )
         for where, name, noted, _ in places:

@@ -109,17 +109,17 @@ class ReleaseInstaller:
     # --- the commands ---
     def _make_environment(self, slot: Path, wheels: Path, release: ClientRelease) -> None:
         bare = [] if self._own_pip else ["--without-pip"]
-        self._run([self._python, "-m", "venv", *bare, str(slot)], INSTALL_LIMIT_S)
+        self.run_command([self._python, "-m", "venv", *bare, str(slot)], INSTALL_LIMIT_S)
         python = str(slot / "bin" / "python")
         pip = [python, "-m", "pip"] if self._own_pip else [sys.executable, "-m", "pip", "--python", python]
         options = ["--no-index", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--quiet"]
-        self._run(
+        self.run_command(
             [*pip, "install", *options, "--find-links", str(wheels), release.requirement], INSTALL_LIMIT_S
         )
 
     def try_start(self, slot: Path) -> None:
         """Start the release's command; raises `CommandFailed`."""
-        self._run([str(self._slots.program(slot.name)), "--version"], CHECK_LIMIT_S)
+        self.run_command([str(self._slots.program(slot.name)), "--version"], CHECK_LIMIT_S)
 
     def _try_doctor(self, slot: Path) -> None:
         """The doctor may find no failure that it does not find with the version that runs."""
@@ -134,7 +134,7 @@ class ReleaseInstaller:
     def _doctor(self, program: Path) -> Iterator[tuple[str, str]]:
         """The failures that a version's doctor finds; raises `CommandFailed` if it does not answer."""
         words = ["doctor", "--offline", "--state-dir", str(self._state), "--format", "json"]
-        said = self._run([str(program), *words], CHECK_LIMIT_S, codes=(0, 1))
+        said = self.run_command([str(program), *words], CHECK_LIMIT_S, codes=(0, 1))
         try:
             findings = json.loads(said)
             yield from (
@@ -150,9 +150,9 @@ class ReleaseInstaller:
         model = Slots(self._state / "serving").current()
         if model is not None:
             words = ["bench", str(model.path), "--threads", "1", "--seconds", "0.05", "--format", "json"]
-            self._run([str(self._slots.program(slot.name)), *words], CHECK_LIMIT_S)
+            self.run_command([str(self._slots.program(slot.name)), *words], CHECK_LIMIT_S)
 
-    def _run(self, words: list[str], limit_s: float, *, codes: tuple[int, ...] = (0,)) -> str:
+    def run_command(self, words: list[str], limit_s: float, *, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command and return its output; raises `CommandFailed`."""
         name = " ".join([Path(words[0]).name, *words[1:4]])
         if self._stopped.is_set():

@@ -104,12 +104,12 @@ class OfferRuntime:
         inbox: Inbox,
         publish: Callable[[Message], None],
     ) -> None:
-        self._state, self._inbox, self._publish = state, inbox, publish
+        self.state, self._inbox, self._publish = state, inbox, publish
         self._installation, self._store = installation, installation.store
         self._file = TrialFile(path, installation.trial_type)
         self._waiting: Work | Restart | None = None
         self._waits_since = 0.0
-        self._thread = threading.Thread()
+        self.thread = threading.Thread()
         self._restored = False
 
     def connected(self) -> None:
@@ -122,8 +122,8 @@ class OfferRuntime:
     def tick(self, *, training: bool) -> None:
         """Begin what is due; `training`: a task is being worked on."""
         self._restore()
-        now, trial = time.monotonic(), self._state.trial
-        if self._state.runs_it and trial is not None and not trial.is_final:
+        now, trial = time.monotonic(), self.state.trial
+        if self.state.runs_it and trial is not None and not trial.is_final:
             self._installation.give_sign(now)
         self._step(Tick())
         if not training or now - self._waits_since >= self._installation.max_wait_s:
@@ -132,7 +132,7 @@ class OfferRuntime:
     def receive(self, message: Offer | Withdrawal) -> None:
         """Handle an offer or a withdrawal; raises `PeerError` for one to another device."""
         self._restore()
-        if message.device != self._state.device:
+        if message.device != self.state.device:
             raise PeerError(f"'{message.kind}' for {message.device}", reason=Reason.WRONG_SENDER)
         if isinstance(message, ModelOffer | ClientOffer):
             self._on_offer(message)
@@ -143,7 +143,7 @@ class OfferRuntime:
 
     def take_chunk(self, chunk: Chunk) -> bool:
         """Take a chunk of the offered file; False: it belongs to something else."""
-        if not self._state.expects(chunk):
+        if not self.state.expects(chunk):
             return False
         self._step(ChunkArrived(chunk))
         return True
@@ -154,23 +154,23 @@ class OfferRuntime:
 
     def stop(self) -> None:
         self._installation.stop()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
 
     def _restore(self) -> None:
         """Resume an earlier process's trial, once; a bad version is given up even without a connection."""
         if self._restored:
             return
         self._restored = True
-        trial = self._file.load(self._state.federation, self._state.device)
+        trial = self._file.load(self.state.federation, self.state.device)
         if trial is not None:
             self._step(self._installation.restore(trial))
 
     def _is_on_trial(self, rollout: str) -> bool:
-        return self._state.trial is not None and self._state.trial.offer.rollout == rollout
+        return self.state.trial is not None and self.state.trial.offer.rollout == rollout
 
     def _on_offer(self, offer: Offer) -> None:
-        if self._state.is_undecided or self._is_on_trial(offer.rollout):
+        if self.state.is_undecided or self._is_on_trial(offer.rollout):
             self._step(Offered(offer))
             return
         log.info("%s %s is offered in rollout %s", self._installation.noun, offer.version, offer.rollout)
@@ -181,17 +181,17 @@ class OfferRuntime:
 
     # --- steps ---
     def _step(self, event: Event) -> None:
-        before = self._state
-        self._state, commands = machine.step(before, event, time.monotonic())
-        now = self._state.trial
+        before = self.state
+        self.state, commands = machine.step(before, event, time.monotonic())
+        now = self.state.trial
         if now is not None and (before.trial is None or before.trial.stage is not now.stage):
             log.info("%s %s: %s", self._installation.noun, now.offer.version, now.stage_text())
         try:
-            self._file.save(self._state.trial)
+            self._file.save(self.state.trial)
         except OSError as error:
             log.warning("the trial cannot be saved: %s", error)
             # Never switch without a saved trial: after a power cut nothing would end or report it.
-            if any(isinstance(command, Switch) for command in commands) and not self._state.runs_it:
+            if any(isinstance(command, Switch) for command in commands) and not self.state.runs_it:
                 assert now is not None
                 self._step(SwitchFailed((now.causes("no-space"), f"the trial cannot be saved: {error}")))
                 return
@@ -221,14 +221,14 @@ class OfferRuntime:
     def _begin(self) -> None:
         """Begin what has waited, once the work before it has ended."""
         command = self._waiting
-        if command is None or self._thread.is_alive():
+        if command is None or self.thread.is_alive():
             return
         self._waiting = None
         if isinstance(command, Restart):
             self._inbox.put(RestartWanted())
             return
-        self._thread = threading.Thread(target=self._work, args=(command,), name="offer", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._work, args=(command,), name="offer", daemon=True)
+        self.thread.start()
 
     def _work(self, work: Work) -> None:
         """In a thread: do the work and report its end, whatever happens."""

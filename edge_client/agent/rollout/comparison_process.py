@@ -35,14 +35,14 @@ def main() -> int:
     examples, calibration = read_examples(Path(job["examples"]))
     running, candidate, made = _running(job["running"], examples), Path(job["candidate"]), None
     if job["made"] is not None:
-        made = _better(candidate, job, examples, calibration)
+        made = write_best_variant(candidate, job, examples, calibration)
     if made is not None:
         candidate = Path(job["made"])
-    print(json.dumps({**_found(candidate, running, examples), "made": made}))
+    print(json.dumps({**compare_models(candidate, running, examples), "made": made}))
     return 0
 
 
-def _better(
+def write_best_variant(
     path: Path, job: dict[str, Any], examples: LabelledData, calibration: Pixels
 ) -> tuple[str, str] | None:
     """Write the best variant of the model; None if that is the original file, or if it cannot be loaded."""
@@ -80,7 +80,7 @@ def _running(path: str | None, examples: LabelledData) -> LoadedModel | None:
     return model
 
 
-def _found(path: Path, running: LoadedModel | None, examples: LabelledData) -> dict[str, Any]:
+def compare_models(path: Path, running: LoadedModel | None, examples: LabelledData) -> dict[str, Any]:
     try:
         candidate = load_model(path, threads=1)
     except ConfigError as error:

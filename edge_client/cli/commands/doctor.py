@@ -82,10 +82,10 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     yield from trainers(args.trainer, free.free, needed)
     yield machine.clock(machine.kernel_synchronised)
     if not args.offline:
-        yield from _online(args)
+        yield from check_online(args)
 
 
-def _online(args: argparse.Namespace) -> "Iterator[Finding]":
+def check_online(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor.network import network
 
     address = read_broker_option(args)

@@ -40,6 +40,7 @@ class MqttChannel:
             filters=(str(PredictTopic(federation, device, "request")),),
         )
         self._address, self._closed = address, False
+        self.loop = EventLoop(self._inbox, handle=self._handle)
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
 
     def open(self) -> None:
@@ -53,7 +54,7 @@ class MqttChannel:
         self._link.close()
 
     def _run(self) -> None:
-        EventLoop(self._inbox, handle=self._handle).run(until=lambda: self._closed)
+        self.loop.run(until=lambda: self._closed)
 
     def _handle(self, event: Any) -> None:
         match event:

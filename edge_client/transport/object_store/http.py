@@ -132,7 +132,7 @@ def put(
             there = _held(web, url, ref)
         path = store.path(ref.digest)
         whole = there == ref.size
-        return whole or _send(web, url, ref, path, there, resumable=resumable, stopped=stopped)
+        return whole or send_file(web, url, ref, path, there, resumable=resumable, stopped=stopped)
 
     return _persist(some, lambda: there, stopped, url)
 
@@ -213,7 +213,7 @@ class _Body:
         return self._file.read(count)
 
 
-def _send(
+def send_file(
     web: HttpClient, url: str, ref: BlobRef, path: Path, start: int, *, resumable: bool, stopped: Stopped
 ) -> bool:
     headers = {"Content-Length": str(ref.size - start)}

@@ -44,7 +44,7 @@ edge-server report RUN RUN...
 """
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
     words = text.split(",")
     seeds = tuple(int(word) for word in words if word.isdecimal())
     if len(set(seeds)) < len(words):
@@ -85,7 +85,7 @@ OPTIONS = (
         help="replace the codecs of every row by uncompressed float32 (default: what simulate sends)",
         choices=("float32",),
     ),
-    Option("--seeds", _seeds, "seeds (default: the experiment's)", metavar="1,2"),
+    Option("--seeds", parse_seeds, "seeds (default: the experiment's)", metavar="1,2"),
     Option("--only", help="only these rows, by label", default=(), metavar="ROW", nargs="+"),
     Option("--columns", help="only these columns, by label", default=(), metavar="COLUMN", nargs="+"),
     Option("--workers", int, "worker processes per run", metavar="N", bounds=AT_LEAST_1),

@@ -202,7 +202,7 @@ class AggregatorPool:
         """Add all members: each process those that it has examined, and a share of the others."""
         self._setup.remove_sums()
         named = {str(next(self._names)): share for share in self._shares_to_add(members)}
-        groups = self._run([Call(worker.add, (share, name)) for name, share in named.items()])
+        groups = self.run_calls([Call(worker.add, (share, name)) for name, share in named.items()])
         weights = [{member.update.device: member.weight for member in share} for share in named.values()]
         return Added(
             [self._setup.read(*read) for read in zip(named, weights, strict=True)],
@@ -229,7 +229,7 @@ class AggregatorPool:
             shares[next(others) if index is None else index].append(member)
         return shares[: 1 + max(index for index, share in enumerate(shares) if share)]
 
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
+    def run_calls(self, calls: Sequence[Call]) -> list[Any]:
         """The values of at most one call for each process; raises what the first of them raised."""
         return self._finish(calls, self._begin(calls))
 
@@ -239,7 +239,7 @@ class AggregatorPool:
         return {index: found for index, found in taken.items() if found is not None}
 
     def _finish(self, calls: Sequence[Call], taken: Mapping[int, Taken]) -> list[Any]:
-        """The values of calls, some of which processes have taken; raises as `_run`."""
+        """The values of calls, some of which processes have taken; raises as `run_calls`."""
         answers: dict[int, Answer] = {}
         how = ""
         for _ in range(TRIES):

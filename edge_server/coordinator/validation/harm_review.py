@@ -72,7 +72,7 @@ class HarmReview:
             after = without(out)
             if members:
                 return Closing(after.params, lambda party: without(out | {party}).params)
-            return Closing(after.params, self._model_without(updates, after))
+            return Closing(after.params, self.model_without(updates, after))
 
         found = self._leaving_out.find(parties, self._leaving_out.totals(earlier), close_without)
         refused = {
@@ -83,7 +83,7 @@ class HarmReview:
         # The last round that was closed is that of all who are not refused.
         return ClosedRound(after, found.harm, refused)
 
-    def _model_without(self, updates: Sequence[ClientUpdate], after: State) -> Callable[[str], Arrays]:
+    def model_without(self, updates: Sequence[ClientUpdate], after: State) -> Callable[[str], Arrays]:
         """What makes the model without one more of these updates, of which some led to the state `after`."""
         strategy, before = self._model.context.strategy, self._model.state
         channel_map, weights = self._model.context.channel_map, after.observed["weights"]

@@ -21,7 +21,7 @@ class UnpackedCache:
     """
 
     def __init__(self, folder: Path, *, anew: bool = False) -> None:
-        self._folder, self._own = folder, threading.local()
+        self.folder, self._own = folder, threading.local()
         if anew:
             self.remove()
         self._spares = Spares(folder)
@@ -37,37 +37,37 @@ class UnpackedCache:
         """The decompressed file, or the file itself if it is not compressed; raises as `groups`."""
         if not is_compressed(path):
             return path
-        unpacked = self._folder / path.name
+        unpacked = self.folder / path.name
         if not unpacked.is_file():
-            self._unpack(path, unpacked, limit)
+            self.unpack(path, unpacked, limit)
         return unpacked
 
     def transient_groups(self, path: Path, *, limit: int | None = None) -> Groups:
         """As `groups`, but valid only until this thread's next call: small updates are in memory."""
         if not is_compressed(path):
             return FileGroups(path)
-        unpacked = self._folder / path.name
+        unpacked = self.folder / path.name
         if unpacked.is_file():
             return FileGroups(unpacked)
         if not hasattr(self._own, "buffer"):
             self._own.buffer = bytearray(IN_MEMORY_BYTES)
-        return FileGroups(unpacked, self._unpack(path, unpacked, limit, self._own.buffer))
+        return FileGroups(unpacked, self.unpack(path, unpacked, limit, self._own.buffer))
 
     def keep_only(self, digests: frozenset[str]) -> None:
         """Forget all other digests; their files are reused for the next decompressed updates."""
-        for path in self._folder.glob("*"):
+        for path in self.folder.glob("*"):
             if path.name not in digests and path.suffix != SUFFIX:
                 self._spares.add(path)
         self._spares.turn()
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _unpack(
+    def unpack(
         self, path: Path, unpacked: Path, limit: int | None, through: bytearray | None = None
     ) -> memoryview | None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{path.name}.{os.getpid()}.{threading.get_ident()}.part"
         try:
             with self._spares.written(temporary, limit or path.stat().st_size) as file:
                 found = unpack(path, file, limit=limit, through=through)

@@ -44,7 +44,7 @@ class UpdateHistory:
             STATISTICS: STATISTICS_SPREAD,
             **{rule.name: rule.spread for rule in rules},
         }
-        self._norms, self._replays = NormBound(settings), Replays()
+        self.norms, self.replays = NormBound(settings), Replays()
         self._canary = canary
 
     def measure(self, sizes: Magnitudes) -> dict[str, float]:
@@ -52,7 +52,7 @@ class UpdateHistory:
 
     def find_outliers(self, updates: Mapping[str, Norms]) -> dict[str, str]:
         """The updates of a round that differ from all others, by device, with the reason."""
-        return self._norms.find_outliers(updates, self._spreads)
+        return self.norms.find_outliers(updates, self._spreads)
 
     def check(
         self, update: Update, groups: Groups, norms: Norms, *, moved: bool, params: Arrays, round_number: int
@@ -62,10 +62,10 @@ class UpdateHistory:
         A `moved` update has a number other than 0. `round_number` is that of the model; in buffered mode that
         of the task may be lower.
         """
-        self._replays.check(update.device, update.blob.digest, update.round, moved=moved)
-        known = self._norms.is_known(MODEL)
+        self.replays.check(update.device, update.blob.digest, update.round, moved=moved)
+        known = self.norms.is_known(MODEL)
         reference = None if known else self.measure(magnitudes_of({MODEL: params})).get(MODEL)
-        self._norms.check(norms, reference)
+        self.norms.check(norms, reference)
         late = update.round <= round_number
         check_variances(update, groups, params, self._channel_map, late=late)
         # A sum is tested in place of the updates that lie at a site.
@@ -78,16 +78,16 @@ class UpdateHistory:
 
     def reset(self, rows: Iterable[ExaminedUpdate]) -> None:
         """Forget all verdicts but these: some updates were refused after they had been accepted."""
-        self._norms, self._replays = NormBound(self._norms.settings), Replays()
+        self.norms, self.replays = NormBound(self.norms.settings), Replays()
         self.restore(rows)
 
     def restore(self, rows: Iterable[ExaminedUpdate]) -> None:
         """Remember earlier verdicts from the journal, in order."""
         rows = list(rows)
-        self._norms = self._norms.after((row.device, row.reason, row.norms) for row in rows)
+        self.norms = self.norms.after((row.device, row.reason, row.norms) for row in rows)
         for row in rows:
             if row.reason is None:
-                self._replays.count(row.device, row.digest, row.round)
+                self.replays.count(row.device, row.digest, row.round)
 
 
 MOST_DIGESTS = 10_000

@@ -49,7 +49,7 @@ class ArchiveWriter:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             if not self._has(digest):
                 file.seek(0)
-                if self._copied(file, digest, path.suffix) != digest:
+                if self.copy_file(file, digest, path.suffix) != digest:
                     raise FileChanged(path)
                 self.stored.add(digest)
             if stamp(file) != before:
@@ -83,7 +83,7 @@ class ArchiveWriter:
     def _has(self, digest: str) -> bool:
         return digest in self._known or digest in self.stored
 
-    def _copied(self, file: BinaryIO, digest: str, suffix: str) -> str:
+    def copy_file(self, file: BinaryIO, digest: str, suffix: str) -> str:
         hashed = hashlib.sha256()
         with self._zip.open(_member(f"blobs/{digest}", suffix), "w", force_zip64=True) as member:
             while data := file.read(COPY_BYTES):

@@ -45,7 +45,7 @@ class Pins:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / f"{PINS}{os.getpid()}"
-        self._count = 0
+        self.count = 0
 
     def __enter__(self) -> "Pins":
         remove_stale(self._folder.parent)
@@ -58,8 +58,8 @@ class Pins:
 
     def pin(self, path: Path) -> Path:
         """The name under which the file stays; raises `FileNotFoundError` if it is gone."""
-        self._count += 1
-        pinned = self._folder / f"{self._count}{path.suffix}"
+        self.count += 1
+        pinned = self._folder / f"{self.count}{path.suffix}"
         try:
             os.link(path, pinned)
         except OSError:

@@ -35,7 +35,7 @@ def check_password_rules(name: str, password: str) -> None:
 def hash_password(password: str) -> str:
     """The argon2id hash, with its parameters and salt."""
     with _ONE_AT_A_TIME:
-        return _hasher().hash(_normal(password))
+        return make_hasher().hash(_normal(password))
 
 
 def is_password(password: str, stored: str | None) -> bool:
@@ -46,23 +46,23 @@ def is_password(password: str, stored: str | None) -> bool:
         return False
     with _ONE_AT_A_TIME:
         try:
-            return _hasher().verify(stored or _hash_of_nobody(), _normal(password)) and stored is not None
+            return make_hasher().verify(stored or hash_of_nobody(), _normal(password)) and stored is not None
         except (VerificationError, InvalidHashError):
             return False
 
 
 def needs_rehash(stored: str) -> bool:
     """Whether the hash was made with weaker parameters than today's."""
-    return _hasher().check_needs_rehash(stored)
+    return make_hasher().check_needs_rehash(stored)
 
 
 @functools.cache
-def _hasher() -> "PasswordHasher":
+def make_hasher() -> "PasswordHasher":
     from argon2 import PasswordHasher
 
     return PasswordHasher()
 
 
 @functools.cache
-def _hash_of_nobody() -> str:
-    return _hasher().hash("nobody has this password")
+def hash_of_nobody() -> str:
+    return make_hasher().hash("nobody has this password")

@@ -55,7 +55,7 @@ class JobsPart(Part):
         self._processes = JobProcesses(self._folder.runs)
         self._make_command = make_command or self._command
         rules = context.settings.jobs
-        self._queue = self._journal.load(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
+        self.queue = self._journal.load(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
         self._fleet: dict[str, DevicesOfJob] = {}
         self._fleet_at = 0.0
         self._fleet_changed = False
@@ -76,18 +76,18 @@ class JobsPart(Part):
         """Suspend what runs, and wait for it; a later service goes on with it."""
         self._apply(Closing(), time.time())
         waited = threading.Event()
-        while self._queue.on():
+        while self.queue.on():
             self._look_at_processes(time.time())
             self._apply(Tick(self._fleet), time.time())
             waited.wait(POLL_S)
         self._journal.close()
 
     def _look_at_processes(self, now: float) -> None:
-        for run in self._queue.on():
+        for run in self.queue.on():
             outcome = self._processes.outcome(run.name, run.attempt)
             if outcome is not None:
                 folder = self._folder.runs / run.name
-                over = ACTIONS[self._queue.jobs[run.job].action].is_over(folder)
+                over = ACTIONS[self.queue.jobs[run.job].action].is_over(folder)
                 said = last_line(folder / LOG)
                 self._apply(RunEnded(run.name, run.attempt, outcome.code, over, said), now)
 
@@ -95,20 +95,20 @@ class JobsPart(Part):
         """Renew the view of the devices if it is old and a run depends on it."""
         version = self._context.inventory.changed_elsewhere()
         changed = self._fleet_changed or version != self._inventory_version
-        depends = any(not run.over for run in self._queue.runs.values())
+        depends = any(not run.over for run in self.queue.runs.values())
         if depends and not 0 <= now - self._fleet_at < (CHANGED_FLEET_EVERY_S if changed else FLEET_EVERY_S):
-            self._fleet = devices_of_jobs(self._context.inventory, self._queue.jobs.values())
+            self._fleet = devices_of_jobs(self._context.inventory, self.queue.jobs.values())
             self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
 
     def _apply(self, event: Event, now: float) -> None:
         """Apply an event; what follows is on disk before it is done."""
-        after, commands = step(self._queue, event, now)
-        if not self._journal.save(self._queue, after):
+        after, commands = step(self.queue, event, now)
+        if not self._journal.save(self.queue, after):
             log.info("a job was removed meanwhile; the queue is read again")
-            self._queue = self._journal.load(self._queue.rules)
+            self.queue = self._journal.load(self.queue.rules)
             return
-        changed = _changed(self._queue.runs, after.runs)
-        self._queue = after
+        changed = _changed(self.queue.runs, after.runs)
+        self.queue = after
         for run in changed:
             self._changed(run)
         for command in commands:

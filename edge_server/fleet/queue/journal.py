@@ -120,7 +120,7 @@ class JobJournal:
         with self._writing() as database:
             if not _jobs(database).keys() >= {*runs, *progress}:
                 return False
-            _write_runs(database, runs)
+            write_runs(database, runs)
             database.executemany(
                 "INSERT OR REPLACE INTO progress VALUES (?, ?)",
                 [(job, value.model_dump_json()) for job, value in progress.items()],
@@ -152,7 +152,7 @@ def _runs(database: sqlite3.Connection, job: str, *, most: int) -> list[JobRun]:
     ]
 
 
-def _write_runs(database: sqlite3.Connection, runs: Mapping[str, JobRun]) -> None:
+def write_runs(database: sqlite3.Connection, runs: Mapping[str, JobRun]) -> None:
     for job, run in runs.items():
         row = (run.name, job, run.due, run.model_dump_json())
         database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", row)

@@ -14,21 +14,21 @@ class TensorBoardWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         self._make, self._folder = SummaryWriter, Path(folder)
-        self._writer: Any = None
+        self.writer: Any = None
 
     def begin(self, facts: RunFacts) -> int:
         folder = self._folder / facts.name
         last = _last_round(folder)
-        self._writer = self._make(str(folder), purge_step=last + 1)
+        self.writer = self._make(str(folder), purge_step=last + 1)
         return last
 
     def round(self, record: RoundRecord) -> None:
         for name, value in scalars(record).items():
-            self._writer.add_scalar(name, value, record.round)
-        self._writer.flush()
+            self.writer.add_scalar(name, value, record.round)
+        self.writer.flush()
 
     def end(self, summary: Summary | None) -> None:
-        self._writer.close()
+        self.writer.close()
 
 
 def _last_round(folder: Path) -> int:

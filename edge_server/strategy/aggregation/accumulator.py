@@ -76,11 +76,11 @@ class RowAccumulator:
         if isinstance(delta, SubModelDeltas) and delta.coverage is update.coverage:
             coded = delta.coded(self._name, own, counts)
             if coded is not None:
-                self._add(coded.codes, coded.scales, counts, weight)
+                self.add_values(coded.codes, coded.scales, counts, weight)
                 return counts
         values, place = update.part(self._name, self._start, self._stop).within(counts).in_runs()
         if values.size:
-            self._add(values, None, place, weight)
+            self.add_values(values, None, place, weight)
         return counts
 
     def forget_index_sets(self) -> None:
@@ -94,7 +94,7 @@ class RowAccumulator:
         _, own, counts = self._cuts[id(reach)]
         return own, counts
 
-    def _add(self, values: AnyArray, scales: AnyArray | None, place: IndexSet, weight: float) -> None:
+    def add_values(self, values: AnyArray, scales: AnyArray | None, place: IndexSet, weight: float) -> None:
         values = values.reshape(place.sizes)
         bounds = self._bounds(values, scales)
         if scales is not None:

@@ -85,7 +85,7 @@ def _start(
     binary: str | None, directory: Path, port: int, attempts: int = _ATTEMPTS
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Return a broker that accepts connections, and its port; tries again if a free port was taken."""
-    bound = port or _free_port()
+    bound = port or free_port()
     _check_free(bound)
     log = directory / "broker.log"
     log.write_bytes(b"")
@@ -105,7 +105,7 @@ def _start(
     return child, bound
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server((HOST, 0)) as probe:
         bound: int = probe.getsockname()[1]
         return bound

@@ -63,7 +63,7 @@ class LeaseKeeper:
         )
         self._inbox: Inbox = queue.SimpleQueue()
         self._lock = threading.Condition()
-        self._ended = False
+        self.ended = False
         self._others: Inbox | None = None
         self._address, self.trouble = address, ""
         self._watched: Callable[[LeaseState], None] = lambda state: None
@@ -187,19 +187,19 @@ class LeaseKeeper:
     def close(self, *, over: bool) -> None:
         """Give the lease back, and disconnect; `over` if no server goes on with the run."""
         with self._lock:
-            self._ended = True
+            self.ended = True
             if self._state.holds(time.monotonic()):
                 self._publish(machine.give_up(self._state, over=over))
         self._thread.join()
         self._link.close()
 
     def _run(self) -> None:
-        self.loop.run(until=lambda: self._ended)
+        self.loop.run(until=lambda: self.ended)
 
     def _handle(self, event: object) -> None:
         """Take an event, if there is one, and then the time."""
         with self._lock:
-            if not self._ended:
+            if not self.ended:
                 self._take_event(event)
                 self._lock.notify_all()
 

@@ -132,7 +132,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         super().__init__(*connection)
 
     def do_GET(self) -> None:
-        self._answer(self._get)
+        self._answer(self.answer_get)
 
     def do_HEAD(self) -> None:
         self._answer(self._head)
@@ -169,7 +169,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _get(self, name: str, _: int) -> None:
+    def answer_get(self, name: str, _: int) -> None:
         with self._files.path(name).open("rb") as file:
             size = file.seek(0, 2)
             tag = f'"{name.rpartition("/")[2]}"'

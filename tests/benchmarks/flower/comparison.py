@@ -80,9 +80,9 @@ def _compared(options: Options, *, exact: bool) -> list[Figure]:
     )
     ways = f"ours: {'float32 both ways' if exact else shipped}"
     found = [
-        figure for size in sizes for figure in _sizes(size, mine[size], its.get(size), version, why, ways)
+        figure for size in sizes for figure in figures_of(size, mine[size], its.get(size), version, why, ways)
     ]
-    return [*found, *_launch(mine, its, why), _memory(its, version, why)]
+    return [*found, *launch_figures(mine, its, why), memory_figure(its, version, why)]
 
 
 def _described(codecs: Sequence[Component]) -> str:
@@ -99,7 +99,7 @@ def _flower(environment: Environment, work: Work, data: Path, folder: Path) -> T
         return Theirs(taken, tasks, closed, watch.stop())
 
 
-def _sizes(size: str, mine: Timings, its: Theirs | None, version: str, why: str, up: str) -> list[Figure]:
+def figures_of(size: str, mine: Timings, its: Theirs | None, version: str, why: str, up: str) -> list[Figure]:
     """Figures of one network: our time, and Flower's time and bytes over ours."""
     ours = statistics.median(mine.round_s)
     own = Figure(
@@ -141,7 +141,7 @@ def _sizes(size: str, mine: Timings, its: Theirs | None, version: str, why: str,
     ]
 
 
-def _launch(mine: dict[str, Timings], its: dict[str, Theirs], why: str) -> list[Figure]:
+def launch_figures(mine: dict[str, Timings], its: dict[str, Theirs], why: str) -> list[Figure]:
     """Seconds from launch to two moments of round one."""
     moments: dict[str, tuple[Callable[[Timings], float], Callable[[Theirs], float], float | None]] = {
         "the tasks of round one are ready": (
@@ -187,7 +187,7 @@ def _seconds(values: Sequence[float]) -> str:
     return " and ".join(f"{value:.1f}" for value in values) + " s"
 
 
-def _memory(its: dict[str, Theirs], version: str, why: str) -> Figure:
+def memory_figure(its: dict[str, Theirs], version: str, why: str) -> Figure:
     name = "memory of a client of Flower"
     if not its:
         return Figure(AREA, name, "MB", (), reason=why)

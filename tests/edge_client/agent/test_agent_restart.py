@@ -415,7 +415,7 @@ def play(state: Path, instants: list[int]) -> Life:
     counted: list[Update] = []
     for instant in [*instants, None]:
         life = Life(state, connected=False)
-        do, left = life.agent.runner._execute, [instant]
+        do, left = life.agent.runner.execute, [instant]
 
         def until_killed(command: Any, do: Any = do, left: list[int | None] = left) -> None:
             if left[0] == 0:
@@ -423,7 +423,7 @@ def play(state: Path, instants: list[int]) -> Life:
             left[0] = None if left[0] is None else left[0] - 1
             do(command)
 
-        life.agent.runner._execute = until_killed  # type: ignore[method-assign]
+        life.agent.runner.execute = until_killed  # type: ignore[method-assign]
         try:
             serve(life, state, counted)
         except Killed:

@@ -75,8 +75,8 @@ def _ended(worker: Worker, inbox: queue.SimpleQueue[Any], job: Any) -> dict[str,
     worker.begin(task, done)
     event = inbox.get(timeout=60)
     # The next thread can reuse the 64 MB arena of this thread only after it has ended.
-    assert worker._thread is not None
-    worker._thread.join(60)
+    assert worker.thread is not None
+    worker.thread.join(60)
     return {"reason": str(event.reason), "detail": event.detail} if isinstance(event, WorkFailed) else {}
 
 

@@ -33,4 +33,4 @@ def test_beside_an_agent_nothing_connects_in_the_devices_name(monkeypatch: pytes
     monkeypatch.setattr(network, "network", lambda *_: [ok("broker", "takes connections")])
     monkeypatch.setattr(open_broker, "strangers", lambda *_: ok("strangers", "are not let in"))
     args = EDGE_CLIENT.parse(["doctor", "--beside-agent", "--device-id", "pi-3"])
-    assert [finding.check for finding in doctor._online(args)] == ["broker", "strangers"]
+    assert [finding.check for finding in doctor.check_online(args)] == ["broker", "strangers"]

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.agent.drift_monitor import _model_statistics
-from edge_client.agent.rollout.comparison_process import _found
+from edge_client.agent.drift_monitor import model_statistics
+from edge_client.agent.rollout.comparison_process import compare_models
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of
 from edge_client.data.dataset import LabelledData, labelled
@@ -141,8 +141,8 @@ def test_a_model_without_names_takes_no_values_by_name(tmp_path: Path) -> None:
 def test_comparisons_and_tests_for_drift_take_columns_by_name(tmp_path: Path, order: str) -> None:
     model = load_model(write(tmp_path / "model.onnx"), threads=1)
     data = examples(ORDERS[order])
-    found = _found(model.path, model, data)
+    found = compare_models(model.path, model, data)
     assert found["candidate"]["accuracy"] == found["running"]["accuracy"] == 1.0
     # Of logits 1, 0, 0 the right class has the probability e / (e + 2).
     expected = np.full(3, np.e / (np.e + 2))
-    np.testing.assert_allclose(_model_statistics(model, data)["confidence"], expected, rtol=1e-6)
+    np.testing.assert_allclose(model_statistics(model, data)["confidence"], expected, rtol=1e-6)

@@ -121,15 +121,15 @@ def test_a_damaged_current_file_serves_nothing_until_the_next_switch(slots: Slot
 
 def test_a_reader_retries_during_a_switch(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
     take(slots, OLD)
-    other, whole = Slots(slots.folder), slots._whole
+    other, whole = Slots(slots.folder), slots.read_slot
 
     def meanwhile(slot: Any, digest: str | None = None) -> Any:
-        monkeypatch.setattr(slots, "_whole", whole)
+        monkeypatch.setattr(slots, "read_slot", whole)
         take(other, NEW)
         take(other, NEWER)
         return whole(slot, digest)
 
-    monkeypatch.setattr(slots, "_whole", meanwhile)
+    monkeypatch.setattr(slots, "read_slot", meanwhile)
     assert serves(slots) == NEWER
 
 

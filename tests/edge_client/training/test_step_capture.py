@@ -66,13 +66,13 @@ class Counting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outcomes: list[bool] = []
-        compare = step_capture._RecordedSteps._gives_the_bits
+        compare = step_capture.RecordedSteps.gives_the_bits
 
         def counted(*given: Any, **how: Any) -> bool:
             self.outcomes.append(compare(*given, **how))
             return self.outcomes[-1]
 
-        monkeypatch.setattr(step_capture._RecordedSteps, "_gives_the_bits", counted)
+        monkeypatch.setattr(step_capture.RecordedSteps, "gives_the_bits", counted)
 
 
 NETWORKS = {
@@ -161,7 +161,7 @@ def rounds_like_the_optimizer(module: nn.Module, momentum: float) -> bool:
 def test_a_descent_with_momentum_includes_matrix_products(how: TrainingPlan, moved: tuple[int, ...]) -> None:
     module, recorder = named("mlp")(), Recorder()
     trained(module, how, recorder)
-    made = recorder._known[module].values()
+    made = recorder.recordings[module].values()
     assert [recording is not None and tuple(recording.moves) for recording in made] == [moved, moved]
 
 
@@ -216,7 +216,7 @@ def test_a_network_with_its_own_python_code_is_trained_plainly(make: Callable[[]
 def test_a_recording_with_different_results_is_not_used(
     how: TrainingPlan, off: str, outcomes: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = step_capture._compiled
+    compiled = step_capture.compile_graph
 
     def slightly_off(*given: object, **named: bool) -> Recording:
         made = compiled(*given, **named)  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ def test_a_recording_with_different_results_is_not_used(
 
         return made if off == "descents" and not made.moves else replace(made, play=play)
 
-    monkeypatch.setattr(step_capture, "_compiled", slightly_off)
+    monkeypatch.setattr(step_capture, "compile_graph", slightly_off)
     compared = Counting(monkeypatch)
     plain, loss = trained(named("mlp")(), how, None)
     same, its_loss = trained(named("mlp")(), how, Recorder())
@@ -242,7 +242,7 @@ def test_a_step_that_cannot_be_recorded_runs_plainly(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(step_capture, "_record", broken)
+    monkeypatch.setattr(step_capture, "record_passes", broken)
     plain, _ = trained(named("mlp")(), plan(), None)
     same, _ = trained(named("mlp")(), plan(), Recorder())
     assert all(torch.equal(same[name], plain[name]) for name in plain)

@@ -56,7 +56,7 @@ def test_recorded_widths_are_bit_identical_to_plain_ones(name: str, how: Trainin
     played, its_loss = trained(name, module, how, recorder)
     assert its_loss == loss
     assert all(torch.equal(played[array], plain[array]) for array in plain)
-    made = list(recorder._known[module].values())
+    made = list(recorder.recordings[module].values())
     widths = len({number.partition("/")[0] for number in WIDTHS[name]}) + 1
     # Sharpness-aware and plain steps have recordings of their own.
     widths *= 2 if how.sam_radius else 1
@@ -68,4 +68,4 @@ def test_recorded_widths_are_bit_identical_to_plain_ones(name: str, how: Trainin
 def test_distillation_is_more_than_a_choice_of_networks() -> None:
     module, recorder = NETWORKS["mlp"](), Recorder()
     trained("mlp", module, plan(**dropout(distil=0.5)), recorder)
-    assert module not in recorder._known
+    assert module not in recorder.recordings

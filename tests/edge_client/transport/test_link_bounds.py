@@ -31,7 +31,7 @@ def test_a_message_is_dropped_if_the_inbox_is_too_full(waiting: int, size: int, 
     link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="device", filters=())
     message = mqtt.MQTTMessage(topic=b"t")
     message.payload = bytes(size)
-    link._on_message(link._client, None, message)
+    link.client.on_message(link.client, None, message)
     assert link.dropped == (not accepted)
     last = [inbox.get() for _ in range(inbox.qsize())][-1]
     assert last == (Arrived("t", bytes(size)) if accepted else None)
@@ -40,8 +40,8 @@ def test_a_message_is_dropped_if_the_inbox_is_too_full(waiting: int, size: int, 
 def test_the_reason_of_a_lost_connection_is_the_last_error_of_paho() -> None:
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = Link(BrokerAddress("127.0.0.1", 1), inbox, client_id="device", filters=())
-    link._client._easy_log(mqtt.MQTT_LOG_ERR, "failed to receive on socket: %s", "reset by peer")
-    link._client._easy_log(mqtt.MQTT_LOG_DEBUG, "Sending DISCONNECT")
+    link.client._easy_log(mqtt.MQTT_LOG_ERR, "failed to receive on socket: %s", "reset by peer")
+    link.client._easy_log(mqtt.MQTT_LOG_DEBUG, "Sending DISCONNECT")
     flags, reason = mqtt.DisconnectFlags(False), ReasonCode(PacketTypes.DISCONNECT, "Unspecified error")
-    link._on_disconnect(link._client, None, flags, reason, None)
+    link.client.on_disconnect(link.client, None, flags, reason, None)
     assert inbox.get() == LinkDown("failed to receive on socket: reset by peer")

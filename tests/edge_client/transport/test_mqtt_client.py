@@ -65,7 +65,7 @@ class Owner:
 
     def cut(self) -> None:
         """Cut the connection, as a power cut does."""
-        raw = self.link._client.socket()
+        raw = self.link.client.socket()
         assert raw is not None
         raw.shutdown(socket.SHUT_RDWR)
 
@@ -393,8 +393,8 @@ def test_a_broker_that_hangs_up_on_every_version_is_tried_in_turns_and_seldom(
             owner.next(LinkDown, downgrade=True)
         wait_for(lambda: len(gone.levels) >= 2 * (module.MAX_QUICK + 1))
         assert gone.levels[:8] == [5, 5, 5, 4, 5, 5, 5, 4]
-        delays = owner.link._client._reconnect_min_delay, owner.link._client._reconnect_max_delay
-        assert delays == (owner.link._longest_delay_s,) * 2
+        delays = owner.link.client._reconnect_min_delay, owner.link.client._reconnect_max_delay
+        assert delays == (owner.link.longest_delay_s,) * 2
     finally:
         gone.close()
 
@@ -431,8 +431,8 @@ def test_the_earlier_of_two_clients_of_one_name_is_told(broker: RunningBroker, m
     """Mosquitto 2.0.11 closes its connection without a reason."""
     first, second = make(broker.port), Owner(broker.port)
     first.next(LinkUp)
-    second.link._client_id = first.name
-    second.link._client = second.link._make_client()
+    second.link.client_id = first.name
+    second.link.client = second.link.prepare_client()
     second.link.open()
     try:
         assert "another client has come with this name" in first.next(LinkDown, taken_over=True).reason
@@ -455,7 +455,7 @@ def test_a_failed_attempt_between_the_losses_is_another_cause(broker: RunningBro
     owner = make(broker.port)
     for _ in range(module.MAX_QUICK):
         owner.next(LinkUp)
-        owner.link._on_connect_fail(owner.link._client, None)
+        owner.link.client.on_connect_fail(owner.link.client, None)
         assert owner.next(LinkDown).reason.startswith("the broker cannot be reached")
         owner.cut()
         assert not owner.next(LinkDown).taken_over
@@ -479,9 +479,9 @@ def test_two_refusals_cause_one_fallback(make: Make) -> None:
         owner = make(old.port)
         owner.next(LinkDown, downgrade=True)
         owner.next(LinkUp)
-        before: mqtt.Client = owner.link._client
+        before: mqtt.Client = owner.link.client
         owner.link.handle(LinkDown("the broker refused", downgrade=True))
-        assert owner.link._client is before
+        assert owner.link.client is before
     finally:
         old.close()
 

@@ -35,7 +35,7 @@ class Drawn:
 @pytest.fixture
 def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeviceGraphs:
     monkeypatch.setattr(device_graphs, "StepGraphs", Drawn)
-    monkeypatch.setattr(DeviceGraphs, "_widths", lambda *_: {})
+    monkeypatch.setattr(DeviceGraphs, "widths_of", lambda *_: {})
     context = SimpleNamespace(channel_map=None, spec=SimpleNamespace(input_shape=(1,), name="network"))
     model = SimpleNamespace(network=None, context=context, params_of=lambda spec: {})
     return DeviceGraphs(cast(Any, model), BlobStore(tmp_path))
@@ -51,7 +51,7 @@ def test_a_sub_model_is_drawn_once_for_all_its_devices(graphs: DeviceGraphs) -> 
     found = graphs.for_training(
         jobs, devices, CHUNK, lambda device: "torch" if device.name == "torch" else "onnx"
     )
-    assert cast(Any, graphs)._steps.calls == [3, 3, 5, 1]
+    assert cast(Any, graphs).steps.calls == [3, 3, 5, 1]
     assert found["a"] == found["b"] != found["c"]
     assert set(found) == {"a", "b", "c", "d"}
     assert graphs.left_out == {"narrow": "too narrow"}

@@ -51,7 +51,7 @@ def test_every_tier_is_drawn_once_and_its_graph_is_tried_first(
     (job,) = asked
     assert job.model.exists()
     assert list(job.specs) == list(coordinator.model.tier_specs().values())
-    assert coordinator.model.network._graphs == (b"graph",)
+    assert coordinator.model.network.graphs == (b"graph",)
 
 
 def test_nothing_is_drawn_that_this_machine_knows(
@@ -72,7 +72,7 @@ def test_without_the_process_graphs_are_drawn_when_they_are_needed(
     monkeypatch.setattr(ModelProcess, "draw", lost)
     coordinator.early_graphs.begin()
     coordinator.early_graphs.wait()
-    assert coordinator.model.network._graphs == ()
+    assert coordinator.model.network.graphs == ()
 
 
 def test_a_model_that_is_gone_is_asked_for_again_and_a_refusal_is_known(
@@ -85,7 +85,7 @@ def test_a_model_that_is_gone_is_asked_for_again_and_a_refusal_is_known(
     coordinator.early_graphs.begin()
     coordinator.early_graphs.wait()
     assert coordinator.early_graphs.refused == "ONNX has no operator for it"
-    assert coordinator.model.network._graphs == (b"graph",)
+    assert coordinator.model.network.graphs == (b"graph",)
 
 
 @pytest.mark.skipif("EVERY_NETWORK" not in os.environ, reason="make test-graphs draws in earnest")

@@ -131,7 +131,7 @@ class World:
                     self.egress += 1
                     self.network.append(Packet(device, False, chunk))
             case on_server.Publish():
-                self._publish(command)
+                self.publish_chunks(command)
             case on_server.WriteUpdateChunk(_, chunk):
                 self.disk.write(chunk)
             case on_server.CloseRound():
@@ -144,7 +144,7 @@ class World:
             case on_server.EndRun(outcome, _):
                 self.outcome = outcome
 
-    def _publish(self, command: on_server.Publish) -> None:
+    def publish_chunks(self, command: on_server.Publish) -> None:
         """The broker forwards each chunk to every online device that listens to the channel."""
         for chunk in self.disk.chunks(command.ref, command.first, command.count):
             self.egress += 1

@@ -72,8 +72,8 @@ def test_the_error_says_how_a_worker_ended(tmp_path: Path) -> None:
     ):
         engine = LocalEngine(setup(tmp_path), workers=1)
         try:
-            handle: Any = engine._pool.submit(*end)
-            engine._processes.update(engine._pool._processes)
+            handle: Any = engine.pool.submit(*end)
+            engine.processes.update(engine.pool._processes)
             with pytest.raises(EngineError, match=f"a worker process {words}$"):
                 engine.result(handle, timeout_s=DEADLINE_S)
         finally:

@@ -25,13 +25,13 @@ from tests.other_networks import NAME as OTHERS
 DATA = f"data.source=python:{NAME}:pictures"
 
 
-DRAW = rehearsal._draw
+DRAW = rehearsal.draw_networks
 
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No network is drawn at the end of a rehearsal, which takes seconds."""
-    monkeypatch.setattr(rehearsal, "_draw", lambda *_: None)
+    monkeypatch.setattr(rehearsal, "draw_networks", lambda *_: None)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SubModelSpec]:
         specs.append(spec)
         return b"graph"
 
-    monkeypatch.setattr(rehearsal, "_draw", DRAW)
+    monkeypatch.setattr(rehearsal, "draw_networks", DRAW)
     monkeypatch.setattr(GlobalModel, "draw", draw)
     return specs
 
@@ -271,7 +271,7 @@ def test_a_network_that_cannot_become_onnx_is_refused_with_the_whole_reason(
     def refused(*_: object) -> bytes:
         raise ExportRefused("torch cannot export Uneven: " + "a long reason, " * 50)
 
-    monkeypatch.setattr(rehearsal, "_draw", DRAW)
+    monkeypatch.setattr(rehearsal, "draw_networks", DRAW)
     monkeypatch.setattr(GlobalModel, "draw", refused)
     with pytest.raises(ConfigError) as error:
         tried("fedavg", "hidden")

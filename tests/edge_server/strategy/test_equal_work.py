@@ -20,7 +20,7 @@ def test_devices_draw_widths_with_these_probabilities() -> None:
             self.macs = macs
 
     objective = OrderedDropout(own=0.5)
-    objective.widths = [Width(20), Width(60)]  # type: ignore[list-item]
+    objective.widths, objective.seed = [Width(20), Width(60)], 7  # type: ignore[list-item]
     total = 0
     for _ in range(4000):
         chosen = objective.width()

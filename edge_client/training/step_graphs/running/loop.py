@@ -103,7 +103,7 @@ class Training:
         self._optimizer = OPTIMIZERS[plan.optimizer](plan)
         self._sums = defaultdict[StepSession, GradientSums](GradientSums)
         self._progress = EpochProgress()
-        self._radius, self._taken = 0.0, 0
+        self.radius, self._taken = 0.0, 0
         self._before: dict[str, Array] = {}
 
     def run(
@@ -124,9 +124,9 @@ class Training:
             if number < progress.done:
                 # A sharpness-aware epoch took the place of this one.
                 continue
-            self._radius = epoch_radius(self._plan, progress.done)
+            self.radius = epoch_radius(self._plan, progress.done)
             found = self._run_epoch(order, should_stop)
-            progress.add(*found, epochs=WORK if self._radius else 1)
+            progress.add(*found, epochs=WORK if self.radius else 1)
             if checkpoint is not None:
                 checkpoint.save(self._state)
             on_epoch(progress.report(self._plan))
@@ -168,8 +168,8 @@ class Training:
 
     def _step(self, chosen: NDArray[np.int64]) -> float:
         loss, gradients = self._step_passes(chosen)
-        if self._radius:
-            with self._uphill(gradients):
+        if self.radius:
+            with self.uphill(gradients):
                 _, gradients = self._step_passes(chosen)
         for objective in self._objectives:
             objective.correct(gradients)
@@ -187,7 +187,7 @@ class Training:
         return next((found for objective in self._objectives if (found := objective.width())), None)
 
     @contextmanager
-    def _uphill(self, gradients: Arrays) -> Iterator[None]:
+    def uphill(self, gradients: Arrays) -> Iterator[None]:
         """Move the weights as `edge_client.training.sharpness.uphill` does inside; uses up the gradients."""
         arrays = self._network.arrays
         if not self._before:
@@ -197,7 +197,7 @@ class Training:
             np.copyto(array, arrays[name])
         with np.errstate(over="ignore", invalid="ignore"):
             norm = np.sqrt(sum(np.vdot(gradient, gradient) for gradient in gradients.values()))
-            factor = np.float32(self._radius / max(norm, SMALLEST_NORM))
+            factor = np.float32(self.radius / max(norm, SMALLEST_NORM))
             for name, gradient in gradients.items():
                 gradient *= factor
                 arrays[name] += gradient

@@ -73,33 +73,33 @@ class Installer:
     ) -> None:
         self._registry, self._federation, self._address = registry, federation, address
         self._watch_s, self._report = watch_s, report
-        self._busy_with, self._thread = "", threading.Thread()
-        self._service: RolloutService | None = None
+        self.busy_with, self.thread = "", threading.Thread()
+        self.service: RolloutService | None = None
         self._absent_since: float | None = None
 
     def begin(self, device: str) -> bool:
         """Begin an installation, or report why it cannot begin; returns whether it has begun."""
-        if self._thread.is_alive():
-            if device != self._busy_with:
-                text = f"{self._busy_with} is still installing: press Install again when it has finished."
+        if self.thread.is_alive():
+            if device != self.busy_with:
+                text = f"{self.busy_with} is still installing: press Install again when it has finished."
                 self._report(Installation(device, None, text))
             return False
-        self._busy_with, self._service, self._absent_since = device, None, None
+        self.busy_with, self.service, self._absent_since = device, None, None
         self._report(Installation(device, 0))
-        self._thread = threading.Thread(target=self._run, args=(device,), name="installing", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, args=(device,), name="installing", daemon=True)
+        self.thread.start()
         return True
 
     def close(self) -> None:
         """Interrupt a rollout that is under way; the same button resumes it."""
-        if self._service is not None:
-            self._service.interrupt()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        if self.service is not None:
+            self.service.interrupt()
+        if self.thread.is_alive():
+            self.thread.join(timeout=10)
 
     def _run(self, device: str) -> None:
         try:
-            ended = self._rolled_out(device)
+            ended = self.roll_out(device)
         except Interrupted:
             return
         except EdgeError as error:
@@ -110,7 +110,7 @@ class Installer:
         else:
             self._report(outcome_of(device, ended))
 
-    def _rolled_out(self, device: str) -> Rollout:
+    def roll_out(self, device: str) -> Rollout:
         registry = Registry.existing(self._registry.folder)
         version = wanted_version(registry, None, self._federation)
         files = offered_files(registry, version)
@@ -118,12 +118,12 @@ class Installer:
         with rollout_lock(registry, self._federation):
             journal = RolloutJournal(registry)
             rollout = begin_for_devices(journal, version, rules_for(device, self._watch_s), files)
-            self._service = RolloutService(rollout, journal, self._address, paths, self._shown)
-            return self._service.run()
+            self.service = RolloutService(rollout, journal, self._address, paths, self.show_progress)
+            return self.service.run()
 
-    def _shown(self, rollout: Rollout, no_link: str) -> None:
+    def show_progress(self, rollout: Rollout, no_link: str) -> None:
         """Report the rollout's progress; withdraw it where the device is absent for too long."""
-        device = self._busy_with
+        device = self.busy_with
         self._report(progress_of(device, rollout))
         target = rollout.targets.get(device)
         lost = target is None or target.status is TargetStatus.AWAY
@@ -134,6 +134,6 @@ class Installer:
         if (
             (gone or late)
             and rollout.phase in (RolloutPhase.GATHERING, RolloutPhase.RUNNING)
-            and self._service is not None
+            and self.service is not None
         ):
-            self._service.withdraw(f"{device} is not connected")
+            self.service.withdraw(f"{device} is not connected")

@@ -125,20 +125,20 @@ class Process:
             self._answer()
             if self._ended_work():
                 return True
-            trial = self.part._state.trial
+            trial = self.part.state.trial
             if (
                 trial is not None
                 and trial.is_final
                 and (not self._connects or message is None or self.reports)
             ):
                 return False
-        raise AssertionError(f"no end: {self.part._state}")
+        raise AssertionError(f"no end: {self.part.state}")
 
     def _answer(self) -> None:
         """Send the requested chunks."""
         requests = [message for message in self.sent if isinstance(message, BlobRequest)]
         self.sent[:] = [message for message in self.sent if not isinstance(message, BlobRequest)]
-        offer = self.part._state.trial.offer if self.part._state.trial else None
+        offer = self.part.state.trial.offer if self.part.state.trial else None
         for request in requests if offer is not None else ():
             data = self._archive.read_bytes()
             for index in range(request.first, min(request.first + request.count, offer.blob.chunks)):
@@ -147,8 +147,8 @@ class Process:
 
     def _ended_work(self) -> bool:
         """Pass on the events of the thread that installs or checks; returns whether a restart is wanted."""
-        if self.part._thread.is_alive():
-            self.part._thread.join(timeout=60)
+        if self.part.thread.is_alive():
+            self.part.thread.join(timeout=60)
         while not self.inbox.empty():
             event = self.inbox.get()
             if isinstance(event, RestartWanted):

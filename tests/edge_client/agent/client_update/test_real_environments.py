@@ -66,8 +66,10 @@ def test_a_power_cut_in_the_middle_of_an_installation_leaves_the_former_client_a
     archive, offer = release(tmp_path, "0.2.0")
 
     def until_the_cut() -> None:
-        made = ReleaseInstaller._run
-        monkeypatch.setattr(ReleaseInstaller, "_run", lambda *args, **named: [made(*args, **named), cut()])
+        made = ReleaseInstaller.run_command
+        monkeypatch.setattr(
+            ReleaseInstaller, "run_command", lambda *args, **named: [made(*args, **named), cut()]
+        )
         run_to_the_end(root, archive, offer, monkeypatch, make_installer=real_installer)
 
     def cut() -> None:

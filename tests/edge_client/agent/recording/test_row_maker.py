@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[ExampleStore]:
 
 
 def recorded(store: ExampleStore, options: str = "") -> np.ndarray:
-    return load_source(f"recorded:{store._path}{options}").images
+    return load_source(f"recorded:{store.path}{options}").images
 
 
 def by_clock(store: ExampleStore, label: str | None = None) -> RowMaker:
@@ -86,7 +86,7 @@ def test_rows_get_the_present_label_and_later_ones(store: ExampleStore) -> None:
     rows.tick(40.0)
     rows.take("state", b'{"id": "10000", "label": "idle"}', now=41.0)
     rows.take("state", b'{"from": 30, "to": 35, "label": "idle"}', now=41.0)
-    data = load_source(f"recorded:{store._path}?label=label")
+    data = load_source(f"recorded:{store.path}?label=label")
     assert [data.class_names[label] for label in data.labels] == ["idle", "busy", "idle"]
     assert rows.counts.labelled == 3
 
@@ -129,4 +129,4 @@ def test_a_row_by_id_is_recorded_when_its_id_arrives(store: ExampleStore) -> Non
 
 def test_two_recorders_do_not_share_a_store(store: ExampleStore) -> None:
     with pytest.raises(ConfigError, match="is being written by another recorder"):
-        ExampleStore(store._path, ("co2", "light"), StoreLimits())
+        ExampleStore(store.path, ("co2", "light"), StoreLimits())

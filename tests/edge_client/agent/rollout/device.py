@@ -107,8 +107,8 @@ class Device:
                 answered += 1
             self.clock += 1.0
             self.part.tick(training=False)
-            if self.part._thread.is_alive():
-                self.part._thread.join(timeout=60)
+            if self.part.thread.is_alive():
+                self.part.thread.join(timeout=60)
             while not self.inbox.empty():
                 event = self.inbox.get()
                 assert isinstance(event, Worked)

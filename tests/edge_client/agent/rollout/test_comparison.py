@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.agent.rollout.acceptance import judge_comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair, read_comparison
-from edge_client.agent.rollout.comparison_process import _better, _found, in_turns
+from edge_client.agent.rollout.comparison_process import compare_models, in_turns, write_best_variant
 from edge_client.agent.rollout.examples import local_examples
 from edge_client.data.dataset import labelled
 from edge_client.data.local import LocalData
@@ -38,7 +38,7 @@ def found(candidate: Path, running: Path | None, data: LocalData) -> dict[str, A
 
     shown = local_examples(data, 60)
     model = None if running is None else load_model(running, threads=1)
-    return _found(candidate, model, shown)
+    return compare_models(candidate, model, shown)
 
 
 def test_a_separate_process_compares_two_models_and_reports_the_result(data, good, tmp_path) -> None:
@@ -145,20 +145,20 @@ def test_the_fastest_accurate_variant_is_created_and_named(data, good, tmp_path,
     )
     made, shown = tmp_path / "made.onnx", local_examples(data, 60)
     request = {"made": str(made), "variants": ["fp32", "int8"], "max_loss": 100.0}
-    variant, digest = _better(good, request, shown, data.train.images[:50])
+    variant, digest = write_best_variant(good, request, shown, data.train.images[:50])
     assert (variant, digest) == ("int8", digest_of(made.read_bytes()))
     # The export itself is used if it is as fast.
     monkeypatch.setattr(
         "edge_client.inference.quantization.trial.latencies_ms", lambda models, seconds: [1.0, 2.0]
     )
-    assert _better(good, request, shown, data.train.images[:50]) is None
+    assert write_best_variant(good, request, shown, data.train.images[:50]) is None
     (tmp_path / "no.onnx").write_bytes(b"no model")
-    assert _better(tmp_path / "no.onnx", request, shown, shown.images) is None
+    assert write_best_variant(tmp_path / "no.onnx", request, shown, shown.images) is None
 
 
 def test_a_model_for_another_image_shape_is_reported_as_incompatible(good) -> None:
     shown = labelled(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64))
-    assert _found(good, None, shown)["objection"][0] == Cause.INCOMPATIBLE
+    assert compare_models(good, None, shown)["objection"][0] == Cause.INCOMPATIBLE
 
 
 @pytest.mark.parametrize(

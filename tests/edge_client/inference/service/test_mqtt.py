@@ -57,14 +57,14 @@ def asker(broker: RunningBroker, tmp_path: Path) -> Iterator[Asker]:
     predictor.refresh()
     channel = MqttChannel(parse_address(url), predictor, federation="home", device="pi", max_body=10_000)
     connected = queue.SimpleQueue[None]()
-    handle = channel._link.handle
+    handle = channel.loop.handle
 
     def watched_handle(event: Any) -> None:
         handle(event)
         if isinstance(event, LinkUp):
             connected.put(None)
 
-    channel._link.handle = watched_handle  # type: ignore[method-assign]
+    channel.loop.handle = watched_handle
     channel.open()
     connected.get(timeout=60)
     client = Asker(url)

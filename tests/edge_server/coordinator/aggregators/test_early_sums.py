@@ -90,9 +90,9 @@ def same(found: tuple[Groups, dict[str, Groups]], expected: tuple[Groups, dict[s
 def test_the_sum_is_that_of_the_files(place, monkeypatch):
     members = [place.sent(f"c{k}", k, 3 + k) for k in range(7)]
     expected = place.summed(members)
-    for path in place.cache._folder.glob("*"):
+    for path in place.cache.folder.glob("*"):
         path.unlink()
-    monkeypatch.setattr(early_sums.UnpackedCache, "_unpack", None)  # nothing is written
+    monkeypatch.setattr(early_sums.UnpackedCache, "unpack", None)  # nothing is written
     for part in (members[:3], members[3:4], members[4:]):
         place.examined(part)
     assert place.early.complete(members[::-1])

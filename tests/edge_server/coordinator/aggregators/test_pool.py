@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -95,7 +94,7 @@ def test_killed_processes_lose_and_double_nothing(tmp_path: Path) -> None:
     ):
         whole_round(alone, 1)
         checks = more.sent_together(1)
-        call_all(more.coordinator.aggregators, [Call(os.getpid, ())] * 2)
+        more.coordinator.aggregators.run_calls([Call(os.getpid, ())] * 2)
         _kill(more.coordinator.aggregators)
         assert all(verdict.reason is None for verdict in more.check(checks))
         _kill(more.coordinator.aggregators)
@@ -107,8 +106,8 @@ def test_an_error_leaves_no_answer_behind(tmp_path: Path) -> None:
     with run(tmp_path, "fedavg", processes=2) as bench:
         pool = bench.coordinator.aggregators
         with pytest.raises(FileNotFoundError):
-            call_all(pool, [Call(os.stat, ("/no/such/file",)), Call(abs, (-1,))])
-        assert call_all(pool, [Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
+            pool.run_calls([Call(os.stat, ("/no/such/file",)), Call(abs, (-1,))])
+        assert pool.run_calls([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 
 @pytest.mark.usefixtures("forked")
@@ -119,7 +118,7 @@ def test_examinations_that_nobody_reads_leave_no_answer_behind(tmp_path: Path, m
         pool = bench.coordinator.aggregators
         assert next(pool.examine(checks)).sizes
         assert all(found.reason is None and found.sizes for found in pool.examine(checks))
-        assert call_all(pool, [Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
+        assert pool.run_calls([Call(abs, (-2,)), Call(abs, (-3,))]) == [2, 3]
 
 
 @pytest.mark.usefixtures("forked")
@@ -143,7 +142,7 @@ def test_processes_that_always_die_are_reported(tmp_path: Path) -> None:
         run(tmp_path, "fedavg", processes=1) as bench,
         pytest.raises(EdgeError, match=r"died 4 times in a row.*\[federation\] aggregators"),
     ):
-        call_all(bench.coordinator.aggregators, [Call(os._exit, (1,))])
+        bench.coordinator.aggregators.run_calls([Call(os._exit, (1,))])
 
 
 def test_small_updates_start_no_process(tmp_path: Path) -> None:
@@ -157,11 +156,6 @@ def test_a_core_is_left_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usual_count() == 3
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usual_count() == 0
-
-
-def call_all(pool: AggregatorPool, calls: list[Call]) -> list[Any]:
-    """The values of one call for each process."""
-    return pool._finish(calls, pool._begin(calls))
 
 
 def _kill(pool: AggregatorPool) -> None:

@@ -98,7 +98,7 @@ def test_boards_need_memory_for_sharp_steps_only_where_they_take_them(
         )
         for name, more in {"sharp": (), "plain": ("sam-radius=0",)}.items()
     )
-    assert (sharp._needs_of(1).memory != plain._needs_of(1).memory) == kept
+    assert (sharp.needs_of(1).memory != plain.needs_of(1).memory) == kept
 
 
 def asked(folder: Path, recipe: str, *words: str) -> DeliverTask:

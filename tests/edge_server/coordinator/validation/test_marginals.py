@@ -17,12 +17,12 @@ def test_a_round_without_one_update(recipe: str, tmp_path: Path) -> None:
     # The second round: in the first one channels are ranked.
     bench.round(1)
     sent = bench.answers(2)
-    updates = aggregator._updates(sent, {}, take_ratios=False)
+    updates = aggregator.client_updates(sent, {}, take_ratios=False)
     before = bench.coordinator.model.state.params
-    found = aggregator._harm._model_without(updates, aggregator._closed(sent, updates, {}))
+    found = aggregator.harm_review.model_without(updates, aggregator.state_after(sent, updates, {}))
     for name in NAMES:
         others = [update for update in updates if update.client != name]
-        true = aggregator._closed(sent, others, {}).params
+        true = aggregator.state_after(sent, others, {}).params
         for parameter, array in found(name).items():
             np.testing.assert_allclose(array, true[parameter], atol=2e-6)
     assert any(np.abs(found("a")[name] - before[name]).max() > 1e-3 for name in before)

@@ -143,9 +143,9 @@ def test_a_history_restored_from_rows_equals_one_that_recorded_them():
         update = Update(**fields, blob=blob, metrics=TrainingMetrics(examples=1, epochs=1, steps=1))
         seen.record(update, row.norms, row.reason)
     restored.restore(rows)
-    assert (seen._norms, seen._replays) == (restored._norms, restored._replays)
-    assert seen._norms.recent == {"model": (0.5,)}
-    assert seen._replays.rounds == {("a", ONE): 1}
+    assert (seen.norms, seen.replays) == (restored.norms, restored.replays)
+    assert seen.norms.recent == {"model": (0.5,)}
+    assert seen.replays.rounds == {("a", ONE): 1}
 
 
 # --- outliers ---

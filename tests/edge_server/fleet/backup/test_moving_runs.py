@@ -25,7 +25,7 @@ class MovingRun:
 
     def pin(self, pins: Pins, path: Path) -> Path:
         pinned = self._pin(pins, path)
-        if self._left and pins._count == 1:
+        if self._left and pins.count == 1:
             self._left -= 1
             self._close_round()
         return pinned
@@ -73,7 +73,7 @@ def test_bytes_that_are_written_over_in_place_are_not_saved(
     service: SmallService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a server does that recycles a file between our look at it and our second name."""
-    blob, copied = service.run / "blobs" / ("a" * 64), ArchiveWriter._copied
+    blob, copied = service.run / "blobs" / ("a" * 64), ArchiveWriter.copy_file
     done: list[Path] = []
 
     def overwritten(writer: ArchiveWriter, file, digest: str, suffix: str) -> str:
@@ -82,7 +82,7 @@ def test_bytes_that_are_written_over_in_place_are_not_saved(
             blob.write_bytes(b"another's bytes")
         return copied(writer, file, digest, suffix)
 
-    monkeypatch.setattr(ArchiveWriter, "_copied", overwritten)
+    monkeypatch.setattr(ArchiveWriter, "copy_file", overwritten)
     service.backup("a.backup")
     assert done
     new = tree(service.restore("a.backup"))

@@ -29,8 +29,8 @@ HASH = WEAK.hash(PASSWORD)
 def fast_passwords() -> Iterator[None]:
     """Hash passwords with `WEAK`."""
     with (
-        patch.object(passwords, "_hasher", lambda: WEAK),
-        patch.object(passwords, "_hash_of_nobody", lambda: HASH),
+        patch.object(passwords, "make_hasher", lambda: WEAK),
+        patch.object(passwords, "hash_of_nobody", lambda: HASH),
     ):
         yield
 

@@ -11,10 +11,10 @@ from edge_server.fleet.people.claims import name_of_claims, role_of_claims
 from edge_server.fleet.people.lockout import ADDRESS_RULES, USER_RULES, Failures, failed, wait_s
 from edge_server.fleet.people.origin import foreign_because
 from edge_server.fleet.people.passwords import (
-    _hasher,
     check_password_rules,
     hash_password,
     is_password,
+    make_hasher,
     needs_rehash,
 )
 from edge_server.fleet.people.random_secrets import change_token_of, is_change_token, new_session_id
@@ -146,8 +146,8 @@ def test_a_password_is_known_by_its_hash_alone() -> None:
 
 
 def test_passwords_are_hashed_with_64_mib() -> None:
-    _hasher.cache_clear()
-    with patch.object(passwords, "_hasher", _hasher):
+    make_hasher.cache_clear()
+    with patch.object(passwords, "make_hasher", make_hasher):
         assert needs_rehash(HASH)
         assert "m=65536" in hash_password(PASSWORD)
 

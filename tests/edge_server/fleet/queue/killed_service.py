@@ -76,7 +76,7 @@ def command(folder: ServiceFolder) -> Callable[[StartRun], list[str]]:
 
 def serve(folder: ServiceFolder, moments: Moments) -> None:
     """Serve until all jobs are over."""
-    moments.around(journal, "_write_runs", "writing", "written")
+    moments.around(journal, "write_runs", "writing", "written")
     moments.around(JobProcesses, "start", "starting", "started")
     inventory = Inventory(folder.inventory)
     part = JobsPart(ServiceContext(folder, ServiceSettings(), inventory, lambda *_: None), command(folder))
@@ -90,7 +90,7 @@ def serve(folder: ServiceFolder, moments: Moments) -> None:
 
 def is_over(part: JobsPart) -> bool:
     """Whether each job has had a run that is over."""
-    queue = part._queue
+    queue = part.queue
     return len(queue.runs) == 3 and all(run.over for run in queue.runs.values())
 
 

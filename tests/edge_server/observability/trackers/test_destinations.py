@@ -65,8 +65,8 @@ def test_tensorboard_has_each_round_once_after_a_kill(tmp_path: Path) -> None:
     word = f"tensorboard={tmp_path / 'boards'}"
     killed: Any = write_rounds(word, tmp_path, 2)
     # The process was killed while it wrote round three.
-    killed._writer.add_scalar("test/accuracy", 0.1, 3)
-    killed._writer.flush()
+    killed.writer.add_scalar("test/accuracy", 0.1, 3)
+    killed.writer.flush()
     continue_run(word, tmp_path, after=2)
     assert events(tmp_path / "boards", "test/accuracy") == ACCURACIES
     assert [step for step, _ in events(tmp_path / "boards", LAST)] == [1, 2, 3, 4]

@@ -303,13 +303,13 @@ def test_a_restarted_device_does_not_know_how_much_it_received():
 def test_a_publication_names_the_listening_devices():
     scene = world()
     published: Counter[str] = Counter()
-    publish = scene._publish
+    publish = scene.publish_chunks
 
     def counted(command: on_server.Publish) -> None:
         published.update(dict.fromkeys(command.listeners, command.count))
         publish(command)
 
-    scene._publish = counted  # type: ignore[method-assign]
+    scene.publish_chunks = counted  # type: ignore[method-assign]
     settle(scene, deaf="d1")
     scene.pass_time(STALL_S)
     settle(scene, deaf="d1")

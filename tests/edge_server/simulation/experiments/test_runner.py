@@ -151,7 +151,7 @@ def test_a_file_gets_the_round_and_the_time_left_once_a_minute():
 
 
 def test_seeds_are_read_from_the_command_line():
-    assert command._seeds("1,2") == (1, 2)
+    assert command.parse_seeds("1,2") == (1, 2)
     for wrong in ("1,1", "-1"):
         with pytest.raises(Exception, match="different seeds"):
-            command._seeds(wrong)
+            command.parse_seeds(wrong)

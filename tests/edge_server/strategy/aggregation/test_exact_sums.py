@@ -261,7 +261,7 @@ def test_codes_are_added_as_their_numbers_are(step):
     scales = np.array([step, 0, step * 1.37], np.float32)
     coded, plain = (ExactAccumulator("w", 0, 3, (3, 5)) for _ in range(2))
     place = full_index_set((3, 5))
-    coded._add(codes, scales, place, 599.0)
-    plain._add(codes.astype(np.float32) * scales[:, None], None, place, 599.0)
+    coded.add_values(codes, scales, place, 599.0)
+    plain.add_values(codes.astype(np.float32) * scales[:, None], None, place, 599.0)
     for found, expected in zip(coded.carried(), plain.carried(), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -119,9 +119,8 @@ def test_a_broker_that_never_listens_is_ended_and_reported(
     idle.chmod(0o755)
     monkeypatch.setattr(launch, "find_mosquitto", lambda: str(idle))
     monkeypatch.setattr(launch, "READY_S", 0.7)
-    monkeypatch.setattr(launch, "_ATTEMPTS", 1)
     with pytest.raises(ConfigError, match="accepts no connection"):
-        running_broker("mosquitto", tmp_path, port=launch._free_port()).__enter__()
+        running_broker("mosquitto", tmp_path, port=launch.free_port()).__enter__()
     await_end(int((tmp_path / "pid").read_text()))
 
 

@@ -41,7 +41,7 @@ def test_an_interrupted_download_continues_with_the_missing_bytes(
 ) -> None:
     """Two cuts, each after half of the requested range: 100 chunks, then 50, then the last 51."""
     url, ranges = published(http_store), []
-    get = ObjectStoreHandler._get
+    get = ObjectStoreHandler.answer_get
 
     class HalfSocket:
         def __init__(self, socket: Any) -> None:
@@ -60,7 +60,7 @@ def test_an_interrupted_download_continues_with_the_missing_bytes(
             self.connection = HalfSocket(self.connection)
         get(self, name, most)
 
-    monkeypatch.setattr(ObjectStoreHandler, "_get", cut)
+    monkeypatch.setattr(ObjectStoreHandler, "answer_get", cut)
     assert fetch(url, http_store, theirs).done
     assert ranges == [None, "bytes=102400-204809", "bytes=153600-204809"]
     assert theirs.verify(http_store.ref)
@@ -71,13 +71,13 @@ def test_only_missing_chunks_are_requested(
 ) -> None:
     """Chunks 0, 1 and 3 came over the broker: chunk 2 is requested, then all chunks from 4 on."""
     url, ranges = published(http_store), []
-    get = ObjectStoreHandler._get
+    get = ObjectStoreHandler.answer_get
 
     def noted(self: Any, name: str, most: int) -> None:
         ranges.append(self.headers.get("Range"))
         get(self, name, most)
 
-    monkeypatch.setattr(ObjectStoreHandler, "_get", noted)
+    monkeypatch.setattr(ObjectStoreHandler, "answer_get", noted)
     for index in (0, 1, 3):
         theirs.write_chunk(http_store.ref, index, DATA[index * CHUNK : (index + 1) * CHUNK])
     assert fetch(url, http_store, theirs).done
@@ -90,14 +90,14 @@ def test_an_interrupted_upload_continues_with_the_missing_bytes(http_store: Http
     piece = {"Content_Range": f"bytes 0-102399/{len(DATA)}", "X_Blob_Digest": http_store.ref.digest}
     assert ask("PUT", url, DATA[:102_400], **piece)[0] == 308
     sent = []
-    send = over_http._send
+    send = over_http.send_file
 
     def noted(web: HttpClient, url: str, ref: Any, path: Path, start: int, **how: Any) -> bool:
         sent.append(start)
         return send(web, url, ref, path, start, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(over_http, "_send", noted)
+        patch.setattr(over_http, "send_file", noted)
         assert http_store.put(url).done
         assert http_store.put(url).done
     assert sent == [102_400]

@@ -104,7 +104,7 @@ class OrderedDropout(GraphObjective):
         self._drawn = 0
 
     def setup(self, setting: Setting) -> None:
-        self._seed = setting.plan.seed
+        self.seed = setting.plan.seed
         if setting.channel_map is None:
             return
         own = submodel_map(setting.channel_map, setting.spec)
@@ -113,7 +113,7 @@ class OrderedDropout(GraphObjective):
             self.widths.append(Width(place, sets, spec.share(own)))
 
     def width(self) -> Width | None:
-        chosen = drawn_width(self._seed, self._drawn, smaller=len(self.widths), own=self._own)
+        chosen = drawn_width(self.seed, self._drawn, smaller=len(self.widths), own=self._own)
         return self.widths[chosen] if chosen < len(self.widths) else None
 
     def correct(self, gradients: Mapping[str, Array]) -> None:

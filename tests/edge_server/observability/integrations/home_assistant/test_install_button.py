@@ -93,7 +93,7 @@ def test_devices_install_one_at_a_time(harness, monkeypatch) -> None:
             "r", "v1", "home", RolloutRules(), FILES, MODELS, phase=RolloutPhase.STOPPED, why="enough"
         )
 
-    monkeypatch.setattr(Installer, "_rolled_out", slow)
+    monkeypatch.setattr(Installer, "roll_out", slow)
     assert harness.installer.begin("pi-1")
     assert harness.next_report().percent == 0
     assert not harness.installer.begin("pi-2")
@@ -107,9 +107,9 @@ def test_a_failure_is_reported_and_the_next_press_works(harness, monkeypatch) ->
     def broken(self: Any, device: str) -> Rollout:
         raise OSError("no space left")
 
-    monkeypatch.setattr(Installer, "_rolled_out", broken)
+    monkeypatch.setattr(Installer, "roll_out", broken)
     assert harness.press().text == "OSError: no space left"
-    harness.installer._thread.join(DEADLINE_S)
+    harness.installer.thread.join(DEADLINE_S)
     assert harness.press("pi-2").text == "OSError: no space left"
 
 
@@ -148,12 +148,12 @@ def test_the_rollout_is_withdrawn_from_a_device_lost_before_its_switch(harness) 
         def withdraw(self, why: str) -> None:
             given_up.append(why)
 
-    harness.installer._busy_with, harness.installer._service = "pi-1", Service()
+    harness.installer.busy_with, harness.installer.service = "pi-1", Service()
     rollout = rollout_at(Stage.OFFERED)
-    harness.installer._shown(rollout, "")
+    harness.installer.show_progress(rollout, "")
     assert given_up == []
     away = replace(rollout.targets["pi-1"], status=TargetStatus.AWAY)
-    harness.installer._shown(rollout.put(away), "")
+    harness.installer.show_progress(rollout.put(away), "")
     assert given_up == ["pi-1 is not connected"]
 
 
