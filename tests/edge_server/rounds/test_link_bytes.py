@@ -10,9 +10,9 @@ from edge_server.observability.counters import RunCounters
 from edge_server.rounds.link_bytes import IndirectTraffic, LinkBytes, link_bytes
 from edge_server.transport.broker.launch import RunningBroker
 from tests.benchmarks.wire import relay
-from tests.edge_client.compression.test_egress import HALVES, agents, config
 from tests.integration.conftest import BROKERS, Run
 from tests.integration.conftest import broker as broker
+from tests.integration.test_egress import HALVES, agents, config
 
 TIERS = (1, 3, 5, 5)
 

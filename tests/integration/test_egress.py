@@ -19,7 +19,6 @@ from schemas.tensors.chunks import CHUNK_BYTES
 from schemas.values import CapabilityProfile, Preprocessing
 from tests.benchmarks.wire import Relay, relay
 from tests.integration.conftest import BROKERS, DEADLINE_S, Run
-from tests.integration.conftest import broker as broker
 from tests.slow import slow
 
 SHAPE = (1, 28, 28)

@@ -10,8 +10,8 @@ from edge_server.rounds.machine import RoundRules
 from schemas.messages import BlobRequest, Refusal, Update
 from schemas.tensors.blobs import Chunk
 from schemas.values import Reason
+from tests.edge_server.rounds.masked_world import MaskedWorld
 from tests.edge_server.rounds.world import Packet, World
-from tests.edge_server.security.secure_aggregation.worlds import MaskedWorld
 
 # For a range of 4 and 9 devices of equal weight, a step is 4 / floor((2^31 - 1) / 9) = 1.7e-8 times the
 # weight's share. A mean has an error of half a step, and float32 adds at most 2^-24 to a mean below 1.
