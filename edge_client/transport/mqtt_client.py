@@ -84,7 +84,7 @@ class Link:
         self.longest_delay_s = LONGEST_DELAY_S if longest_delay_s is None else longest_delay_s
         self._listened: frozenset[str] = frozenset()
         self._session = first_session - 1
-        self._version = MQTTProtocolVersion.MQTTv5
+        self.version = MQTTProtocolVersion.MQTTv5
         self._tls: ssl.SSLContext | None = None if address.tls is None else make_context(address.tls)
         self._trouble = ""
         self._answered = False
@@ -98,7 +98,7 @@ class Link:
 
     def open(self) -> None:
         """Start to connect; `LinkUp` reports success."""
-        terms = connect_terms(self._version)
+        terms = connect_terms(self.version)
         self.client.connect_async(self._address.host, self._address.port, **terms)
         self.client.loop_start()
 
@@ -111,7 +111,7 @@ class Link:
         read: without the wait, every second last message.
         """
         self._outbox.flush(self.client, FLUSH_S)
-        publish_will = with_will and self._version is MQTTProtocolVersion.MQTTv5
+        publish_will = with_will and self.version is MQTTProtocolVersion.MQTTv5
         self.client.disconnect(
             ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL) if publish_will else None
         )
@@ -189,12 +189,12 @@ class Link:
                     self._start_over()
                     return
                 self._outbox.send_chunks(self.client)
-            case LinkDown(downgrade=True) if self._version is MQTTProtocolVersion.MQTTv5:
-                self._version = MQTTProtocolVersion.MQTTv311
+            case LinkDown(downgrade=True) if self.version is MQTTProtocolVersion.MQTTv5:
+                self.version = MQTTProtocolVersion.MQTTv311
                 self._start_over()
-            case LinkDown(silent=True, downgrade=False) if self._version is MQTTProtocolVersion.MQTTv311:
+            case LinkDown(silent=True, downgrade=False) if self.version is MQTTProtocolVersion.MQTTv311:
                 # It may have been about to start: 3.1.1 must have an answer to stay.
-                self._version = MQTTProtocolVersion.MQTTv5
+                self.version = MQTTProtocolVersion.MQTTv5
                 self._start_over()
 
     def _start_over(self) -> None:
@@ -213,7 +213,7 @@ class Link:
         self.client.reconnect_delay_set(longest, longest)  # type: ignore[arg-type]
 
     def prepare_client(self) -> mqtt.Client:
-        client = make_client(self._address, self.client_id, self._version, self._tls)
+        client = make_client(self._address, self.client_id, self.version, self._tls)
         client.max_inflight_messages_set(MAX_IN_FLIGHT + 4)
         client.max_queued_messages_set(10_000)
         client.on_pre_connect = self._on_pre_connect

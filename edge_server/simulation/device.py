@@ -277,9 +277,9 @@ class DeviceEdge:
         if outcome.answer is None:
             self.step(WorkFailed(task, outcome.reason, outcome.detail))
         else:
-            self.step(WorkDone(self._in_virtual_time(outcome.answer)))
+            self.step(WorkDone(self.in_virtual_time(outcome.answer)))
 
-    def _in_virtual_time(self, answer: str) -> Result:
+    def in_virtual_time(self, answer: str) -> Result:
         """The result with the training time of this device's board."""
         result = decode_message(answer.encode())
         assert isinstance(result, Update | Delivery)

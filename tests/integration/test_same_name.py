@@ -23,7 +23,7 @@ _of_version_5 = mqtt_client.Link.__init__
 def _of_version_3(made: mqtt_client.Link, *args: object, **named: object) -> None:
     """A link that speaks MQTT 3.1.1 from the start."""
     _of_version_5(made, *args, **named)  # type: ignore[arg-type]
-    made._version = MQTTProtocolVersion.MQTTv311
+    made.version = MQTTProtocolVersion.MQTTv311
     made.client = made.prepare_client()
 
 

@@ -136,7 +136,7 @@ class _NoStep(Optimizer):
 
 def _attached(objectives: Sequence[LocalObjective]) -> list[nn.Module]:
     """The attention modules, which are no part of the network."""
-    held = [objective._attached for objective in objectives if isinstance(objective, Attentive)]
+    held = [objective.attached for objective in objectives if isinstance(objective, Attentive)]
     return [attached.modules for attached in held if attached is not None]
 
 

@@ -22,42 +22,42 @@ class Attentive(LocalObjective):
 
     def __init__(self, *, layers: tuple[str, ...], lowest: bool = False) -> None:
         self._layers, self._lowest = layers, lowest
-        self._attached: Attached | None = None
+        self.attached: Attached | None = None
         self._observed = False
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         from edge_client.pruning.attention import attach
 
-        self._attached = attach(module, self._layers)
-        return tuple(self._attached.parameters())
+        self.attached = attach(module, self._layers)
+        return tuple(self.attached.parameters())
 
     def start_epoch(self) -> None:
-        if self._attached is not None:
-            self._attached.reset()
+        if self.attached is not None:
+            self.attached.reset()
 
     def loss(self, batch: Batch, base: "Tensor") -> "Tensor":
-        if self._attached is not None:
-            self._attached.observe()
+        if self.attached is not None:
+            self.attached.observe()
             self._observed = True
         return base
 
     def finish(self) -> Groups:
         # Without a forward pass there are no scores, only zeros.
-        if self._attached is None or not self._observed:
+        if self.attached is None or not self._observed:
             return {}
-        scores = self._attached.scores()
+        scores = self.attached.scores()
         return {"attention": {name: 1 - array for name, array in scores.items()} if self._lowest else scores}
 
     def state(self) -> Mapping[str, Any]:
-        assert self._attached is not None
-        return {"attached": self._attached.state(), "observed": self._observed}
+        assert self.attached is not None
+        return {"attached": self.attached.state(), "observed": self._observed}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        assert self._attached is not None
-        self._attached.resume(state["attached"])
+        assert self.attached is not None
+        self.attached.resume(state["attached"])
         self._observed = state["observed"]
 
     def close(self) -> None:
-        if self._attached is not None:
-            self._attached.remove()
-            self._attached = None
+        if self.attached is not None:
+            self.attached.remove()
+            self.attached = None

@@ -70,8 +70,8 @@ class LyingEdge(DeviceEdge):
 
     lie: Lie
 
-    def _in_virtual_time(self, answer: str) -> Any:
-        result = super()._in_virtual_time(answer)
+    def in_virtual_time(self, answer: str) -> Any:
+        result = super().in_virtual_time(answer)
         if not isinstance(result, Update):
             return result
         # Validated like a received message.
