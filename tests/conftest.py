@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fork the processes of pytest-xdist, and what they start, from one process that has imported torch."""
     fork_fork_servers()
     if getattr(config.option, "tx", None) and not hasattr(config, "workerinput"):
-        start_server(draws=True)
+        start_server(tests=True)
         forked = f"popen//python={shlex.join(forked_python())}"
         config.option.tx = [forked if spec == "popen" else spec for spec in config.option.tx]
 

@@ -56,7 +56,7 @@ def forked_python() -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("python.py"))]
 
 
-def start_server(*, draws: bool = False) -> str:
+def start_server(*, tests: bool = False) -> str:
     """Start the process from which others are forked, unless there is one; returns its address.
 
     It ends when this process ends, and its children end with it.
@@ -69,7 +69,7 @@ def start_server(*, draws: bool = False) -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(128)
-        code = f"from tests.forked.server import serve; serve({listener.fileno()}, {lifeline}, {draws=})"
+        code = f"from tests.forked.server import serve; serve({listener.fileno()}, {lifeline}, {tests=})"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=ROOT,

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import pkgutil
 from importlib import import_module
+from pathlib import Path
 
 from edge_client.system import plugins
 from tests.changes import change_modules
@@ -12,17 +13,40 @@ IMPORTED = ("pytest", "xdist.remote", "pytest_timeout", "hypothesis.stateful", "
 """What pytest's processes import, beside the packages."""
 NOT_IMPORTED = ("edge_client.training.flower", "edge_server.simulation.ray_engine")
 """Modules whose libraries take seconds to import, which few tests need."""
+NO_OUTPUT = ("-p", "no:terminal", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-s")
+"""Options of a pytest that prints nothing and leaves nothing behind."""
+ROOT = Path(__file__).parents[2]
 
 
-def prepare(*, draws: bool) -> None:
-    """Import the packages, and what pytest imports; `draws`: also what torch imports for its first graph."""
+class _TestImport:
+    """A plugin of pytest that imports the tests in place of collecting them."""
+
+    def pytest_collection(self) -> bool:
+        """Import the modules of tests, and read of them what hypothesis reads."""
+        import pytest
+        from hypothesis.internal.conjecture import providers
+
+        for path in sorted((ROOT / "tests").rglob("test_*.py")):
+            # The process that collects the tests reports what cannot be imported.
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        providers._get_local_constants()
+        return True
+
+
+def prepare(*, tests: bool) -> None:
+    """Import the packages, and what pytest imports.
+
+    `tests`: also the modules of tests, and what torch imports for its first graph.
+    """
     for package in ("schemas", "edge_client", "edge_server"):
         _import_modules(package)
     with contextlib.suppress(ImportError):
         for name in IMPORTED:
             import_module(name)
     change_modules()
-    if draws:
+    if tests:
+        _import_tests()
         _draw()
     _build_models()
     # A process may have plugins of its own.
@@ -38,6 +62,13 @@ def _import_modules(package: str) -> None:
             # Some need a library that is not installed.
             with contextlib.suppress(ImportError):
                 import_module(module.name)
+
+
+def _import_tests() -> None:
+    """Import the modules of tests as pytest does, which changes every `assert`: it takes seconds."""
+    import pytest
+
+    pytest.main([*NO_OUTPUT, "--noconftest", "-o", "addopts="], plugins=[_TestImport()])
 
 
 def _draw() -> None:

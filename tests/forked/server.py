@@ -28,14 +28,14 @@ class Child:
     ends_with_caller: bool
 
 
-def serve(listener: int, lifeline: int, *, draws: bool) -> None:
+def serve(listener: int, lifeline: int, *, tests: bool) -> None:
     """Fork a process for each request until the other end of `lifeline` is closed.
 
-    With `draws` children that draw graphs are quicker, and the first one starts later.
+    With `tests` children that run tests or draw graphs are quicker, and the first one starts later.
     """
     # Ctrl-C reaches this process too, and is a matter of those that ask. A child unblocks it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    prepare(draws=draws)
+    prepare(tests=tests)
     _Server(socket.socket(fileno=listener), lifeline).run()
 
 
