@@ -58,7 +58,7 @@ def do_training(
     own, which is trained after that.
     """
     if task.statistics is not None:
-        return do_statistics(task, task.statistics, context, answer_fields(task, context))
+        return do_statistics(task, task.statistics, context)
     trainer, second = context.trainer or make_trainer(), as_own_training(task)
     for each in (task, *([second] if second else [])):
         trainer.check(each)
@@ -240,9 +240,7 @@ def _previous(task: Task, context: TaskContext, number: int | None = None) -> Gr
     return context.private.load(task.run, task.round if number is None else number)
 
 
-def do_statistics(
-    task: TrainTask, request: StatisticsRequest, context: TaskContext, identity: dict[str, Any]
-) -> Update:
+def do_statistics(task: TrainTask, request: StatisticsRequest, context: TaskContext) -> Update:
     """Measure the training examples; the update's blob is in the store when this returns.
 
     Raises `PeerError` for fewer examples than the owner lets the server see the statistics of, and for values
@@ -252,8 +250,7 @@ def do_statistics(
     if len(data) < context.min_examples:
         raise PeerError(
             f"{counted(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
-            "much of each "
-            "(--min-examples)",
+            "much of each (--min-examples)",
             reason=Reason.INELIGIBLE,
         )
     odd = not_finite(data)
@@ -262,7 +259,7 @@ def do_statistics(
     groups: dict[str, Any] = statistics_of(data, request, outputs=task.model.num_classes)
     blob = context.store.put_groups(groups, chunk_bytes=context.chunk_bytes)
     metrics = TrainingMetrics(examples=len(data), epochs=0, steps=0)
-    return Update(**identity, blob=blob, spec=task.spec, metrics=metrics)
+    return Update(**answer_fields(task, context), blob=blob, spec=task.spec, metrics=metrics)
 
 
 # The model that a device trains for itself besides the shared one, and keeps (Ditto, Li et al. 2021).

@@ -96,9 +96,9 @@ def rows(classes: tuple[int, ...], count: int, seed: int) -> LabelledData:
     return labelled(images, rng.choice(classes, count), class_names=("a", "b", "c"))
 
 
-def lying(task, request, context, identity):
+def lying(task, request, context):
     """The device `hostile` claims a sum that its values cannot have."""
-    update = do_statistics(task, request, context, identity)
+    update = do_statistics(task, request, context)
     if context.device != "hostile":
         return update
     honest = FileGroups(context.store.path(update.blob.digest))

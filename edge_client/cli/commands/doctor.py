@@ -65,7 +65,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
-    from edge_client.cli.commands.run import default_state
+    from edge_client.cli.commands.run import state_folder
     from edge_client.cli.doctor import machine
     from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
     from edge_client.system.hardware.memory import memory
@@ -74,7 +74,7 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.training.choice import process_bytes
 
     yield from libraries()
-    state = args.state_dir or default_state(args.federation, args.device_id)
+    state = state_folder(args)
     yield machine.disk(state)
     free, needed = memory(), process_bytes(recall(kept_at(state), processor()))
     first = first_trainer(args.trainer, free.free, needed)

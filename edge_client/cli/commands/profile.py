@@ -47,13 +47,13 @@ def register(verbs: Subparsers) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Read the board, measure its speed, store and print the results."""
-    from edge_client.cli.commands.run import default_state
+    from edge_client.cli.commands.run import state_folder
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.hardware import speed_cache
     from edge_client.system.hardware.board import look
     from edge_client.system.hardware.profile import described
 
-    state = args.state_dir or default_state(args.federation, args.device_id)
+    state = state_folder(args)
     usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:

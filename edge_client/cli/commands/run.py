@@ -97,11 +97,13 @@ def _settings(args: argparse.Namespace) -> "AgentSettings":
     from edge_client.agent.restart import install_root
     from edge_client.agent.veto import Veto
     from edge_client.inference.quantization.selection import VariantSettings
+    from edge_client.system.malloc import keep_freed_memory, return_large_blocks
     from edge_client.training.checkpoints import INTERVAL_S
 
-    address, state = _address(args), _state_folder(args)
+    address, state = _address(args), _lock_state(args)
     profile = make_profile(args, state)
-    _set_allocator(profile)
+    # Freed memory stays with torch, which uses it again, else it goes back to the system.
+    (keep_freed_memory if profile.trainers[0] == "torch" else return_large_blocks)()
     return AgentSettings(
         federation=args.federation,
         device=args.device_id,
@@ -140,25 +142,15 @@ def _address(args: argparse.Namespace) -> "BrokerAddress":
     return address
 
 
-def _state_folder(args: argparse.Namespace) -> Path:
+def _lock_state(args: argparse.Namespace) -> Path:
     """The state folder, which keeps records of this process from now on."""
     from edge_client.storage.atomic_files import lock_folder, usable_folder
 
-    state: Path = args.state_dir or default_state(args.federation, args.device_id)
+    state = state_folder(args)
     usable_folder(state, option="--state-dir")
     lock_folder(state, option="--state-dir")
     _keep_records(state)
     return state
-
-
-def _set_allocator(profile: "CapabilityProfile") -> None:
-    """Let freed memory stay with torch, which uses it again, else go back to the system."""
-    from edge_client.system.malloc import keep_freed_memory, return_large_blocks
-
-    if profile.trainers[0] == "torch":
-        keep_freed_memory()
-    else:
-        return_large_blocks()
 
 
 def _labels(stated: list[str]) -> dict[str, str]:
@@ -182,11 +174,6 @@ def _keep_records(state: Path) -> None:
         log.warning("the process before this one ended unexpectedly (%s): %s", ended["cause"], last)
 
 
-def _where(args: argparse.Namespace) -> str:
-    """The hint at the configuration file, if one is used."""
-    return f" (`data` in {args.config_file})" if args.config_file else ""
-
-
 def _check_certificate(address: "BrokerAddress", device: str) -> None:
     """Raise `ConfigError` for a certificate that cannot work, since the broker's refusal names no reason."""
     if address.tls is None or address.tls.certificate is None:
@@ -199,10 +186,11 @@ def _check_certificate(address: "BrokerAddress", device: str) -> None:
     check_files(address.tls, device, time.time())
 
 
-def default_state(federation: str, device: str) -> Path:
-    """The state folder of a device without `--state-dir`."""
+def state_folder(args: argparse.Namespace) -> Path:
+    """The folder of `--state-dir`, or the default one of the device."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "edge-federation" / federation / device
+    default = Path(base).expanduser() / "edge-federation" / args.federation / args.device_id
+    return Path(args.state_dir or default)
 
 
 def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
@@ -216,7 +204,8 @@ def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
         raise ConfigError(f"--share '{args.share}': expected I/N with I from 1 to N, for instance 3/5")
     partition = parse_partition(args.partition)
     if args.data is None:
-        raise ConfigError(f"run: no data{_where(args)}: {SOURCES_REMEDY}")
+        place = f" (`data` in {args.config_file})" if args.config_file else ""
+        raise ConfigError(f"run: no data{place}: {SOURCES_REMEDY}")
     return LocalSource(
         DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed),
         record=state / "examples",

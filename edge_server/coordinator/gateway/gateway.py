@@ -77,7 +77,7 @@ class SiteGateway:
         self._runner = CommandRunner(
             self.above, self.below, self._store, self._journal, self._work, self.inbox, lambda: self.gateway
         )
-        self._progress = Progress(site, self.above.traffic, show)
+        self._progress = Progress(site, self.above, show)
         self._early, self._passed = EarlyBirths(), PassedRequests()
         self._fitted: int | None = None
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
@@ -141,7 +141,7 @@ class SiteGateway:
                 self._progress.say(f"no connection to {self.above.address}: {reason}; trying again")
                 self.step(CutAbove())
             case Arrived(topic, payload):
-                self.above.traffic.received += len(payload)
+                self.above.received += len(payload)
                 if payload and (found := read_above(topic, payload, self.gateway)) is not None:
                     self._take_above(found)
 

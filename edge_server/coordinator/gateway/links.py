@@ -51,15 +51,11 @@ class FromBelow:
     event: LinkEvent
 
 
-class Traffic:
-    """Bytes over the link to what is above: `received` and `sent` payloads."""
-
-    def __init__(self) -> None:
-        self.received = self.sent = 0
-
-
 class LinkAbove:
-    """The connection to what is above; its last will takes the site's devices away with the gateway."""
+    """The connection to what is above; its last will takes the site's devices away with the gateway.
+
+    `received` and `sent` are bytes of payloads.
+    """
 
     def __init__(
         self,
@@ -72,7 +68,7 @@ class LinkAbove:
         store: BlobStore,
     ) -> None:
         self._federation, self._site, self._store = federation, site, store
-        self.address, self.traffic = address, Traffic()
+        self.address, self.received, self.sent = address, 0, 0
         self.link = Link(
             address,
             TaggedInbox(inbox, FromAbove),  # type: ignore[arg-type]
@@ -91,7 +87,7 @@ class LinkAbove:
     def tell(self, message: Message, device: str) -> None:
         """Publish in the name of a device, or of the site itself."""
         payload = encode_message(message)
-        self.traffic.sent += len(payload)
+        self.sent += len(payload)
         retain = isinstance(message, RETAINED)
         channel = Channel.BIRTH if retain else Channel.UP
         if isinstance(message, DiagnosticAnswer):
@@ -101,12 +97,12 @@ class LinkAbove:
 
     def send_chunks(self, ref: BlobRef, first: int, count: int, device: str) -> None:
         for index in range(first, min(first + count, ref.chunks)):
-            self.traffic.sent += ref.chunk_size(index)
+            self.sent += ref.chunk_size(index)
             read = partial(self._store.read_frame, ref, index)
             self.link.send_chunk((device, ref.digest, index), self._topic(Channel.UP_BLOB, device), read)
 
     def pass_on(self, device: str, chunk: Chunk) -> None:
-        self.traffic.sent += len(chunk.data)
+        self.sent += len(chunk.data)
         topic = self._topic(Channel.UP_BLOB, device)
         self.link.send_chunk((device, chunk.prefix, chunk.index), topic, partial(_frame, chunk))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from edge_server.coordinator.gateway.links import Traffic
+from edge_server.coordinator.gateway.links import LinkAbove
 from edge_server.rounds.gateway.state import Gateway
 from schemas.counted import counted
 from schemas.messages import FederationEnd, RoundAnnouncement, SiteTerms
@@ -13,8 +13,8 @@ MB = 1_000_000
 class Progress:
     """Lines for people: `show` prints one."""
 
-    def __init__(self, site: str, traffic: Traffic, show: Callable[[str], None]) -> None:
-        self._site, self._traffic, self._show = site, traffic, show
+    def __init__(self, site: str, above: LinkAbove, show: Callable[[str], None]) -> None:
+        self._site, self._above, self._show = site, above, show
         self._last = ""
 
     def say(self, line: str) -> None:
@@ -30,7 +30,7 @@ class Progress:
 
     def announced(self, message: RoundAnnouncement | FederationEnd, gateway: Gateway) -> None:
         """The federation has entered another phase."""
-        far = f"far link {self._traffic.received / MB:.1f} MB in, {self._traffic.sent / MB:.1f} MB out"
+        far = f"far link {self._above.received / MB:.1f} MB in, {self._above.sent / MB:.1f} MB out"
         if isinstance(message, FederationEnd):
             self.say(f"the run '{message.run}' is over: {message.outcome}; {far}")
             return

@@ -87,41 +87,7 @@ def _number(width: int) -> Callable[[int], bytes]:
 
 
 _Kind = tuple[Callable[[Reader], Value], Callable[..., bytes]]
-_FLAG: _Kind = (_flag, _number(1))
-_TWO: _Kind = (_sized(2), _number(2))
-_FOUR: _Kind = (_sized(4), _number(4))
 _TEXT: _Kind = (Reader.text, wire.text)
-_BINARY: _Kind = (Reader.binary, wire.binary)
-
-_KINDS: dict[Prop, _Kind] = {
-    Prop.PAYLOAD_FORMAT: _FLAG,
-    Prop.MESSAGE_EXPIRY: _FOUR,
-    Prop.CONTENT_TYPE: _TEXT,
-    Prop.RESPONSE_TOPIC: (_topic, wire.text),
-    Prop.CORRELATION_DATA: _BINARY,
-    Prop.SUBSCRIPTION_ID: (_above_zero(Reader.varint), wire.varint),
-    Prop.SESSION_EXPIRY: _FOUR,
-    Prop.ASSIGNED_CLIENT_ID: _TEXT,
-    Prop.SERVER_KEEP_ALIVE: _TWO,
-    Prop.AUTHENTICATION_METHOD: _TEXT,
-    Prop.AUTHENTICATION_DATA: _BINARY,
-    Prop.REQUEST_PROBLEM_INFORMATION: _FLAG,
-    Prop.WILL_DELAY: _FOUR,
-    Prop.REQUEST_RESPONSE_INFORMATION: _FLAG,
-    Prop.RESPONSE_INFORMATION: _TEXT,
-    Prop.SERVER_REFERENCE: _TEXT,
-    Prop.REASON_STRING: _TEXT,
-    Prop.RECEIVE_MAXIMUM: (_above_zero(_sized(2)), _number(2)),
-    Prop.TOPIC_ALIAS_MAXIMUM: _TWO,
-    Prop.TOPIC_ALIAS: (_above_zero(_sized(2)), _number(2)),
-    Prop.MAXIMUM_QOS: _FLAG,
-    Prop.RETAIN_AVAILABLE: _FLAG,
-    Prop.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
-    Prop.MAXIMUM_PACKET_SIZE: (_above_zero(_sized(4)), _number(4)),
-    Prop.WILDCARDS_AVAILABLE: _FLAG,
-    Prop.SUBSCRIPTION_IDS_AVAILABLE: _FLAG,
-    Prop.SHARED_SUBSCRIPTIONS_AVAILABLE: _FLAG,
-}
 
 _P = Prop
 _MESSAGE = {_P.PAYLOAD_FORMAT, _P.MESSAGE_EXPIRY, _P.CONTENT_TYPE, _P.RESPONSE_TOPIC, _P.CORRELATION_DATA}
@@ -136,6 +102,20 @@ _ABILITIES = {
     _P.SHARED_SUBSCRIPTIONS_AVAILABLE,
 }
 _REQUESTS = {_P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION}
+
+_KINDS: dict[Prop, _Kind] = {
+    **dict.fromkeys({_P.PAYLOAD_FORMAT, *_ABILITIES, *_REQUESTS}, (_flag, _number(1))),
+    **dict.fromkeys((_P.SERVER_KEEP_ALIVE, _P.TOPIC_ALIAS_MAXIMUM), (_sized(2), _number(2))),
+    **dict.fromkeys((_P.RECEIVE_MAXIMUM, _P.TOPIC_ALIAS), (_above_zero(_sized(2)), _number(2))),
+    **dict.fromkeys((_P.MESSAGE_EXPIRY, _P.SESSION_EXPIRY, _P.WILL_DELAY), (_sized(4), _number(4))),
+    **dict.fromkeys((_P.CONTENT_TYPE, _P.ASSIGNED_CLIENT_ID, _P.AUTHENTICATION_METHOD), _TEXT),
+    **dict.fromkeys((_P.RESPONSE_INFORMATION, _P.SERVER_REFERENCE, _P.REASON_STRING), _TEXT),
+    **dict.fromkeys((_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA), (Reader.binary, wire.binary)),
+    _P.RESPONSE_TOPIC: (_topic, wire.text),
+    _P.SUBSCRIPTION_ID: (_above_zero(Reader.varint), wire.varint),
+    _P.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
+    _P.MAXIMUM_PACKET_SIZE: (_above_zero(_sized(4)), _number(4)),
+}
 
 # A user property may stand in every packet, so it is in no set.
 IN_CONNECT = frozenset(_SESSION | _AUTHENTICATION | _REQUESTS)
