@@ -56,15 +56,11 @@ class Parts:
             return None
         begun = self._open.get(topic)
         if begun is None or (begun.name, begun.count) != (name, count):
-            begun = self._begin(topic, name, count)
+            self._open.pop(topic, None)
+            if len(self._open) >= MAX_OPEN:
+                del self._open[next(iter(self._open))]
+            begun = self._open[topic] = _Open(name, count)
         return self._with(topic, begun, index, payload[PART_HEADER_BYTES:])
-
-    def _begin(self, topic: str, name: bytes, count: int) -> _Open:
-        self._open.pop(topic, None)
-        if len(self._open) >= MAX_OPEN:
-            del self._open[next(iter(self._open))]
-        begun = self._open[topic] = _Open(name, count)
-        return begun
 
     def _with(self, topic: str, begun: _Open, index: int, part: bytes) -> bytes | None:
         begun.size += len(part) if index not in begun.parts else 0

@@ -64,20 +64,17 @@ class SiteWork:
     # --- examining ---
     def examine(self, update: Update, task: TrainTask) -> Update:
         """The update with its receipt; both are on disk when this returns."""
+        judged = update.model_copy(update={"receipt": self._judge(update, task)})
+        self._journal.examined(judged)
+        return judged
+
+    def _judge(self, update: Update, task: TrainTask) -> SiteReceipt:
         if not self._store.verify(update.blob):
-            return self.record(update, self._refused(NOT_ITS_BYTES))
+            return self._refused(NOT_ITS_BYTES)
         channel_map = self._map(task.blobs[MAP])
         path = self._store.path(update.blob.digest)
         found = examine_update(update, path, task, channel_map, self._rules, unpacked=self._unpacked)
-        if found.reason is not None:
-            return self.record(update, self._refused(found))
-        return self.record(update, self._receipt(update, found, channel_map))
-
-    def record(self, update: Update, receipt: SiteReceipt) -> Update:
-        """Write an update and its receipt to the journal."""
-        judged = update.model_copy(update={"receipt": receipt})
-        self._journal.examined(judged)
-        return judged
+        return self._receipt(update, found, channel_map) if found.reason is None else self._refused(found)
 
     def _refused(self, found: Examination) -> SiteReceipt:
         return SiteReceipt(site=self._site, reason=found.reason, detail=found.detail[:500])

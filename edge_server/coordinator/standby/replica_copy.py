@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
 from pathlib import Path, PurePosixPath
@@ -10,7 +9,14 @@ from pathlib import Path, PurePosixPath
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.standby.replica_entry import Entry
-from edge_server.coordinator.standby.replica_source import COPIED, FOLDER, FOLLOWED, JOURNAL, SUFFIXES
+from edge_server.coordinator.standby.replica_source import (
+    COPIED,
+    FOLDER,
+    FOLLOWED,
+    JOURNAL,
+    SUFFIXES,
+    link_or_copy,
+)
 from edge_server.storage.sqlite_changes import only_rows, repeat
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import BlobRef
@@ -68,10 +74,7 @@ class RunCopy:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.part")
         aside.unlink(missing_ok=True)
-        try:
-            os.link(self.store.path(ref.digest), aside)
-        except OSError:
-            shutil.copyfile(self.store.path(ref.digest), aside)
+        link_or_copy(self.store.path(ref.digest), aside)
         put_in_place(aside, path)
 
     def _path(self, name: str) -> Path:

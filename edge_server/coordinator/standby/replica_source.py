@@ -145,12 +145,9 @@ class RunSource:
         if move:
             path.replace(aside)
         elif path.stat().st_size > MOST_COPIED_BYTES:
-            _link(path, aside)
+            link_or_copy(path, aside)
         else:
             shutil.copyfile(path, aside)
-        return self._named(aside)
-
-    def _named(self, aside: Path) -> BlobRef:
         with aside.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         ref = BlobRef(digest=digest, size=aside.stat().st_size, chunk_bytes=self.chunk_bytes)
@@ -158,7 +155,7 @@ class RunSource:
         return ref
 
 
-def _link(path: Path, target: Path) -> None:
+def link_or_copy(path: Path, target: Path) -> None:
     try:
         os.link(path, target)
     except OSError:

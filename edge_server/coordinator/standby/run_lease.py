@@ -27,32 +27,23 @@ def lease_of(
 
     None where the broker knows clients by certificates and this server has none for a second connection.
     """
-    if held is not None:
-        with _given_back(held, out):
-            yield held
-        return
-    where = lease_address(address)
-    if where is None:
-        log.warning(
-            "no certificate for the lease: two servers of one name would not notice each other, and no "
-            "standby can follow; the next `edge-server enroll` makes AUTHORITY/lease"
-        )
-        yield None
-        return
-    run, epoch = recorded(out)
-    keeper = LeaseKeeper(
-        where, federation, this_process(out), first_epoch=epoch, run=run, had_standby=(out / STATUS).exists()
-    ).open()
-    with _given_back(keeper, out):
-        yield keeper
-
-
-@contextlib.contextmanager
-def _given_back(keeper: LeaseKeeper, out: Path) -> Iterator[None]:
+    if held is None:
+        where = lease_address(address)
+        if where is None:
+            log.warning(
+                "no certificate for the lease: two servers of one name would not notice each other, and no "
+                "standby can follow; the next `edge-server enroll` makes AUTHORITY/lease"
+            )
+            yield None
+            return
+        (run, epoch), had_standby = recorded(out), (out / STATUS).exists()
+        held = LeaseKeeper(
+            where, federation, this_process(out), first_epoch=epoch, run=run, had_standby=had_standby
+        ).open()
     try:
-        yield
+        yield held
     finally:
-        keeper.close(over=RunFolder(out).ended)
+        held.close(over=RunFolder(out).ended)
 
 
 def lease_address(address: BrokerAddress) -> BrokerAddress | None:

@@ -43,27 +43,11 @@ End = Literal["taken over", "over", "stopped"]
 
 
 class Standby:
-    """Follows the holder of a lease.
+    """Follows the holder of a lease; `say` gets a sentence whenever something changes for the user."""
 
-    `check` looks at the copied folder once it is whole, and may refuse it; `goes_on` says whether another run
-    follows the one in the folder; `say` gets a sentence whenever something changes for the user, `alive` the
-    time in seconds several times a second.
-    """
-
-    def __init__(
-        self,
-        federation: str,
-        run: Path,
-        lease: LeaseKeeper,
-        *,
-        check: Callable[[Path], None],
-        goes_on: Callable[[Path], bool],
-        say: Callable[[str], None],
-        alive: Callable[[float], None] = lambda now: None,
-    ) -> None:
-        self._alive = alive
-        self._federation, self._lease, self._check, self._say = federation, lease, check, say
-        self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
+    def __init__(self, federation: str, run: Path, lease: LeaseKeeper, say: Callable[[str], None]) -> None:
+        self._federation, self._lease, self._say = federation, lease, say
+        self._copy, self._run, self._watchdog = RunCopy(run), run, watchdog_of(os.environ)
         me = lease.state.me
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
@@ -92,7 +76,7 @@ class Standby:
         self._copy.become_a_run()
 
     def _tick(self, now: float) -> None:
-        self._alive(now)
+        self._watchdog.alive(now)
         self._look_at_lease()
         if self.end is None:
             self._step(following.Tick())
@@ -115,7 +99,7 @@ class Standby:
             return
         last = state.log.last
         if last is not None and last.state == "over" and self._state.confirmed:
-            if not self._goes_on(self._run):
+            if not is_pass(self._run):
                 self.end = "over"
                 return
             self._state = Following(self._state.standby)
@@ -173,7 +157,7 @@ class Standby:
     def _apply(self, number: int, entry: Entry) -> None:
         self._copy.apply(entry)
         if entry.journal is not None:
-            self._check(self._run)
+            check_copy(self._run, self._federation)
             self._lease.follow(*recorded(self._run))
         self._step(following.Applied(number))
 
@@ -216,15 +200,7 @@ def follow(
         ).open()
         undo.callback(lease.close, over=False)
         threading.Thread(target=preload, name="preload", daemon=True).start()
-        standby = Standby(
-            federation,
-            out,
-            lease,
-            check=lambda run: check_copy(run, federation),
-            goes_on=is_pass,
-            say=say,
-            alive=watchdog_of(os.environ).alive,
-        )
+        standby = Standby(federation, out, lease, say)
         with stopped_by_signals(standby.stop):
             end = standby.run()
         if end != "taken over":

@@ -87,12 +87,6 @@ class Session:
         self._queue: deque[Delivery] = deque()
         self._queued_bytes = 0
 
-    @property
-    def will_delay_s(self) -> float:
-        """How long after the connection's end the will is due; never later than the session's end."""
-        delay = properties.number(self.will.properties, Prop.WILL_DELAY, 0) if self.will else 0
-        return min(delay, self.expiry_s)
-
     def resume(self, receive_maximum: int) -> None:
         """A client took the session up: repeat, in order, what the last connection left unacknowledged."""
         self._window = min(receive_maximum, self._limits.inflight)
@@ -102,7 +96,10 @@ class Session:
     def suspend(self, now: float) -> None:
         self._again.clear()
         self.ends_at = now + self.expiry_s
-        self.will_due_at = now + self.will_delay_s if self.will else None
+        if self.will is not None:
+            # Never later than the session's end.
+            delay = properties.number(self.will.properties, Prop.WILL_DELAY, 0)
+            self.will_due_at = now + min(delay, self.expiry_s)
 
     def offer(self, delivery: Delivery) -> bool:
         """Queue a QoS 1 message; False, and it is dropped, where the queue is full."""
