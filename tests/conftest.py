@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.changes import change_modules
 from tests.forked.child import UNSYNCED
@@ -31,6 +32,11 @@ sys.dont_write_bytecode = False
 # 0.4 ms of processor time and several to wait for; tests that let a sync fail replace this function.
 os.fsync = lambda descriptor: None
 os.environ[UNSYNCED] = "1"
+
+
+# How long a busy machine takes to draw examples, or to run one, says nothing about the code.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 def set_level(logger: logging.Logger, level: int | str) -> None:

@@ -242,7 +242,11 @@ def admin(stage: Stage) -> Browser:
     return stage.visitor("ada")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(name=st.sampled_from([*ACTIONS, "x"]), args=ARGUMENTS)
 def test_whatever_is_sent_is_answered_by_one_line(
     stage: Stage, admin: Browser, name: str, args: dict[str, Any]

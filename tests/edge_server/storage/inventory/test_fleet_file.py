@@ -145,7 +145,11 @@ DEVICES = st.dictionaries(
 
 @pytest.mark.parametrize("suffix", ["csv", "json"])
 @given(devices=DEVICES)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_what_is_exported_is_imported_again(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, devices: dict[tuple[str, str], dict[str, object]]
 ) -> None:

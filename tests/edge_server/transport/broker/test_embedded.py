@@ -136,7 +136,11 @@ def test_packets_may_arrive_byte_by_byte_or_many_at_once(raw: Callable[[], Raw],
     assert [getattr(client.receive(), "payload", None) for _ in sent] == sent
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(garbage=st.binary(min_size=1, max_size=200), connected=st.booleans())
 def test_garbage_does_not_disturb_other_clients(
     embedded: RunningBroker, garbage: bytes, connected: bool
