@@ -43,11 +43,25 @@ End = Literal["taken over", "over", "stopped"]
 
 
 class Standby:
-    """Follows the holder of a lease; `say` gets a sentence whenever something changes for the user."""
+    """Follows the holder of a lease.
 
-    def __init__(self, federation: str, run: Path, lease: LeaseKeeper, say: Callable[[str], None]) -> None:
-        self._federation, self._lease, self._say = federation, lease, say
-        self._copy, self._run, self._watchdog = RunCopy(run), run, watchdog_of(os.environ)
+    `check` looks at the copied folder once it is whole, and may refuse it; `goes_on` says whether another run
+    follows the one in the folder; `say` gets a sentence whenever something changes for the user.
+    """
+
+    def __init__(
+        self,
+        federation: str,
+        run: Path,
+        lease: LeaseKeeper,
+        *,
+        check: Callable[[Path], None],
+        goes_on: Callable[[Path], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self._federation, self._lease, self._check, self._say = federation, lease, check, say
+        self._copy, self._run, self._goes_on = RunCopy(run), run, goes_on
+        self._watchdog = watchdog_of(os.environ)
         me = lease.state.me
         self._state = Following(me.instance)
         self._origin = f"{me.host}, process {me.pid}, folder {me.folder}"[:500]
@@ -99,7 +113,7 @@ class Standby:
             return
         last = state.log.last
         if last is not None and last.state == "over" and self._state.confirmed:
-            if not is_pass(self._run):
+            if not self._goes_on(self._run):
                 self.end = "over"
                 return
             self._state = Following(self._state.standby)
@@ -157,7 +171,7 @@ class Standby:
     def _apply(self, number: int, entry: Entry) -> None:
         self._copy.apply(entry)
         if entry.journal is not None:
-            check_copy(self._run, self._federation)
+            self._check(self._run)
             self._lease.follow(*recorded(self._run))
         self._step(following.Applied(number))
 
@@ -200,7 +214,9 @@ def follow(
         ).open()
         undo.callback(lease.close, over=False)
         threading.Thread(target=preload, name="preload", daemon=True).start()
-        standby = Standby(federation, out, lease, say)
+        standby = Standby(
+            federation, out, lease, check=lambda run: check_copy(run, federation), goes_on=is_pass, say=say
+        )
         with stopped_by_signals(standby.stop):
             end = standby.run()
         if end != "taken over":
