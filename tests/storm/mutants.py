@@ -284,7 +284,7 @@ MUTANTS = {
     "gateway-unrecorded": Mutant(
         "a receipt is sent before the update is in the gateway's journal",
         "edge_server.coordinator.gateway.site_work",
-        "SiteWork.record",
+        "SiteWork.examine",
         "self._journal.examined(judged)",
         "pass",
         sites=True,
