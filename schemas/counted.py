@@ -1,7 +1,7 @@
 """Nouns with their counts, for messages."""
 
 
-def counted(count: int, thing: str) -> str:
+def format_count(count: int, thing: str) -> str:
     """A count with its noun: `1 round`, `2 rounds`, `0 boxes`, `2 classes`."""
     return f"{count} {in_number(count, thing)}"
 

@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 from schemas.base import Frozen
 
 FEATURES, TARGETS, LABELS, DEVICES = "features", "targets", "labels", "devices"
-COUNT, SUM, SQUARES, LEAST, MOST, HISTOGRAM = "count", "sum", "squares", "least", "most", "histogram"
-SUMS = (COUNT, SUM, SQUARES, LEAST, MOST)
+COUNT, SUM, SQUARES, MIN, MAX, HISTOGRAM = "count", "sum", "squares", "least", "most", "histogram"
+SUMS = (COUNT, SUM, SQUARES, MIN, MAX)
 MAX_FEATURES = 1024  # a task with the ranges of more features could exceed a message
 MAX_BINS = 4096
 MIN_EXAMPLES = 5  # a device with fewer examples declines, unless its owner says otherwise

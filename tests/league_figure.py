@@ -12,7 +12,7 @@ from tests.league_verdict import Rows, settings
 
 FILE = Path(__file__).parents[1] / "deploy/docs/guides/compare/recipes.svg"
 NOTES = {"fedavg": "the full model on every device", "smallest-for-all": "one small model for all"}
-LEFT, TOP, STEP, SCALE, LEAST, MOST = 285, 40, 24, 9, 30, 80
+LEFT, TOP, STEP, SCALE, MIN_VALUE, MAX_VALUE = 285, 40, 24, 9, 30, 80
 """Pixels left of and above the drawing, between rows and per percentage point; the axis in percent."""
 
 
@@ -34,21 +34,21 @@ def drawing(found: Mapping[str, Rows]) -> str:
     height = TOP + STEP * len(rows) + 10
     marks = "\n".join((*_axis(height), *_rows(rows)))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_x(MOST) + 40}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_x(MAX_VALUE) + 40}" height="{height}" '
         f'font-family="sans-serif" font-size="13">\n<rect width="100%" height="100%" fill="white"/>\n'
         f"<title>Accuracy of the whole model and of tier 1's own, by recipe</title>\n{marks}\n</svg>\n"
     )
 
 
 def _x(value: float) -> float:
-    return round(LEFT + SCALE * (value - LEAST), 1)
+    return round(LEFT + SCALE * (value - MIN_VALUE), 1)
 
 
 def _axis(height: int) -> Iterator[str]:
     yield '<circle cx="12" cy="20" r="5" fill="#0072b2"/><text x="22" y="24">whole model</text>'
     yield '<circle cx="122" cy="20" r="5" fill="white" stroke="#d55e00" stroke-width="2"/>'
     yield '<text x="132" y="24">tier 1</text>'
-    for value in range(LEAST, MOST + 1, 10):
+    for value in range(MIN_VALUE, MAX_VALUE + 1, 10):
         yield f'<path d="M{_x(value)} {TOP - 8}V{height - 10}" stroke="#ddd"/>'
         yield f'<text x="{_x(value)}" y="{TOP - 14}" text-anchor="middle">{value} %</text>'
 

@@ -222,7 +222,7 @@ def _blob_step(state: Any, event: Any, now: float) -> Any:
 
 def _blob(step: Callable[..., Any]) -> None:
     arriving = [arrived.chunk for arrived in sessions.chunks(sessions.STATE_DATA)]
-    begun, _ = chunk_transfer.start(sessions.STATE, 1000.0)
+    begun, _ = chunk_transfer.start_transfer(sessions.STATE, 1000.0)
     tell(step, begun, arriving[1], chunk_transfer.tick, chunk_transfer.resume, arriving[0], arriving[2])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
 from edge_client.training.trainer import TrainingJob
@@ -21,7 +21,7 @@ folders = sorted(path.parent for path in Path(sys.argv[1]).glob("*/task.json"))
 for folder in folders:
     task = TrainTask.model_validate_json((folder / "task.json").read_text())
     arrays, given = dict(np.load(folder / "arrays.npz")), np.load(folder / "examples.npz")
-    data = labelled(given["images"], given["labels"])
+    data = make_labelled_data(given["images"], given["labels"])
     job = TrainingJob(
         task=task,
         plan=task.training,

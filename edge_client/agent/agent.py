@@ -89,9 +89,9 @@ class Agent:
                 self._stopped = True
                 self.runner.step(Stopping())
             case LinkUp():
-                self._connected(event)
+                self._on_connected(event)
             case LinkDown():
-                self._disconnected(event)
+                self._on_disconnected(event)
             case Arrived(topic):
                 parsed = parse_topic(topic)
                 if not any(service.receive(parsed, event) for service in self.services):
@@ -104,19 +104,19 @@ class Agent:
         if not self.is_over:
             self._prepare_wait()
 
-    def _connected(self, up: LinkUp) -> None:
+    def _on_connected(self, up: LinkUp) -> None:
         self.link.handle(up)
         log.info("connected")
-        self._attempts = self._attempts.succeeded()
+        self._attempts = self._attempts.on_success()
         self.runner.limit_chunks(self._attempts.chunk_bytes(up.max_packet))
         now = time.monotonic()
         for service in self.services:
-            service.connected(up, now)
+            service.on_connected(up, now)
 
-    def _disconnected(self, down: LinkDown) -> None:
+    def _on_disconnected(self, down: LinkDown) -> None:
         self.link.handle(down)
         if not down.downgrade:
-            self._attempts, message = self._attempts.failed(down)
+            self._attempts, message = self._attempts.on_failure(down)
             log.warning("%s", message)
         for service in self.services:
-            service.disconnected(down)
+            service.on_disconnected(down)

@@ -58,14 +58,14 @@ class Announcer(Service):
         self._own_sessions: deque[int] = deque(maxlen=REMEMBERED)
         self._next_look = 0.0
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         self._connected = True
         self._began = self._began or up.session
         self._own_sessions.append(up.session)
-        self._contact = server_contact.connected(now)
-        self._publish(self._presence.connected(up.session, self._eligibility.verdict))
+        self._contact = server_contact.on_connected(now)
+        self._publish(self._presence.begin_session(up.session, self._eligibility.verdict))
 
-    def disconnected(self, down: LinkDown) -> None:
+    def on_disconnected(self, down: LinkDown) -> None:
         self._connected = False
         self._contact = ServerContact()
 
@@ -99,7 +99,7 @@ class Announcer(Service):
                 log.info("no run of '%s' is going on: waiting for the next one", self._settings.federation)
             self._contact = server_contact.run_over(self._contact)
         elif not arrived.retained:
-            self._contact = server_contact.answered(self._contact)
+            self._contact = server_contact.on_answer(self._contact)
         return is_service
 
     def handle(self, event: Any) -> None:
@@ -112,11 +112,11 @@ class Announcer(Service):
         if self._connected:
             self._publish(self._presence.birth(self._eligibility.verdict))
 
-    def refused(self, refusal: Refusal) -> None:
+    def on_refusal(self, refusal: Refusal) -> None:
         """The server rejects the birth: repeat it later; raises `ConfigError` if the name is taken."""
         if refusal.reason in (Reason.TOO_MANY_REQUESTS, Reason.NOT_SELECTED):
             now, chance = time.monotonic(), random.random()
-            self._contact = server_contact.rejected(self._contact, now, chance)
+            self._contact = server_contact.on_rejection(self._contact, now, chance)
         if refusal.reason is Reason.SAME_NAME and refusal.instance == self._presence.instance:
             self._name_conflicts += 1
             log.error("another device is called %s: %s", self._settings.device, refusal.detail)

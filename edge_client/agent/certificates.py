@@ -21,8 +21,8 @@ class CertificateService(Service):
     def __init__(self, renewer: "CertificateRenewer", link: Link, messenger: Messenger) -> None:
         self._renewer, self._link, self._messenger = renewer, link, messenger
 
-    def connected(self, up: LinkUp, now: float) -> None:
-        self._renewer.connected()
+    def on_connected(self, up: LinkUp, now: float) -> None:
+        self._renewer.on_connected()
 
     def before_wait(self, session: Session) -> None:
         """Request a certificate when that is due; reconnect with a new one once the device is idle."""

@@ -161,4 +161,4 @@ def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
 def _given_graph(job: ExportJob) -> bytes | None:
     """The exported graph without weights, if the task includes it."""
     ref = job.task.blobs.get(GRAPH)
-    return None if ref is None else job.context.store.path(ref.digest).read_bytes()
+    return None if ref is None else job.context.store.blob_path(ref.digest).read_bytes()

@@ -39,7 +39,7 @@ class DeviceTraining:
     on_epoch: Callable[[EpochReport], None]
     should_stop: Callable[[], bool]
 
-    def pruned(self, task: TrainTask, received: Groups) -> Pruned:
+    def prune_model(self, task: TrainTask, received: Groups) -> Pruned:
         """What the device trains of the received model, pruned by its own scores if the task says so."""
         personal = task.personal
         if personal is None or personal.scored_by is None:
@@ -52,7 +52,7 @@ class DeviceTraining:
         own = task.model_copy(update={"spec": spec, "personal": None})
         return Pruned(own, in_sub_model(received, spec, self.channel_map), scores)
 
-    def shared(self, task: TrainTask, received: Groups, kept: Groups) -> Trained:
+    def train_shared(self, task: TrainTask, received: Groups, kept: Groups) -> Trained:
         """Train the model that the device shares with the federation."""
         return self._train(task, received, kept)
 
@@ -85,7 +85,7 @@ class DeviceTraining:
         checkpoint: EpochCheckpoint | None = None,
     ) -> TrainingJob:
         """A job with the graph `step` as its step graph, where the task has one of that name."""
-        graphs = {name: self.context.store.path(ref.digest) for name, ref in task.graphs().items()}
+        graphs = {name: self.context.store.blob_path(ref.digest) for name, ref in task.graphs().items()}
         if step in graphs:
             graphs[STEP] = graphs[step]
         return TrainingJob(

@@ -14,7 +14,7 @@ from edge_client.data.example_record import Chosen, ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.losses import losses_of
-from edge_client.inference.installed_model import served
+from edge_client.inference.installed_model import served_model_path
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST = 500  # Examples of each side of a comparison
+MAX_EXAMPLES = 500  # Examples of each side of a comparison
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class DriftMonitor:
         """
         marks = (record.train, record.held)
         is_fresh, is_new = [record.is_untested(m) for m in marks], [record.is_new(m) for m in marks]
-        fresh = _joined(data, is_fresh)
-        known = _joined(data, [~new for new in is_new])
+        fresh = _join_chosen(data, is_fresh)
+        known = _join_chosen(data, [~new for new in is_new])
         if min(len(fresh), len(known)) < self.least:
             return None
-        pairs = _paired(feature_statistics(known.images), feature_statistics(fresh.images))
+        pairs = _pair_values(feature_statistics(known.images), feature_statistics(fresh.images))
         unseen = data.held_out.subset(np.flatnonzero(~is_new[1]))
         if len(unseen) >= self.least:
             pairs |= self._of_model(unseen, fresh)
@@ -60,30 +60,30 @@ class DriftMonitor:
 
     def _of_model(self, known: LabelledData, fresh: LabelledData) -> dict[str, tuple[Values, Values]]:
         """Losses and confidences of the served model; none without a model that takes these examples."""
-        path = served(self.models)
+        path = served_model_path(self.models)
         if not path.exists():
             return {}
         from edge_client.inference.onnx_model import load_model
 
         try:
             model = load_model(path, threads=1)
-            return _paired(model_statistics(model, known), model_statistics(model, fresh))
+            return _pair_values(model_statistics(model, known), model_statistics(model, fresh))
         except ConfigError as error:
             log.info("drift is looked for without the served model: %s", error)
             return {}
 
 
-def _joined(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
-    """The chosen examples of both parts, at most `MOST`, drawn by a fixed seed."""
+def _join_chosen(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
+    """The chosen examples of both parts, at most `MAX_EXAMPLES`, drawn by a fixed seed."""
     parts = [
         part.subset(np.flatnonzero(own))
         for part, own in zip((data.train, data.held_out), chosen, strict=True)
     ]
     images, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("images", "labels"))
-    return sample(replace(parts[0], images=images, labels=labels), MOST)
+    return sample(replace(parts[0], images=images, labels=labels), MAX_EXAMPLES)
 
 
-def _paired(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tuple[Values, Values]]:
+def _pair_values(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tuple[Values, Values]]:
     return {name: (known[name], fresh[name]) for name in known}
 
 
@@ -92,6 +92,6 @@ def model_statistics(model: "LoadedModel", data: LabelledData) -> dict[str, Valu
     taken = in_task(model.fit(data), model.task.name, model.preprocessing.class_names)
     answers = model.answers(taken.images, taken.labels)
     found = {"loss": losses_of(model.task)(answers.outputs, answers.targets)}
-    if model.task.ranked:
+    if model.task.is_ranked:
         found["confidence"] = model.task.answers(answers.outputs, answers.outputs).max(1)
     return found

@@ -18,7 +18,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source
 from edge_client.data.user_function import failure_of
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, EdgeError
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class LocalSource:
             log.warning(
                 "%s: %s, all of one class, '%s'",
                 self._choice.description,
-                counted(len(mine), "example"),
+                format_count(len(mine), "example"),
                 name,
             )
         return self._data
@@ -104,7 +104,7 @@ class LocalSource:
         """
         with self._lock:
             try:
-                found = self._changed()
+                found = self._load_if_changed()
             except ConfigError as error:
                 log.warning("the data has changed and cannot be used, the earlier data is kept: %s", error)
                 return None
@@ -131,7 +131,7 @@ class LocalSource:
             self._data = replace(before, new=0, alarm=self._record.alarm)
             return self._data if before.new or before.alarm else None
 
-    def _changed(self) -> LabelledData | None:
+    def _load_if_changed(self) -> LabelledData | None:
         if self._files:
             mark = mark_of_files(self._files)
             if mark == self._mark and not is_past(self._settles_at):
@@ -216,7 +216,7 @@ class LocalSource:
         train, held = len(self._data.train), len(self._data.held_out)
         log.info(
             "%s: %s%s, %d trained on, %d held out",
-            *(self._choice.description, prefix, counted(train + held, "example"), train, held),
+            *(self._choice.description, prefix, format_count(train + held, "example"), train, held),
         )
         if not prefix and (remark := remark_on_numbers(self._data.train)):
             log.info("%s: %s", self._choice.description, remark)

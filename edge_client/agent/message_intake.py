@@ -13,7 +13,7 @@ from edge_client.agent.session_runner import SessionRunner
 from edge_client.agent.veto import Veto, objection
 from edge_client.inference import installed_model
 from edge_client.security.task_verifier import TaskVerifier
-from edge_client.security.trusted_key import TrustedKey, untrusted
+from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from edge_client.transport.link_events import Arrived
 from schemas.errors import PeerError
 from schemas.messages import Acknowledgement, AnyMessage, Refusal, Task, TrainTask
@@ -51,7 +51,7 @@ class SignaturePolicy:
         manifest = signed.manifest if self._key is None else self._key.check(signed)
         named = (manifest.what, manifest.federation, manifest.device)
         if named != ("device-export", self._federation, self._device):
-            raise untrusted(
+            raise make_untrusted_error(
                 f"the manifest is of a {named[0]} for {named[2]} in {named[1]}, not of this model"
             )
         if installed_model.take_signature(self._models, signed):
@@ -97,11 +97,11 @@ class MessageIntake(Service):
     def _message(self, message: AnyMessage) -> None:
         self._refuse_superseded(message)
         if isinstance(message, Task):
-            self._offered(message)
+            self._on_task(message)
             return
         self._policy.check(message)
         if isinstance(message, Refusal):
-            self._refused(message)
+            self._on_refusal(message)
         self._runner.step(Received(message))
 
     def _refuse_superseded(self, message: AnyMessage) -> None:
@@ -113,7 +113,7 @@ class MessageIntake(Service):
             self._messenger.refuse(error)
             raise
 
-    def _offered(self, task: Task) -> None:
+    def _on_task(self, task: Task) -> None:
         """Decline a task that is not signed, does not fit the data, is forbidden by the device's owner, or
         may not begin now; else pass it on.
         """
@@ -139,9 +139,9 @@ class MessageIntake(Service):
         else:
             self._runner.step(Received(task, self._runner.stored_chunks(task)))
 
-    def _refused(self, refusal: Refusal) -> None:
+    def _on_refusal(self, refusal: Refusal) -> None:
         if refusal.attempt is None and refusal.reason not in LOGGED_ELSEWHERE:
             about_it = {"reason": refusal.reason}
             log.warning("the server refuses (%s): %s", refusal.reason, refusal.detail, extra=about_it)
         if refusal.run is None:
-            self._announcer.refused(refusal)
+            self._announcer.on_refusal(refusal)

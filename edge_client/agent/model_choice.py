@@ -77,7 +77,7 @@ def useful_offsets(
     inputs = compared.inputs()
     found = outputs(inputs)
     shared, fitted = (
-        measured(SHARED, {}, compared, found + shift, inputs) for shift in (0 * offsets, offsets)
+        measure_candidate(SHARED, {}, compared, found + shift, inputs) for shift in (0 * offsets, offsets)
     )
     return 0 * offsets if choose(shared, [fitted]) is shared else offsets
 
@@ -93,7 +93,7 @@ def some(data: LabelledData) -> LabelledData:
     return data.subset(np.linspace(0, len(data) - 1, MAX_COMPARED).astype(np.int64))
 
 
-def measured(
+def measure_candidate(
     name: str, arrays: Arrays, data: LabelledData, outputs: NDArray[np.float32], inputs: NDArray[np.float32]
 ) -> Candidate:
     """The candidate with these outputs [N, L] of the data's inputs [N, ...]."""

@@ -22,7 +22,7 @@ from edge_client.agent.model_choice import (
     Candidate,
     choose,
     is_uneven,
-    measured,
+    measure_candidate,
     offsets_of,
     some,
 )
@@ -30,10 +30,10 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.data.tasks.words import METRICS
 from edge_client.training.results import EpochReport, TrainingGivenUp
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import DeliverTask, TrainTask
-from schemas.tensors.arrays import ComputedArrays, added, kind_of, rows_of
+from schemas.tensors.arrays import ComputedArrays, add_changes, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Personalisation
 
@@ -54,7 +54,7 @@ def personalise(
     if tuning is None or (unasked and _is_needless(task, training)):
         return arrays, None
     if why := _nothing_to_go_by(training):
-        return arrays, _unchanged(task, why)
+        return arrays, _report_unchanged(task, why)
     try:
         judge = _Judge(tuning, training, received)
         shared = judge.of(SHARED, arrays)
@@ -62,9 +62,9 @@ def personalise(
             return arrays, None
         others = [*_candidates(task, tuning, training, received, judge)]
     except (PeerError, ConfigError, TrainingGivenUp) as error:
-        return arrays, _unchanged(task, str(error))
+        return arrays, _report_unchanged(task, str(error))
     kept = choose(shared, others)
-    found = _explained(tuning, shared, kept, others[-1])
+    found = _explain_choice(tuning, shared, kept, others[-1])
     log.info("round %d: personalised: %s", task.round, note_of(found, len(training.data.held_out)))
     return kept.arrays, found
 
@@ -81,7 +81,7 @@ def _nothing_to_go_by(training: DeviceTraining) -> str:
     return next((f"there are no examples {what}" for what, count in counts.items() if not count), "")
 
 
-def _unchanged(task: DeliverTask, why: str) -> Personalisation:
+def _report_unchanged(task: DeliverTask, why: str) -> Personalisation:
     level = logging.INFO if task.where_classes_differ else logging.WARNING
     log.log(level, "the model is exported as received, without training on this device's data: %s", why)
     return Personalisation(kept=False, why=why[:500])
@@ -91,7 +91,7 @@ def _candidates(
     task: DeliverTask, tuning: TrainTask, training: DeviceTraining, received: Groups, judge: "_Judge"
 ) -> Iterator[Candidate]:
     """The models that may take the place of the shared one."""
-    personal, offsets = _trained(tuning, training, received), offsets_of(task, training.data)
+    personal, offsets = _train_personal(tuning, training, received), offsets_of(task, training.data)
     for name, share in ((HALFWAY, 0.5), (PERSONAL, 1.0)):
         yield judge.of(name, _between(received["model"], personal, share), offsets)
 
@@ -106,12 +106,12 @@ def _between(first: Arrays, second: Arrays, share: float) -> Arrays:
     return ComputedArrays({name: kind_of(first, name) for name in second}, rows)
 
 
-def _trained(task: TrainTask, training: DeviceTraining, received: Groups) -> Arrays:
+def _train_personal(task: TrainTask, training: DeviceTraining, received: Groups) -> Arrays:
     """The received arrays after the task's training; raises `TrainingGivenUp` if it takes too long."""
     patient = replace(training, on_epoch=_Patience(training, task))
-    changes = patient.shared(task, received, {}).delta
+    changes = patient.train_shared(task, received, {}).delta
     # Read before models are compared, which changes what these are computed from.
-    return {name: np.asarray(array) for name, array in added(received["model"], changes).items()}
+    return {name: np.asarray(array) for name, array in add_changes(received["model"], changes).items()}
 
 
 class _Patience:
@@ -141,10 +141,12 @@ class _Judge:
     def of(self, name: str, arrays: Arrays, offsets: NDArray[np.float32] | float = 0.0) -> Candidate:
         """The candidate with these arrays, and offsets of the scores."""
         outputs = self._training.outputs(self._task, {**self._received, "model": arrays}, self._inputs)
-        return measured(name, arrays, self._held_out, outputs + offsets, self._inputs)
+        return measure_candidate(name, arrays, self._held_out, outputs + offsets, self._inputs)
 
 
-def _explained(tuning: TrainTask, shared: Candidate, kept: Candidate, personal: Candidate) -> Personalisation:
+def _explain_choice(
+    tuning: TrainTask, shared: Candidate, kept: Candidate, personal: Candidate
+) -> Personalisation:
     """What the choice was, with the leading figure of the shared model and of what was kept or refused."""
     metric = learning_task(tuning.model.task).leading(shared.figures)
     shown = personal if kept is shared else kept
@@ -172,5 +174,5 @@ def note_of(found: Personalisation, examples: int) -> str:
         return f"{SHARED}: {found.why}" if found.why else SHARED
     text = METRICS[found.metric].text
     figures = f"{found.metric} {text(found.after)}, {text(found.before)} as received"
-    compared = counted(min(examples, MAX_COMPARED), "held-out example")
+    compared = format_count(min(examples, MAX_COMPARED), "held-out example")
     return f"{found.model}: {figures}, of {compared}"

@@ -59,7 +59,7 @@ class Presence:
         topic = DeviceTopic(self._settings.federation, self._settings.device, Channel.BIRTH)
         return str(topic), encode_message(self._death(session))
 
-    def connected(self, session: int, verdict: EligibilityVerdict = MAY_TRAIN) -> Birth:
+    def begin_session(self, session: int, verdict: EligibilityVerdict = MAY_TRAIN) -> Birth:
         """The birth of a new connection with this number."""
         self.session, self._origin = session, origin(self._settings.address)
         note_session(self._sessions, session)

@@ -48,11 +48,11 @@ class ServerContact:
         return math.isinf(self.say_at)
 
 
-def connected(now: float) -> ServerContact:
+def on_connected(now: float) -> ServerContact:
     return ServerContact(now, ask_at=now + ASK_AFTER_S, say_at=now + SAY_AFTER_S)
 
 
-def answered(contact: ServerContact) -> ServerContact:
+def on_answer(contact: ServerContact) -> ServerContact:
     if math.isinf(contact.ask_at) and math.isinf(contact.say_at):
         return contact
     return replace(contact, ask_at=math.inf, say_at=math.inf)
@@ -63,7 +63,7 @@ def run_over(contact: ServerContact) -> ServerContact:
     return replace(contact, say_at=math.inf)
 
 
-def rejected(contact: ServerContact, now: float, chance: float) -> ServerContact:
+def on_rejection(contact: ServerContact, now: float, chance: float) -> ServerContact:
     """A server has rejected the birth; `chance`, from 0 to 1, picks the time of the next."""
     first, last = AGAIN_AFTER_S
     return replace(contact, birth_at=now + first + chance * (last - first))

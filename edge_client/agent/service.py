@@ -15,10 +15,10 @@ class Service:
     `now` is in seconds of the monotonic clock.
     """
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         """The broker has accepted the connection."""
 
-    def disconnected(self, down: LinkDown) -> None:
+    def on_disconnected(self, down: LinkDown) -> None:
         """The connection is lost, or an attempt to connect has failed."""
 
     def tick(self, now: float, session: Session) -> None:

@@ -71,7 +71,7 @@ class SessionRunner(Service):
         inbox: Inbox,
         telemetry: WorkTelemetry,
     ) -> None:
-        self._snapshot = state_store.load()
+        self._snapshot = state_store.load_snapshot()
         self.session = Session(
             settings.federation,
             settings.device,
@@ -87,14 +87,14 @@ class SessionRunner(Service):
         self._warned_of_little_data = False
 
     # --- what the agent reports ---
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         """Resume; the first time, with the state that an earlier process has left."""
         self.step(Connected())
         if not self._restored:
             self._restored = True
             self.step(SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
 
-    def disconnected(self, down: LinkDown) -> None:
+    def on_disconnected(self, down: LinkDown) -> None:
         self.step(Disconnected())
 
     def tick(self, now: float, session: Session) -> None:
@@ -103,7 +103,7 @@ class SessionRunner(Service):
     def handle(self, event: Any) -> None:
         match event:
             case Progress():
-                self._progressed(event)
+                self._on_progress(event)
             case DataChanged(data):
                 self.context = replace(self.context, data=data)
             case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
@@ -139,7 +139,7 @@ class SessionRunner(Service):
         """Apply an event and execute the commands that follow; raises what `machine.step` raises."""
         before = self.session
         self.session, commands = machine.step(before, event, time.monotonic())
-        if self.session.task is not before.task or self.session.awaited != before.awaited:
+        if self.session.task is not before.task or self.session.awaited_digests != before.awaited_digests:
             # Before the reply to a task, which states that these topics are subscribed.
             self._messenger.subscribe(self.session.listens)
         # A server that replaces its tasks must not fill the disk.
@@ -210,13 +210,13 @@ class SessionRunner(Service):
         self._telemetry.begun(task, time.monotonic())
         self.worker.start(task, self.context)
 
-    def _progressed(self, event: Progress) -> None:
+    def _on_progress(self, event: Progress) -> None:
         task = self.session.task
         if self.session.phase is not SessionPhase.WORKING or task is None or task != event.task:
             return
         self.step(EpochReached(task, event.epoch))
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
-        self._telemetry.progressed(event, time.monotonic())
+        self._telemetry.on_progress(event, time.monotonic())
 
     def settle(self, settled: Settled) -> None:
         result, refusal = settled.result, settled.refusal
@@ -241,7 +241,7 @@ class DataWatch(Service):
         self._every_s = every_s or math.inf
         self._next = math.inf
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         self._next = min(self._next, now + self._every_s)
 
     def tick(self, now: float, session: Session) -> None:

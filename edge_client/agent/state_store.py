@@ -26,7 +26,7 @@ class StateStore:
 
     def __init__(self, settings: AgentSettings) -> None:
         sweep(settings.state)
-        # A blob that a power cut damages is found by `load`, and fetched or made again.
+        # A blob that a power cut damages is found by `load_snapshot`, and fetched or made again.
         self.blobs = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
@@ -34,9 +34,9 @@ class StateStore:
         self._file = SnapshotFile(settings.state / "task.json")
         self._remembered: Session | None = None
 
-    def load(self) -> SessionSnapshot:
+    def load_snapshot(self) -> SessionSnapshot:
         """The session of an earlier process; removes partial files of older tasks, keeps complete blobs."""
-        snapshot = self._file.load(self._settings.federation, self._settings.device)
+        snapshot = self._file.load_snapshot(self._settings.federation, self._settings.device)
         if snapshot.task is not None and (why := snapshot.task.excess()):
             log.warning("the task of an earlier process is ignored: %s", why)
             snapshot = snapshot.model_copy(update={"task": None, "result": None})
@@ -98,7 +98,7 @@ class SnapshotFile:
         self._path = path
         self._last: SessionSnapshot | None = None
 
-    def load(self, federation: str, device: str) -> SessionSnapshot:
+    def load_snapshot(self, federation: str, device: str) -> SessionSnapshot:
         """The last snapshot; an empty one if the file is damaged, or of another device or version."""
         empty = SessionSnapshot(federation=federation, device=device)
         try:

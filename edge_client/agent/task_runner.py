@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from edge_client.agent.device_training import DeviceTraining, Pruned
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.compression.layered_model import received_groups
-from edge_client.compression.unpacking import unpacked
+from edge_client.compression.unpacking import unpack_blobs
 from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.statistics import not_finite, statistics_of
@@ -19,10 +19,10 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.own_layers import ANCHOR, HELD, OWN, kept_own, with_own
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from edge_client.training.choice import make_trainer
-from edge_client.training.dead_channels import DEAD_CHANNELS, MOST_DEAD, dead_share
+from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.results import EpochReport
-from edge_client.training.trainer import Trained, declined
-from schemas.counted import counted
+from edge_client.training.trainer import Trained, decline_unknown
+from schemas.counted import format_count
 from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.messages.tasks import FIXED
@@ -65,7 +65,7 @@ def do_training(
     with open_received(task, context) as (channel_map, sent):
         data = context.data.as_the_server_says(task)
         training = DeviceTraining(context, channel_map, data, on_epoch, should_stop)
-        pruned = training.pruned(task, sent)
+        pruned = training.prune_model(task, sent)
         update = _train_shared(pruned, training)
         second = as_own_training(pruned.task)
         if second is None:
@@ -78,7 +78,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     task, context, channel_map = pruned.task, training.context, training.channel_map
     kept = in_sub_model(_previous(task, context), task.spec, channel_map)
     received = with_own(pruned.received, kept, task.own)
-    trained = training.shared(task, received, kept)
+    trained = training.train_shared(task, received, kept)
     # The update is computed from the weights and the received file while it is written, to save memory.
     answer = Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
@@ -105,7 +105,7 @@ def _standing(alarm: DriftAlarm | None, metrics: TrainingMetrics) -> DriftFindin
 def training_metrics(task: TrainTask, trained: Trained, dead: float) -> TrainingMetrics:
     """What the task asks for of a training's measurements, with a large share of `dead` channels."""
     counts, metrics = trained.after.by_class, trained.metrics
-    if dead >= MOST_DEAD:
+    if dead >= MAX_DEAD:
         metrics = metrics.model_copy(update={"metrics": {**metrics.metrics, DEAD_CHANNELS: dead}})
     if not task.by_class or len(counts) > MAX_COUNTED_CLASSES:
         return metrics
@@ -207,24 +207,24 @@ def answer_fields(task: Task, context: TaskContext) -> dict[str, Any]:
 def open_received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap, Groups]]:
     """The channel map and the received state, readable within the block."""
     _check_names(task, context)
-    channel_map = _channel_map(context.store.path(task.blobs["channel-map"].digest))
-    with unpacked(task, context.store) as unpacked_groups:
-        groups = decoded(received_groups(task, unpacked_groups, channel_map))
-        yield channel_map, {**groups, **_fixed(task, context)}
+    channel_map = _channel_map(context.store.blob_path(task.blobs["channel-map"].digest))
+    with unpack_blobs(task, context.store) as unpacked_groups:
+        groups = decode_groups(received_groups(task, unpacked_groups, channel_map))
+        yield channel_map, {**groups, **_read_fixed(task, context)}
 
 
 def _check_names(task: Task, context: TaskContext) -> None:
     """Raise `PeerError` for a name that this device does not know; the trainer checks those of its plan."""
     context.check_model(task.model.name)
-    with declined():
+    with decline_unknown():
         learning_task(task.model.task)
         make_chain(task.uplink)
 
 
-def _fixed(task: Task, context: TaskContext) -> Groups:
+def _read_fixed(task: Task, context: TaskContext) -> Groups:
     """The group of what the network's factory has drawn besides its weights; {} if the task has none."""
     ref = task.blobs.get(FIXED)
-    return {} if ref is None else {FIXED: FileGroups(context.store.path(ref.digest))[FIXED]}
+    return {} if ref is None else {FIXED: FileGroups(context.store.blob_path(ref.digest))[FIXED]}
 
 
 @lru_cache(maxsize=2)
@@ -237,7 +237,7 @@ def _previous(task: Task, context: TaskContext, number: int | None = None) -> Gr
     """What the device kept in the last counted round before this `number`, by default the task's."""
     if context.private is None:
         return {}
-    return context.private.load(task.run, task.round if number is None else number)
+    return context.private.load_groups(task.run, task.round if number is None else number)
 
 
 def do_statistics(task: TrainTask, request: StatisticsRequest, context: TaskContext) -> Update:
@@ -249,7 +249,7 @@ def do_statistics(task: TrainTask, request: StatisticsRequest, context: TaskCont
     data = context.data.as_the_server_says(task).train
     if len(data) < context.min_examples:
         raise PeerError(
-            f"{counted(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
+            f"{format_count(len(data), 'example')}: statistics of fewer than {context.min_examples} tell too "
             "much of each (--min-examples)",
             reason=Reason.INELIGIBLE,
         )

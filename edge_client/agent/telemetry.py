@@ -43,13 +43,13 @@ class WorkTelemetry(Service):
         self._phase = self._reported = "idle"
         self._progress: tuple[Task, dict[str, Any]] | None = None
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         self._reported_at = now
 
     def begun(self, task: Task, now: float) -> None:
         self._report(_work_phase(task), task, now)
 
-    def progressed(self, event: Progress, now: float) -> None:
+    def on_progress(self, event: Progress, now: float) -> None:
         """Report an epoch, unless one was reported less than `TELEMETRY_S` ago."""
         details = {"epoch": event.epoch, "epochs": event.epochs, "loss": event.loss}
         self._progress = event.task, details

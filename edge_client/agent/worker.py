@@ -217,7 +217,7 @@ class Housekeeping(Service):
         self._worker, self._freed = worker, GivingBack()
         self.warm_up_at = math.inf
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         self.warm_up_at = now + WARM_UP_AFTER_S
 
     def tick(self, now: float, session: Session) -> None:

@@ -45,9 +45,9 @@ class CommandLine:
     extras: Mapping[str, str] = field(default_factory=dict)
 
     def parser(self) -> Parser:
-        return self._built()[0]
+        return self._build_parsers()[0]
 
-    def _built(self, named: str = "") -> tuple[Parser, Subparsers]:
+    def _build_parsers(self, named: str = "") -> tuple[Parser, Subparsers]:
         """The parser of all verbs, or of the `named` one alone if there is such a verb: that is quicker."""
         parser = Parser(
             prog=self.prog,
@@ -96,7 +96,7 @@ class CommandLine:
         KEY=VALUE words may follow options, which argparse does not support.
         """
         words = sys.argv[1:] if argv is None else argv
-        parser, subparsers = self._built(words[0] if words else "")
+        parser, subparsers = self._build_parsers(words[0] if words else "")
         self._check_verb(words, subparsers)
         args, rest = parser.parse_known_args(words)
         if getattr(args, "config_file", None) is not None:

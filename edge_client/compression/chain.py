@@ -19,7 +19,7 @@ from edge_client.compression.decoding import (
     SCALES,
     SHAPE_TYPE,
     SHAPES,
-    decoded,
+    decode_groups,
     is_coded,
 )
 from edge_client.compression.quantization import (
@@ -27,7 +27,7 @@ from edge_client.compression.quantization import (
     Fp16,
     Int8,
     NumberCodec,
-    draw,
+    draw_uniform,
     pack_codes,
     per_byte,
     row_bytes,
@@ -86,9 +86,9 @@ class Chain:
         Without a `seed`, numbers are rounded to the nearest. `residual` is what earlier rounds left unsent.
         """
         if self.sparsifier is not None:
-            return _sparsified(self, self.sparsifier, arrays, seed, residual or {})
+            return _encode_sparse(self, self.sparsifier, arrays, seed, residual or {})
         groups = in_codes(self.number, arrays, seed)
-        return Encoded(groups if self.digits is None else _packed(groups, self.digits))
+        return Encoded(groups if self.digits is None else _pack_codes(groups, self.digits))
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
         """Write the tensors of a blob; returns its digest."""
@@ -169,7 +169,7 @@ def _make(component: Component, codecs: Mapping[str, Callable[..., Any]], key: s
         raise ConfigError(f"{key}: codec '{component.name}': {error}") from error
 
 
-def _packed(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
+def _pack_codes(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
     """The groups with several codes in each byte of `model`."""
     codes = groups[MODEL]
     kinds = {name: kind_of(codes, name) for name in codes}
@@ -216,13 +216,13 @@ def _encode_rows(
 ) -> AnyArray:
     if seed is None or not number.scaled:
         return number.encode(rows, scales, _HALF)
-    return number.encode(rows, scales, draw(seed, name, start, rows.shape))
+    return number.encode(rows, scales, draw_uniform(seed, name, start, rows.shape))
 
 
 _NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)
 
 
-def _sparsified(
+def _encode_sparse(
     chain: Chain, sparsifier: TopK, arrays: Arrays, seed: int | None, residual: Arrays
 ) -> Encoded:
     """Encode the largest numbers of each parameter; the residual is the input minus the decoded result."""
@@ -234,12 +234,12 @@ def _sparsified(
             groups[MODEL][name] = array
             continue
         whole = array + residual[name] if name in residual else array
-        for group, part in _parts(chain.number, name, sparsifier.sparsified(whole), seed).items():
+        for group, part in _parts(chain.number, name, sparsifier.keep_largest(whole), seed).items():
             groups.setdefault(group, {})[name] = part
         encoded = {group: {name: parts[name]} for group, parts in groups.items() if name in parts}
         # The residual of an infinite number is NaN; an update with such a number never counts.
         with np.errstate(invalid="ignore"):
-            unsent[name] = whole - decoded(encoded)[MODEL][name]
+            unsent[name] = whole - decode_groups(encoded)[MODEL][name]
     return Encoded(groups, unsent)
 
 

@@ -38,7 +38,7 @@ def is_coded(shape: tuple[int, ...]) -> bool:
     return len(shape) >= 2 and math.prod(shape) > 0
 
 
-def decoded(groups: Groups) -> Groups:
+def decode_groups(groups: Groups) -> Groups:
     """The groups of an update with a decoded `model`, computed when read.
 
     Reading an update that was not validated may raise any exception.
@@ -80,7 +80,7 @@ class Decoded(LazyArrays):
         """Whether a row is its codes times its scale."""
         return name not in self._sparse and name in self._scales
 
-    def coded(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
+    def coded_rows(self, name: str, start: int, stop: int) -> tuple[AnyArray, AnyArray]:
         return self._whole(name, start, stop), rows_of(self._scales, name, start, stop)
 
     def _whole(self, name: str, start: int, stop: int) -> AnyArray:

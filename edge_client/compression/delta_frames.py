@@ -21,7 +21,7 @@ from edge_client.compression.decoding import (
     SCALE_TYPE,
     SCALES,
     Decoded,
-    decoded,
+    decode_groups,
     is_coded,
 )
 from edge_client.compression.quantization import NumberCodec
@@ -68,7 +68,7 @@ def added_up(frames: Sequence[Groups]) -> Groups:
 
     Arrays are computed when read; raises `PeerError` for frames that do not fit each other.
     """
-    model = decoded(frames[0])[MODEL]
+    model = decode_groups(frames[0])[MODEL]
     for frame in frames[1:]:
         model = _Changed(model, frame)
     others = {name: arrays for name, arrays in frames[-1].items() if name not in (MODEL, *PARTS)}

@@ -80,12 +80,12 @@ def spec_of(layer: Groups) -> SubModelSpec:
     """The sub-model that an increment completes; raises `PeerError` if it names none."""
     arrays = layer.get(SPEC, {})
     try:
-        return SubModelSpec(kept={name: _kept(arrays[name]) for name in arrays})
+        return SubModelSpec(kept={name: _parse_kept(arrays[name]) for name in arrays})
     except ValidationError as error:
         raise PeerError(f"a layer names no sub-model: {str(error)[:200]}") from error
 
 
-def _kept(array: AnyArray) -> int | tuple[int, ...]:
+def _parse_kept(array: AnyArray) -> int | tuple[int, ...]:
     return tuple(array.tolist()) if array.ndim else int(array)
 
 
@@ -163,10 +163,10 @@ def received_groups(task: Task, store: GroupStore, channel_map: ChannelMap) -> G
     A single frame stays encoded; several frames are decoded and added.
     """
     if not task.layers:
-        return FileGroups(store.path(task.blobs["state"].digest))
+        return FileGroups(store.blob_path(task.blobs["state"].digest))
     frames = []
     for _, group in groupby(task.layers, key=lambda layer: layer.frame):
-        layers = [FileGroups(store.path(task.blobs[layer.blob].digest)) for layer in group]
+        layers = [FileGroups(store.blob_path(task.blobs[layer.blob].digest)) for layer in group]
         held = first_holding(layers[0])
         for layer in layers[1:]:
             held = assemble(held, layer, channel_map)

@@ -91,7 +91,7 @@ def _cast(array: AnyArray, to: str) -> AnyArray:
     return cast
 
 
-def draw(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def draw_uniform(seed: int, name: str, start: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Random numbers from (0, 1) for the rows of a parameter from `start` on, independent of the blocks read.
 
     Each number is the middle of one of 2^16 equal intervals. The generator (O'Neill 2014, PCG) can start at

@@ -34,7 +34,7 @@ class TopK:
         """The maximum number of values sent of `size`."""
         return min(size, math.ceil(self.share * size))
 
-    def sparsified(self, array: Array) -> Array:
+    def keep_largest(self, array: Array) -> Array:
         """The array with all but its largest numbers set to 0; of equal numbers the first are kept."""
         kept = self.count(array.size)
         flat = array.reshape(-1)

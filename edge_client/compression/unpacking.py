@@ -16,7 +16,7 @@ from schemas.messages import Task
 class GroupStore(Protocol):
     """Finds the files of blobs."""
 
-    def path(self, digest: str) -> Path:
+    def blob_path(self, digest: str) -> Path:
         """The file with the (unpacked) content of a blob."""
         ...
 
@@ -28,12 +28,12 @@ class Unpacked:
     store: GroupStore
     files: Mapping[str, Path]
 
-    def path(self, digest: str) -> Path:
-        return self.files.get(digest) or self.store.path(digest)
+    def blob_path(self, digest: str) -> Path:
+        return self.files.get(digest) or self.store.blob_path(digest)
 
 
 @contextmanager
-def unpacked(task: Task, store: BlobStore) -> Iterator[GroupStore]:
+def unpack_blobs(task: Task, store: BlobStore) -> Iterator[GroupStore]:
     """The blobs of a task, with its packed layers unpacked until the block ends.
 
     Raises `PeerError` for a damaged layer, or one that is larger than the task states.
@@ -45,7 +45,7 @@ def unpacked(task: Task, store: BlobStore) -> Iterator[GroupStore]:
     try:
         for digest, path in files.items():
             with path.open("wb") as file:
-                unpack(store.path(digest), file, limit=sizes[digest])
+                unpack(store.blob_path(digest), file, limit=sizes[digest])
         yield Unpacked(store, files)
     finally:
         for path in files.values():

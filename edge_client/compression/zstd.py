@@ -85,7 +85,7 @@ def unpack(
             source.open("rb", buffering=0) as file,
             stream_reader(file, read_size=_PIECE, read_across_frames=True) as reader,
         ):
-            while count := _filled(reader, buffer):
+            while count := _fill_buffer(reader, buffer):
                 written += count
                 if limit is not None and written > limit:
                     detail = f"{source.name} unpacks to more than {limit} bytes"
@@ -96,7 +96,7 @@ def unpack(
         raise PeerError(f"{source.name} is not valid zstd data: {error}") from error
 
 
-def _filled(reader: Any, buffer: memoryview) -> int:
+def _fill_buffer(reader: Any, buffer: memoryview) -> int:
     """Fill the buffer; returns the number of bytes, which is smaller only at the end."""
     count = 0
     while count < len(buffer) and (read := reader.readinto(buffer[count:])):

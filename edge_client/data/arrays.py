@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData, Labels, Pixels, labelled
+from edge_client.data.dataset import LabelledData, Labels, Pixels, make_labelled_data
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import FULL_RANGES, arrays_in_units, say_range
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fitted
+from edge_client.data.shapes import fit_images
 from edge_client.data.source_options import one_of, options_of
 from edge_client.data.validation import checked_images, checked_labels
 from schemas.errors import ConfigError, nearest
@@ -109,7 +109,7 @@ def examples(
             f"{source}: pixels of {pixels.dtype} are taken as they are; as uint8 or uint16 they would be "
             "scaled by the range of that type"
         )
-    data = labelled(
+    data = make_labelled_data(
         pixels, labels, class_names=class_names, preprocessing=preprocessing, other_parts=other_parts
     )
     return replace(data, question=question, unscaled=bool(question) and images.dtype in FULL_RANGES)
@@ -150,11 +150,11 @@ def as_batch(images: Pixels, shape: tuple[int, ...], preprocessing: Preprocessin
 
 
 def _in_shape(images: Pixels, shape: tuple[int, ...]) -> Pixels:
-    single = fitted(images[None], shape)
+    single = fit_images(images[None], shape)
     if single is not None:
         return single
     many = channels_first(images)
-    found = fitted(many, shape) if many.ndim else None
+    found = fit_images(many, shape) if many.ndim else None
     return many if found is None else found
 
 

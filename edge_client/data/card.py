@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 2000  # of class names, and of columns, as JSON: a birth has 4 kB, with the profile in it
+MAX_BYTES = 2000  # of class names, and of columns, as JSON: a birth has 4 kB, with the profile in it
 
 
 def card_of(local: "LocalData", *, source: str) -> DataCard:
@@ -32,7 +32,7 @@ def card_of(local: "LocalData", *, source: str) -> DataCard:
         )
         names = ()
     columns = data.columns
-    if _bytes([column.model_dump() for column in columns]) > MOST_BYTES:
+    if _bytes([column.model_dump() for column in columns]) > MAX_BYTES:
         log.warning(
             "the names of %d columns do not fit into what this device says of itself: they are compared if "
             "the federation's file states them in [data] columns, or its server has data with these names",
@@ -57,7 +57,7 @@ def fits(names: tuple[str, ...]) -> bool:
     """Whether these names fit a birth message."""
     if len(names) > MAX_CLASS_NAMES or not all(0 < len(name) <= LONGEST_NAME for name in names):
         return False
-    return _bytes(names) <= MOST_BYTES
+    return _bytes(names) <= MAX_BYTES
 
 
 def _bytes(value: Any) -> int:

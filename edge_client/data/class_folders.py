@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edge_client.data.classes import Names, in_order
 from edge_client.data.said_once import say_once
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 
 TRAINING = ("train", "training")
@@ -127,7 +127,7 @@ def without_classes(part: Path, endings: Collection[str]) -> str:
     if not part.is_dir():
         return ""
     count = sum(path.suffix.lower() in endings for path in part.iterdir())
-    has = counted(count, "file") if count else "no files"
+    has = format_count(count, "file") if count else "no files"
     such = _usual_first(endings)[0]
     return (
         f"{part} has {has} such as {such} and no sub-folders, which name the classes: put the files of each "

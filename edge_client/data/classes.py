@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 
-MOST_SHOWN = 130  # largest number of characters of a class list in a message
+MAX_SHOWN = 130  # largest number of characters of a class list in a message
 LONGEST_NAME = 100  # characters of a class's name: a longer one is a text, which stays on the device
 BIPOLAR = ("-1", "1")  # two classes as support vector machines number them
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
@@ -68,7 +68,8 @@ def remark_on_numbers(data: "LabelledData") -> str:
         return ""
     return (
         f"labels without names are {data.class_names[0]} to {data.class_names[-1]}, so the classes are "
-        f"{listed(data.class_names)}; in a federation whose classes have names a label is the place in its "
+        f"{list_names(data.class_names)}; in a federation whose classes have names a label is the place in "
+        "its "
         "list, counted from 0"
     )
 
@@ -79,7 +80,8 @@ def remark_on_gaps(data: "LabelledData") -> str:
     if data.named or data.labels.ndim > 1 or not missing or not len(data):
         return ""
     return (
-        f"no example has a label of {listed(missing)}, yet each of these is a class that the model learns: "
+        f"no example has a label of {list_names(missing)}, yet each of these is a class that the model "
+        "learns: "
         "unless other data has examples, number the classes without gaps, or save their names (class_names)"
     )
 
@@ -90,8 +92,9 @@ def _in_order(data: "LabelledData", names: Names) -> "LabelledData":
     missing = [name for name in names if name not in own]
     if missing or data.labels.shape[1] != len(names):
         raise ConfigError(
-            f"examples with {data.labels.shape[1]} numbers each, {listed(data.class_names)}: the federation "
-            f"learns {listed(names)}"
+            f"examples with {data.labels.shape[1]} numbers each, {list_names(data.class_names)}: the "
+            "federation "
+            f"learns {list_names(names)}"
         )
     order = [own.index(name) for name in names]
     about, update = data.preprocessing, dict[str, tuple[float, ...]]()
@@ -109,8 +112,8 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
         return ""
     if named:
         return (
-            f"unknown class {shortened(unknown, 90)}: the federation knows {listed(names)}, "
-            f"this data has {listed(own)}; rename it, or add it to [data] classes"
+            f"unknown class {shorten_names(unknown, 90)}: the federation knows {list_names(names)}, "
+            f"this data has {list_names(own)}; rename it, or add it to [data] classes"
         )
     if are_numbers(names):
         rule, remedy = "such numbers", "or state in [model] num-classes how many there are"
@@ -118,7 +121,7 @@ def misfit(own: Sequence[str], names: Sequence[str], *, named: bool) -> str:
         rule, remedy = f"0 to {len(names) - 1}", "or save the classes' names with the labels (class_names)"
     what = f"labels up to {own[-1]}" if own[-1] in unknown else f"the label {unknown[0]}"
     return (
-        f"{what}, but the federation knows {listed(names)}: labels without names are {rule}; "
+        f"{what}, but the federation knows {list_names(names)}: labels without names are {rule}; "
         f"add it to [data] classes, {remedy}"
     )
 
@@ -128,7 +131,8 @@ def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:
     if set(own) == set(names):
         return ""
     return (
-        f"the model gives {listed(names)}, and this data has {listed(own)}: state label=, horizon= and "
+        f"the model gives {list_names(names)}, and this data has {list_names(own)}: state label=, horizon= "
+        "and "
         "change= "
         "of the source as in training"
     )
@@ -160,7 +164,7 @@ def numbers(count: int) -> Names:
     return tuple(str(number) for number in range(count))
 
 
-def completed(names: Sequence[str], count: int) -> Names:
+def complete_names(names: Sequence[str], count: int) -> Names:
     """A list of `count` classes that contains all `names`; `names` itself if there are `count` or more.
 
     If fewer names are all numbers below `count`, each is placed at its number; otherwise missing names are
@@ -171,7 +175,7 @@ def completed(names: Sequence[str], count: int) -> Names:
     return (*names, *(f"class {number}" for number in range(len(names), count)))
 
 
-def shortened(names: Sequence[str], most: int = MOST_SHOWN) -> str:
+def shorten_names(names: Sequence[str], most: int = MAX_SHOWN) -> str:
     """The names with commas, cut to `most` characters but at least one name."""
     room, shown = most, list[str]()
     for name in names:
@@ -189,6 +193,6 @@ def _word(name: str) -> str:
     return f"'{name}'" if len(name) <= 40 else f"'{name[:37]}...'"
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """The names with commas, and how many they are."""
-    return f"{shortened(names)} ({len(names)})"
+    return f"{shorten_names(names)} ({len(names)})"

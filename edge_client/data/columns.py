@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge_client.data.classes import listed, shortened
+from edge_client.data.classes import list_names, shorten_names
 from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
 from schemas.values import MAX_COLUMNS, MAX_NAME, MAX_UNIT, Feature, Preprocessing
@@ -54,17 +54,17 @@ def in_columns(data: "LabelledData", columns: Sequence[Feature]) -> "LabelledDat
     if not columns or data.columns == columns:
         return data
     if not data.columns:
-        say_once(f"the data does not name its columns: they are taken as {listed(_words(columns))}")
+        say_once(f"the data does not name its columns: they are taken as {list_names(_words(columns))}")
         return data
     if why := column_misfit(data.columns, columns):
         raise ConfigError(why)
-    about = arranged(data.preprocessing, columns)
+    about = arrange_figures(data.preprocessing, columns)
     order = _order(data.columns, columns)
     images = data.images if order == sorted(order) else data.images[:, order]
     return replace(data, images=images, preprocessing=about)
 
 
-def arranged(about: Preprocessing, columns: Sequence[Feature]) -> Preprocessing:
+def arrange_figures(about: Preprocessing, columns: Sequence[Feature]) -> Preprocessing:
     """The preprocessing with its figures in the order of `columns`, which have the same names."""
     order, update = _order(about.columns, columns), dict[str, object]()
     for key in ("mean", "std"):
@@ -88,11 +88,11 @@ def column_misfit(own: Sequence[Feature], columns: Sequence[Feature]) -> str:
 def _difference(
     unknown: Sequence[str], missing: Sequence[str], own: Sequence[Feature], columns: Sequence[Feature]
 ) -> str:
-    what = [f"unknown column {shortened(unknown)}"] if unknown else []
-    what += [f"no column {shortened(missing)}"] if missing else []
+    what = [f"unknown column {shorten_names(unknown)}"] if unknown else []
+    what += [f"no column {shorten_names(missing)}"] if missing else []
     return (
-        f"{' and '.join(what)}: the model takes {listed(_words(columns))}, this data has "
-        f"{listed(_words(own))}; rename them, or choose a table's by columns= or ignore="
+        f"{' and '.join(what)}: the model takes {list_names(_words(columns))}, this data has "
+        f"{list_names(_words(own))}; rename them, or choose a table's by columns= or ignore="
     )
 
 
@@ -117,13 +117,13 @@ def completed_by(columns: Iterable[Feature], others: Iterable[Sequence[Feature]]
     """The columns, where they have no unit or kind with the one that most of `others` state."""
     stated = Counter(feature for other in others for feature in other)
 
-    def completed(feature: Feature) -> Feature:
+    def complete_feature(feature: Feature) -> Feature:
         namesakes = {other: times for other, times in stated.items() if other.name == feature.name}
         unit = feature.unit or _most_frequent((other.unit, times) for other, times in namesakes.items())
         kind = feature.kind or _most_frequent((other.kind, times) for other, times in namesakes.items())
         return feature.model_copy(update={"unit": unit, "kind": kind})
 
-    return tuple(map(completed, columns))
+    return tuple(map(complete_feature, columns))
 
 
 def _most_frequent(counted: Iterable[tuple[str, int]]) -> str:

@@ -110,7 +110,9 @@ class LabelledData:
     def targets(self, inputs: Inputs) -> Labels:
         """What the loss compares a network's outputs with: the labels, or the inputs themselves."""
         targets = self.learning_task.targets(inputs, self.labels)
-        return scaled(targets, self.preprocessing) if self.learning_task.labels == "numbers" else targets
+        return (
+            scale_labels(targets, self.preprocessing) if self.learning_task.labels == "numbers" else targets
+        )
 
     def answers(self, outputs: NDArray[Any], targets: Labels) -> Answers:
         """A network's outputs [N, L] for these examples, in the units of the labels."""
@@ -154,7 +156,7 @@ class LabelledData:
         return preprocess(self.images, self.preprocessing)
 
 
-def labelled(
+def make_labelled_data(
     images: Pixels,
     labels: NDArray[Any],
     *,
@@ -190,7 +192,7 @@ def sample(data: LabelledData, count: int) -> LabelledData:
     return data.subset(np.sort(chosen))
 
 
-def scaled(labels: Labels, preprocessing: Preprocessing) -> Labels:
+def scale_labels(labels: Labels, preprocessing: Preprocessing) -> Labels:
     """`(labels - target_mean) / target_std` [N, L] in float32; the labels themselves without statistics."""
     if not preprocessing.target_std:
         return labels
@@ -199,7 +201,7 @@ def scaled(labels: Labels, preprocessing: Preprocessing) -> Labels:
 
 
 def in_units(outputs: NDArray[Any], preprocessing: Preprocessing) -> NDArray[Any]:
-    """Outputs [N, L] in the units of the labels, the inverse of `scaled`."""
+    """Outputs [N, L] in the units of the labels, the inverse of `scale_labels`."""
     if not preprocessing.target_std:
         return outputs
     mean, std = (np.asarray(v, np.float32) for v in (preprocessing.target_mean, preprocessing.target_std))

@@ -3,7 +3,7 @@
 from importlib import resources
 
 from edge_client.data.arrays import read_npz
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.splits import Split, split_off
 from schemas.values import Preprocessing
 
@@ -13,4 +13,6 @@ def read_digits(split: Split) -> LabelledData:
     with resources.as_file(resources.files("edge_client.data") / "digits.npz") as path:
         arrays = read_npz(path)
     preprocessing = Preprocessing(scale=16.0, mean=(0.3053,), std=(0.3760,))
-    return split_off(labelled(arrays["images"], arrays["labels"], preprocessing=preprocessing), split)
+    return split_off(
+        make_labelled_data(arrays["images"], arrays["labels"], preprocessing=preprocessing), split
+    )

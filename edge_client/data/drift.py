@@ -19,7 +19,7 @@ from edge_client.data.local import LocalData
 from schemas.values import DriftFinding
 
 Values = NDArray[Any]
-MOST_CHANNELS = 32
+MAX_CHANNELS = 32
 TERMS = 100  # terms of the series of Kolmogorov's distribution; far fewer matter
 
 
@@ -56,7 +56,7 @@ def kolmogorov_smirnov(first: Values, second: Values) -> float:
 
 def feature_statistics(images: Values) -> dict[str, Values]:
     """The mean and deviation [N] of each channel of examples [N, C, ...]; of rows [N, C] the values."""
-    flat = images.reshape(*images.shape[:2], -1)[:, :MOST_CHANNELS].astype(np.float64)
+    flat = images.reshape(*images.shape[:2], -1)[:, :MAX_CHANNELS].astype(np.float64)
     found = {f"mean of channel {c}": flat[:, c].mean(-1) for c in range(flat.shape[1])}
     if flat.shape[-1] > 1:
         found |= {f"deviation of channel {c}": flat[:, c].std(-1) for c in range(flat.shape[1])}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from schemas.values import DriftFinding
 
-LEAST_GAIN = 0.02  # share of the alarm's first loss by which a training that helps lowers it
+MIN_GAIN = 0.02  # share of the alarm's first loss by which a training that helps lowers it
 PATIENCE = 2  # trainings in a row that do not help, after which the alarm ends
 
 
@@ -30,6 +30,6 @@ class DriftAlarm:
             return None
         if self.first is None or self.lowest is None:
             return replace(self, first=received_loss, lowest=received_loss)
-        if received_loss < self.lowest - LEAST_GAIN * self.first:
+        if received_loss < self.lowest - MIN_GAIN * self.first:
             return replace(self, lowest=received_loss, vain=0)
         return None if self.vain + 1 >= PATIENCE else replace(self, vain=self.vain + 1)

@@ -78,7 +78,7 @@ class ExampleStore:
         A repeated id replaces its row.
         """
         ident = ident or str(int(at * 1000))
-        names = ", ".join(_quoted(name) for name in self._columns)
+        names = ", ".join(_quote_name(name) for name in self._columns)
         marks = ", ".join("?" * (len(self._columns) + 4))
         self._database.execute(
             f"INSERT OR REPLACE INTO {TABLE} (id, at, series, label, {names}) VALUES ({marks})",
@@ -124,7 +124,7 @@ class ExampleStore:
     def _make(self) -> None:
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):
             self._database.execute(f"PRAGMA {pragma}")
-        names = "".join(f", {_quoted(name)} REAL" for name in self._columns)
+        names = "".join(f", {_quote_name(name)} REAL" for name in self._columns)
         self._database.execute(
             f"CREATE TABLE IF NOT EXISTS {TABLE} (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, "
             f"at REAL, series INTEGER, rank REAL, label TEXT{names})"
@@ -155,6 +155,6 @@ def _only_writer(path: Path) -> TextIO:
     return lock
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'

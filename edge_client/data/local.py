@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 from edge_client.data.classes import misfit, misfit_of_numbers, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.shapes import fit, say_other_scale, shape_misfit
-from schemas.counted import counted
+from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit
+from schemas.counted import format_count
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.values import Reason
@@ -35,7 +35,7 @@ class LocalData:
         if plan is None or count >= plan.batch_size:
             return ""
         return (
-            f"trained on {counted(count, 'example')}, fewer than a batch of {plan.batch_size}: a step "
+            f"trained on {format_count(count, 'example')}, fewer than a batch of {plan.batch_size}: a step "
             "takes them all"
         )
 
@@ -88,12 +88,12 @@ def _unknown_classes(data: "LabelledData", task: Task) -> str:
     learnt = learning_task(task.model.task)
     if data.unlabelled and learnt.labels != "none":
         return NO_LABELS
-    if not learnt.named:
+    if not learnt.has_named_outputs:
         return ""
     if learnt.labels == "numbers" and names and data.named:
         return misfit_of_numbers(data.class_names, names)
     if len(names) > outputs:
-        return f"the model has {counted(outputs, 'class')}, the federation names {len(names)}"
+        return f"the model has {format_count(outputs, 'class')}, the federation names {len(names)}"
     if names or data.named:
         return misfit(data.own_classes, names, named=data.named)
     return misfit(data.own_classes, numbers(outputs), named=False)
@@ -105,6 +105,6 @@ def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
-    taken = fit(data, task.model.input_shape, task.preprocessing.columns)
+    taken = fit_data(data, task.model.input_shape, task.preprocessing.columns)
     say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.data.arrays import channels_first
-from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -85,7 +85,7 @@ def read_named(kind: str, *, data_root: Path | None, split: str) -> LabelledData
     images = channels_first(pixels)
     if chosen.lies_on_side:
         images = np.ascontiguousarray(images.transpose(0, 1, 3, 2))
-    return labelled(
+    return make_labelled_data(
         images,
         targets.astype(np.int64) - chosen.first_label,
         class_names=[str(name) for name in classes[chosen.first_label :]],

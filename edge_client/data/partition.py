@@ -56,7 +56,7 @@ def _shards(labels: Labels, count: int, per_client: float, rng: np.random.Genera
     return [np.sort(np.concatenate([shards[shard] for shard in row])) for row in dealt]
 
 
-def _paired(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
+def _split_in_pairs(labels: Labels, count: int, value: float, rng: np.random.Generator) -> list[Indices]:
     """Labels go to pairs in order; each pair's examples go evenly and at random to its two clients."""
     classes, pairs = _present(labels), -(-count // 2)
     if pairs > len(classes):
@@ -79,7 +79,7 @@ PARTITIONS: Mapping[str, tuple[Deal, str | None]] = {
     "iid": (_iid, None),
     "dirichlet": (_dirichlet, "alpha"),
     "shards": (_shards, "shards"),
-    "paired": (_paired, None),
+    "paired": (_split_in_pairs, None),
     "blocks": (_blocks, None),
 }
 

@@ -27,7 +27,7 @@ MAX_INPUT, MIN_SPREAD = 50, 0.02  # inputs beyond it, or closer together, have a
 LUMA = (0.299, 0.587, 0.114)  # shares of red, green and blue in grey (ITU-R 601), as Pillow has them
 
 
-def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":
+def fit_data(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":
     """The same examples as [N, *shape], with their columns in this order.
 
     Raises `ConfigError` with both shapes, or both lists of columns, if that is impossible.
@@ -37,9 +37,9 @@ def fit(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> 
         return data
     if why := shape_misfit(data, shape):
         raise ConfigError(why)
-    images = fitted(data.images, shape)
+    images = fit_images(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
-    return replace(data, images=_resized(data, shape) if images is None else images)
+    return replace(data, images=_resize_images(data, shape) if images is None else images)
 
 
 def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
@@ -68,7 +68,7 @@ def shape_misfit(data: "LabelledData", shape: Shape) -> str:
     return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
 
 
-def fitted(images: "Pixels", shape: Shape) -> "Pixels | None":
+def fit_images(images: "Pixels", shape: Shape) -> "Pixels | None":
     """Images [N, ...] as [N, *shape] if only a channel axis of 1 differs, else None."""
     return images.reshape(len(images), *shape) if alike(images.shape[1:], shape) else None
 
@@ -135,7 +135,7 @@ def in_words(shape: Shape) -> str:
 
 # A device fits what it trains on and what it holds out, again for every task.
 @lru_cache(maxsize=2)
-def _resized(data: "LabelledData", shape: Shape) -> "Pixels":
+def _resize_images(data: "LabelledData", shape: Shape) -> "Pixels":
     return _all_redrawn(data, shape)
 
 

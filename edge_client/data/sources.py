@@ -90,7 +90,7 @@ def _wav(request: SourceRequest) -> "LabelledData":
     return request.of(*read_recordings(request.path, request.options, split=request.split))
 
 
-def _named(request: SourceRequest) -> "LabelledData":
+def _read_named_set(request: SourceRequest) -> "LabelledData":
     from edge_client.data.named_sets import read_named
 
     return read_named(request.kind, data_root=request.data_root, split=request.split)
@@ -140,7 +140,9 @@ SOURCES: Registry[SourceKind] = Registry(
             has_parts=True,
         ),
         **{
-            name.lower(): SourceKind(_named, name, "with --data-root, never downloaded", has_parts=True)
+            name.lower(): SourceKind(
+                _read_named_set, name, "with --data-root, never downloaded", has_parts=True
+            )
             for name in _NAMED_SETS
         },
         "folder": SourceKind(

@@ -60,7 +60,7 @@ def sums_of(values: AnyArray, ranges: Ranges | None = None, bins: int = 0) -> Su
     count = values.shape[1]
     centre = np.zeros(count) if ranges is None else np.asarray(ranges.centre, np.float64)
     found = {name: np.zeros(count) for name in (names.COUNT, names.SUM, names.SQUARES)}
-    found |= {names.LEAST: np.full(count, np.inf), names.MOST: np.full(count, -np.inf)}
+    found |= {names.MIN: np.full(count, np.inf), names.MAX: np.full(count, -np.inf)}
     if bins:
         found[names.HISTOGRAM] = np.zeros((count, bins + 2))
     for block in _blocks(values):
@@ -68,8 +68,8 @@ def sums_of(values: AnyArray, ranges: Ranges | None = None, bins: int = 0) -> Su
         found[names.COUNT] += block.shape[1]
         found[names.SUM] += apart.sum(1)
         found[names.SQUARES] += np.square(apart).sum(1)
-        found[names.LEAST] = np.minimum(found[names.LEAST], block.min(1))
-        found[names.MOST] = np.maximum(found[names.MOST], block.max(1))
+        found[names.MIN] = np.minimum(found[names.MIN], block.min(1))
+        found[names.MAX] = np.maximum(found[names.MAX], block.max(1))
         if bins and ranges is not None:
             found[names.HISTOGRAM] += _histogram(block, ranges, bins)
     return found

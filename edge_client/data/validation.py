@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import Labels, Pixels
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 
-MOST_CLASSES = 100_000  # more are a mistake: each is an output of the model and a name in its file
+MAX_CLASSES = 100_000  # more are a mistake: each is an output of the model and a name in its file
 _AT_ONCE = 1024
 _NUMBERS = "biuf"
 
@@ -50,7 +50,8 @@ def checked_labels(
         )
     if len(labels) != images:
         raise ConfigError(
-            f"{where} holds {counted(len(labels), 'label')} of {counted(images, 'image')}: expected one for "
+            f"{where} holds {format_count(len(labels), 'label')} of {format_count(images, 'image')}: "
+            "expected one for "
             "each"
         )
     if labels.dtype.kind not in _NUMBERS:
@@ -70,7 +71,7 @@ def checked_labels(
     if count := len(class_names):
         end = f"the {count} class names are those of the labels 0 to {count - 1}"
         _refuse(labels >= count, labels, where, end)
-    _refuse(labels >= MOST_CLASSES, labels, where, f"at most {MOST_CLASSES} classes: number them from 0")
+    _refuse(labels >= MAX_CLASSES, labels, where, f"at most {MAX_CLASSES} classes: number them from 0")
     return labels.astype(np.int64)
 
 
@@ -78,7 +79,8 @@ def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:
     found: Labels = labels.astype(np.float32).reshape(len(labels), -1)
     if names and found.shape[1] != len(names):
         raise ConfigError(
-            f"{where} has {counted(found.shape[1], 'number')} per image and {counted(len(names), 'name')}: "
+            f"{where} has {format_count(found.shape[1], 'number')} per image and "
+            f"{format_count(len(names), 'name')}: "
             "expected as many"
         )
     for place in np.argwhere(~np.isfinite(found))[:1]:

@@ -27,7 +27,7 @@ class Superseded(EdgeError):
     """The model that the waiting model was compared with is no longer in use."""
 
 
-def served(models: Path) -> Path:
+def served_model_path(models: Path) -> Path:
     return models / "model.onnx"
 
 
@@ -64,7 +64,7 @@ def put_in_use(models: Path, signed: SignedManifest | None = None) -> None:
     then stays in use.
     """
     data, home = waiting(models).read_bytes(), slots(models)
-    version = served(Path()).name if signed is None else signed.manifest.run
+    version = served_model_path(Path()).name if signed is None else signed.manifest.run
     unmeasured = ServedModel(version=version, digest=digest_of(data), why="of an earlier run")
     model = _read_note(_note_path(models)) or unmeasured
     with home.changing():

@@ -63,7 +63,7 @@ class ServedModel(Frozen):
     instead_of: Digest | None = None
 
     @property
-    def exported(self) -> str:
+    def exported_digest(self) -> str:
         """The sha256 of the exported file, which this one is or was made from."""
         return self.parent or self.digest
 

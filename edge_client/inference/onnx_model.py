@@ -13,7 +13,7 @@ import onnxruntime
 from pydantic import ValidationError
 
 from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
-from edge_client.data.shapes import fit, fitted, in_words, say_other_scale
+from edge_client.data.shapes import fit_data, fit_images, in_words, say_other_scale
 from edge_client.data.tasks.learning_task import Answers, LearningTask
 from edge_client.data.tasks.naive import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
@@ -63,7 +63,7 @@ class LoadedModel:
 
     def inputs(self, images: Pixels) -> Inputs:
         """Preprocessed inputs of raw images [N, C, H, W]; `ConfigError` for other shapes."""
-        taken = fitted(images, self.input_shape)
+        taken = fit_images(images, self.input_shape)
         if taken is None:
             raise ConfigError(
                 f"{self.path.name} takes {self.examples} of {in_words(self.input_shape)}, "
@@ -74,7 +74,7 @@ class LoadedModel:
     def fit(self, data: LabelledData) -> LabelledData:
         """The examples in the shape and with the columns that the model takes; `ConfigError` for others."""
         say_other_scale(data, self.preprocessing)
-        return fit(data, self.input_shape, self.preprocessing.columns)
+        return fit_data(data, self.input_shape, self.preprocessing.columns)
 
     def run(self, inputs: Inputs) -> Inputs:
         """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""
@@ -103,9 +103,11 @@ class LoadedModel:
 
     def result(self, answer: Inputs, *, top: int = 1) -> dict[str, Any]:
         """One answer [L] for programs: the `top` classes, or each output by name, and if it is unusual."""
-        if self.task.ranked:
+        if self.task.is_ranked:
             return {"top": [asdict(entry) for entry in self.rank(answer, top=top)]}
-        named = [self.class_name(place) if self.task.named else "score" for place in range(len(answer))]
+        named = [
+            self.class_name(place) if self.task.has_named_outputs else "score" for place in range(len(answer))
+        ]
         outputs = [{"name": n, "value": float(v)} for n, v in zip(named, answer, strict=True)]
         threshold = self.preprocessing.threshold
         unusual = {} if threshold is None else {"unusual": bool(answer[0] > threshold)}
@@ -118,15 +120,15 @@ class LoadedModel:
 
     def accuracy(self, images: Pixels, labels: Labels) -> float | None:
         """Share of raw images [N, C, H, W] with the right class by labels [N]; None without images."""
-        return self.measured(images, labels).get("accuracy")
+        return self.measure_examples(images, labels).get("accuracy")
 
-    def measured(self, images: Pixels, labels: Labels) -> dict[str, float]:
+    def measure_examples(self, images: Pixels, labels: Labels) -> dict[str, float]:
         """The figures of the model's task on raw images [N, C, H, W] with labels; none without images."""
         return self.measured_on([self.answers(images, labels)] if len(images) else [])
 
     def measured_on(self, parts: Sequence[Answers]) -> dict[str, float]:
         """The figures of the model's task on all parts together."""
-        return self.task.measured(Answers.joined(parts)) if parts else {}
+        return self.task.measure_answers(Answers.join(parts)) if parts else {}
 
     def answers(self, images: Pixels, labels: Labels) -> Answers:
         """The outputs for raw images [N, C, H, W], at least one, and what they should be."""

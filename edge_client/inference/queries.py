@@ -21,7 +21,7 @@ from edge_client.data.arrays import (
 )
 from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import counts_in_words, files_below, parts_of
-from edge_client.data.classes import shortened
+from edge_client.data.classes import shorten_names
 from edge_client.data.dataset import LabelledData, Labels, Pixels
 from edge_client.data.digits import read_digits
 from edge_client.data.file_kinds import check_kind
@@ -52,7 +52,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     """Read the input that a command-line argument names; raises `ConfigError` if the model cannot take it."""
     kind, colon, argument = ("", "", "") if given.exists() else str(given).partition(":")
     if kind == "digits" and not colon:
-        return _labelled(given, read_digits("test"), model, known=True)
+        return _make_examples(given, read_digits("test"), model, known=True)
     if kind == "python":
         raise ConfigError(
             f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
@@ -61,9 +61,9 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         place, options = place_and_options(argument)
         check_kind(kind, place)
         if kind == "wav":
-            return _labelled(given, _recordings(place, options, model), model, known=True)
+            return _make_examples(given, _recordings(place, options, model), model, known=True)
         data, _ = read_source(kind, place, options, split="test")
-        return _labelled(given, data, model, known="label" in dict(parse_qsl(options)))
+        return _make_examples(given, data, model, known="label" in dict(parse_qsl(options)))
     path, options = place_and_options(argument) if kind in ("folder", "npz") else (given, "")
     if takes_recordings(model) and path.is_dir():
         return _of_sounds(path, model)
@@ -72,7 +72,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
     if path.suffix.lower() in ENDINGS:
         return _of_recordings([path], model)
     if path.suffix == ".npy":
-        return _numbered(path, as_batch(read_npy(path), model.input_shape, model.preprocessing))
+        return _number_examples(path, as_batch(read_npy(path), model.input_shape, model.preprocessing))
     if path.suffix == ".npz":
         return _of_archive(path, options, model)
     if path.suffix.lower() not in endings_read()[0]:
@@ -135,8 +135,8 @@ def _labels_of(
     if not names or not known:
         return None, ()
     if unknown:
-        classes = f"not a class of {model.path.name}, which knows {shortened(known)}"
-        return None, (f"{folder}: nothing is measured: {shortened([*unknown])} is {classes}",)
+        classes = f"not a class of {model.path.name}, which knows {shorten_names(known)}"
+        return None, (f"{folder}: nothing is measured: {shorten_names([*unknown])} is {classes}",)
     return np.array([known.index(name) for name in names]), ()
 
 
@@ -153,18 +153,18 @@ def _of_archive(path: Path, text: str, model: LoadedModel) -> NamedExamples:
     for name in {"images", "x_test"} & arrays.keys():
         arrays[name] = as_batch(arrays[name], model.input_shape, model.preprocessing)
     if "images" in arrays and "labels" not in arrays:
-        return _numbered(path, arrays["images"])
+        return _number_examples(path, arrays["images"])
     # The model says what its inputs are.
     kind = PICTURES if len(model.input_shape) == 3 else SIGNALS
     data, _ = examples_of(arrays, split="test", source=str(path), options=ArrayOptions(kind))
-    return _labelled(path, data, model, known=True)
+    return _make_examples(path, data, model, known=True)
 
 
-def _labelled(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
+def _make_examples(given: Path, data: LabelledData, model: LoadedModel, *, known: bool) -> NamedExamples:
     """The examples of a source; without `known` labels nothing is measured."""
     if known:
         data = in_task(data, model.task.name, model.preprocessing.class_names)
-    examples = _numbered(given, model.fit(data).images, data.labels if known else None)
+    examples = _number_examples(given, model.fit(data).images, data.labels if known else None)
     waiting = f"{given}: what is half written is left out, such as a last line without a line end"
     return examples if data.settles_at is None else replace(examples, notes=(waiting,))
 
@@ -203,7 +203,7 @@ def _of_recordings(paths: Sequence[Path], model: LoadedModel, labels: Labels | N
     return NamedExamples(names, np.concatenate(read.values), repeated)
 
 
-def _numbered(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
+def _number_examples(source: Path, images: Pixels, labels: Labels | None = None) -> NamedExamples:
     if len(images) == 0:
         raise ConfigError(f"{source} holds no examples")
     return NamedExamples(tuple(f"{source}[{index}]" for index in range(len(images))), images, labels)

@@ -62,7 +62,7 @@ def _values(place: str, value: Any, seen: set[int]) -> Iterator[tuple[str, objec
         seen.add(id(value))
         inner = _inside(value)
         if inner is None:
-            yield place, _copied(value)
+            yield place, _copy_value(value)
         else:
             yield f"{place} (length)", len(inner)
             for key, item in inner.items():
@@ -91,7 +91,7 @@ def _inside(value: Any) -> Mapping[str, Any] | None:
     return {f".{key}": item for key, item in getattr(value, "__dict__", {}).items()}
 
 
-def _copied(value: Any) -> object:
+def _copy_value(value: Any) -> object:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, np.ndarray):

@@ -9,7 +9,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from edge_client.models.modes import evaluating
-from edge_client.models.random_state import seeded
+from edge_client.models.random_state import seed_generators
 from edge_client.models.registry import MODELS, entry
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
@@ -23,7 +23,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
     Lazy layers get their shapes from one forward pass. Raises `ConfigError` for any failure of the factory.
     """
     factory = users_function(entry(spec.name).factory, what=f"model {spec.name!r}")
-    with seeded(seed):
+    with seed_generators(seed):
         module = _call(factory, spec)
         if not isinstance(module, nn.Module):
             raise ConfigError(

@@ -12,7 +12,7 @@ from torch.nn import functional
 from schemas.errors import ConfigError
 
 WIDTH, KERNEL, HIDDEN = 32, 7, 64
-LEAST = 4
+MIN_LENGTH = 4
 
 
 class CNN1D(nn.Module):
@@ -23,8 +23,8 @@ class CNN1D(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        if len(input_shape) != 2 or input_shape[1] < LEAST:
-            raise ConfigError(f"takes signals [channels, length] with a length of at least {LEAST}")
+        if len(input_shape) != 2 or input_shape[1] < MIN_LENGTH:
+            raise ConfigError(f"takes signals [channels, length] with a length of at least {MIN_LENGTH}")
         channels, length = input_shape
         self.conv1 = nn.Conv1d(channels, WIDTH, KERNEL, padding=KERNEL // 2)
         self.conv2 = nn.Conv1d(WIDTH, 2 * WIDTH, KERNEL, padding=KERNEL // 2)

@@ -71,7 +71,8 @@ def check_given(spec: ModelSpec, given: Collection[str]) -> None:
     """Raise `PeerError` unless a server has sent the fixed state that this network draws here."""
     if missing := sorted(drawn_names(spec) - set(given)):
         raise PeerError(
-            f"the server did not send {_listed(missing)}, which '{spec.name}' draws when it is built: both "
+            f"the server did not send {_list_names(missing)}, which '{spec.name}' draws when it is built: "
+            "both "
             "need the same network, and a server of this version of edge-federation"
         )
 
@@ -101,18 +102,20 @@ def _check_rest(spec: ModelSpec, module: nn.Module, other: nn.Module) -> None:
     if mine != others:
         odd = sorted(name for name in {**mine, **others} if mine.get(name) != others.get(name))
         raise ConfigError(
-            f"'{spec.name}' has other layers each time it is built ({_listed(odd)}): decide them by the "
+            f"'{spec.name}' has other layers each time it is built ({_list_names(odd)}): decide them by the "
             "arguments of the factory, not by chance"
         )
     if trained := [n for n, each in module.named_parameters() if each.is_complex() and each.requires_grad]:
         raise ConfigError(
-            f"'{spec.name}': {_listed(trained)} is complex, and no complex parameter is averaged: keep its "
+            f"'{spec.name}': {_list_names(trained)} is complex, and no complex parameter is averaged: keep "
+            "its "
             "real and imaginary parts as two parameters, and use torch.complex in forward"
         )
     attributes = (attributes_of(each, [*each.named_modules()]) for each in (module, other))
     if odd := differing_places(*attributes):
         raise ConfigError(
-            f"'{spec.name}': {_listed(odd)} is drawn at random when the network is built, and kept where it "
+            f"'{spec.name}': {_list_names(odd)} is drawn at random when the network is built, and kept "
+            "where it "
             "does not travel with the model, so that each device would have another: use "
             'self.register_buffer("name", tensor), or nn.ModuleList for a list of layers'
         )
@@ -123,7 +126,7 @@ def _shapes(module: nn.Module) -> Mapping[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     shown = [f"'{name}'" for name in list(names)[:MAX_NAMES]]
     more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
     return ", ".join([*shown, *more])

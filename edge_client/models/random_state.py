@@ -9,7 +9,7 @@ import torch
 
 
 @contextlib.contextmanager
-def seeded(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
+def seed_generators(seed: int, devices: Sequence[torch.device] = ()) -> Iterator[None]:
     """Seed all generators inside, with those of CUDA `devices`, and restore them after."""
     numpys, pythons = np.random.get_state(legacy=True), random.getstate()
     with torch.random.fork_rng(devices=list(devices)):

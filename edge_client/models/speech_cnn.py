@@ -18,7 +18,7 @@ RATE, BANDS, WINDOW, FRAMES = 8000, 32, 256, 64
 """Hz of the samples (`wav:FOLDER?rate=8000` resamples others); mel bands; samples of a window; about as many
 windows over a recording, whatever its length."""
 FLOOR = 1e-6
-LEAST = 8 * WINDOW
+MIN_SAMPLES = 8 * WINDOW
 CHANNELS, HIDDEN = 16, 64
 
 
@@ -54,8 +54,8 @@ class SpeechCNN(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
-        if len(input_shape) != 2 or input_shape[0] != 1 or input_shape[1] < LEAST:
-            raise ConfigError(f"takes recordings [1, samples] of at least {LEAST} samples")
+        if len(input_shape) != 2 or input_shape[0] != 1 or input_shape[1] < MIN_SAMPLES:
+            raise ConfigError(f"takes recordings [1, samples] of at least {MIN_SAMPLES} samples")
         self.spectra = LogMel(input_shape[1])
         frames = self.spectra.frames
         self.conv1 = nn.Conv2d(1, CHANNELS, 5, padding=2)

@@ -20,7 +20,7 @@ from schemas.errors import ConfigError
 WIDTH, DEPTH, HEADS, HIDDEN = 64, 4, 4, 128
 HEAD = WIDTH // HEADS
 TOKENS = 64  # an input becomes at most this many patches, about as many along each axis
-LEAST = 4
+MIN_SIDE = 4
 
 
 class Positions(nn.Module):
@@ -81,10 +81,10 @@ class ViTTiny(nn.Module):
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, depth: int = DEPTH) -> None:
         super().__init__()
         channels, *sides = input_shape
-        if len(sides) not in (1, 2) or min(sides) < LEAST:
+        if len(sides) not in (1, 2) or min(sides) < MIN_SIDE:
             raise ConfigError(
                 f"takes pictures [colours, height, width] or signals [channels, length] with sides of "
-                f"{LEAST} or more"
+                f"{MIN_SIDE} or more"
             )
         most = round(TOKENS ** (1 / len(sides)))
         patch = max(2, -(-max(sides) // most))

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from schemas.errors import ConfigError, InvariantError, nearest
 
 EPSILON = 1e-5
-MOST_GROUPS = 8
+MAX_GROUPS = 8
 
 
 def spatial_groups(channels: int) -> int:
     """The number of groups: the largest divisor up to 8 that gives groups of an even number of channels."""
-    divisors = [g for g in range(1, MOST_GROUPS + 1) if channels % g == 0]
+    divisors = [g for g in range(1, MAX_GROUPS + 1) if channels % g == 0]
     even = [g for g in divisors if channels // g % 2 == 0]
     return max(even or divisors)
 

@@ -47,16 +47,17 @@ def group_ratios(entry: ModelEntry, ratio: Ratio, channel_map: ChannelMap) -> di
         if isinstance(ratio, Mapping) and not any(_matches(glob, *item) for item in targets.items()):
             raise ConfigError(f"no channels to prune match {glob!r}{nearest(glob, targets)}")
     return {
-        name: rounded(_first(globs, name, group), group, entry.multiple) for name, group in targets.items()
+        name: round_ratio(_first(globs, name, group), group, entry.multiple)
+        for name, group in targets.items()
     }
 
 
-def rounded(ratio: float, group: ChannelGroup, multiple: int) -> float:
+def round_ratio(ratio: float, group: ChannelGroup, multiple: int) -> float:
     """The ratio that leaves a multiple of channels: as many as `ratio` does or more, at most all."""
     if multiple == 1:
         return ratio
     step = math.lcm(multiple, group.multiple)
-    kept = min(group.channels, step * math.ceil(_kept(group, ratio) / step))
+    kept = min(group.channels, step * math.ceil(_count_kept(group, ratio) / step))
     return (group.channels - kept) / group.channels
 
 
@@ -120,7 +121,7 @@ def shape_spec(spec: SubModelSpec, personal: PersonalPruning | None, channel_map
 def prefix_spec(ratios: Mapping[str, float], channel_map: ChannelMap) -> SubModelSpec:
     """The leading channels of every group; the empty spec, which is the full model, if all ratios are 0."""
     groups = {name: _group(name, channel_map) for name in ratios}
-    kept = {name: _kept(group, ratios[name]) for name, group in groups.items()}
+    kept = {name: _count_kept(group, ratios[name]) for name, group in groups.items()}
     return SubModelSpec(kept={n: count for n, count in kept.items() if count < groups[n].channels})
 
 
@@ -157,7 +158,7 @@ def _group(name: str, channel_map: ChannelMap) -> ChannelGroup:
     return channel_map.groups[name]
 
 
-def _kept(group: ChannelGroup, ratio: float) -> int:
+def _count_kept(group: ChannelGroup, ratio: float) -> int:
     return kept_count(group.channels, ratio, group.multiple)
 
 
@@ -166,4 +167,4 @@ def _best(name: str, scores: Scores, ratio: float, channel_map: ChannelMap) -> t
     found = np.asarray(scores.get(name, ()))
     if found.shape != (group.channels,):
         raise InvariantError(f"group {name!r}: expected {group.channels} scores, got shape {found.shape}")
-    return ranking(found, group.multiple)[: _kept(group, ratio)]
+    return ranking(found, group.multiple)[: _count_kept(group, ratio)]

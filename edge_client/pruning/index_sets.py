@@ -74,7 +74,7 @@ class IndexSet:
         own = np.flatnonzero((first >= start) & (first < stop))
         return own, IndexSet(shape, (first[own] - start, *self.axes[1:]))
 
-    def permuted(self, inverse: Mapping[int, NDArray[np.intp]]) -> "IndexSet":
+    def with_permutation(self, inverse: Mapping[int, NDArray[np.intp]]) -> "IndexSet":
         """The same values after a permutation that moves index c of an axis to `inverse[axis][c]`."""
         axes = list(self.axes)
         for axis, places in inverse.items():

@@ -13,7 +13,7 @@ from edge_client.pruning.index_sets import (
     slice_index,
     submodel_index_set,
 )
-from edge_client.pruning.slicing import check, expect_shape
+from edge_client.pruning.slicing import check_spec, expect_shape
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind, LazyArrays, kind_of, rows_of
 
@@ -27,7 +27,7 @@ class LazySlice(ComputedArrays):
     """
 
     def __init__(self, arrays: Mapping[str, AnyArray], spec: SubModelSpec, channel_map: ChannelMap) -> None:
-        check(spec, channel_map)
+        check_spec(spec, channel_map)
         index_sets: dict[str, IndexSet] = {}
         kinds: dict[str, Kind] = {}
         for name in arrays:

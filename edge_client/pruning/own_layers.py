@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, added, kind_of, rows_of
+from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, add_changes, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 # The groups of a device's private state with its own layers, and with what of them it has ever held.
@@ -34,7 +34,7 @@ def kept_own(received: Arrays, delta: Arrays, layers: Collection[str]) -> Groups
     change = arrays_of_layers(delta, layers)
     if not change:
         return {}
-    own = added(received, change)
+    own = add_changes(received, change)
     return {OWN: own, HELD: {name: np.ones(own.kind(name)[1], bool) for name in own}}
 
 

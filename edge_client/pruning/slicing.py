@@ -21,7 +21,7 @@ def extract(arrays: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> dict
 
     Raises `InvariantError` for a name, shape or spec that does not fit.
     """
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     cut = {}
     for name, array in arrays.items():
         layout = _layout(name, channel_map)
@@ -39,7 +39,7 @@ def expand(
 
     Raises `InvariantError` for a name, shape or spec that does not fit.
     """
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     full: dict[str, NDArray[Any]] = {}
     coverage: dict[str, NDArray[np.bool_]] = {}
     for name, array in arrays.items():
@@ -57,14 +57,14 @@ def permute(
     The network's function does not change.
     """
     spec = SubModelSpec(kept={group: tuple(int(i) for i in places) for group, places in order.items()})
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     for group in spec.kept:
         expect_shape(group, (spec.count(group, 0),), (channel_map.groups[group].channels,))
     return extract(arrays, spec, channel_map)
 
 
 def expected_shapes(spec: SubModelSpec, channel_map: ChannelMap) -> dict[str, tuple[int, ...]]:
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     return {name: _cut_shape(layout, spec) for name, layout in channel_map.parameters.items()}
 
 
@@ -97,7 +97,7 @@ def moved_axes(layout: ParameterLayout, kept: Mapping[str, int | Sequence[int]])
     return {axis: new for axis, new in positions.items() if not np.array_equal(new, same[axis])}
 
 
-def check(spec: SubModelSpec, channel_map: ChannelMap) -> None:
+def check_spec(spec: SubModelSpec, channel_map: ChannelMap) -> None:
     """Raise `InvariantError` unless `spec` fits the map and keeps blocks whole."""
     if not spec.fits(channel_map):
         raise InvariantError(f"sub-model {dict(spec.kept)} names groups or channels that the map lacks")

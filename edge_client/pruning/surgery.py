@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from edge_client.models.fixed_state import distinct, sent_tensors
-from edge_client.pruning.slicing import check, cut_axes, expect_shape
+from edge_client.pruning.slicing import check_spec, cut_axes, expect_shape
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
@@ -65,7 +65,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
 
 def hollow(module: nn.Module) -> nn.Module:
     """A copy with shapes and types but without numbers, for `borrow_arrays`."""
-    empty = {id(tensor): _emptied(tensor) for tensor in sent_tensors(module).values()}
+    empty = {id(tensor): _move_to_meta(tensor) for tensor in sent_tensors(module).values()}
     return copy.deepcopy(module, empty)
 
 
@@ -75,20 +75,20 @@ def borrow_arrays(module: nn.Module, arrays: Arrays) -> None:
     Buffers, which a forward pass may change, and arrays of another type are copied.
     """
     tensors = sent_tensors(module)
-    held = {id(tensor): _borrowed(tensor, arrays[name]) for name, tensor in distinct(tensors).items()}
+    held = {id(tensor): _borrow_array(tensor, arrays[name]) for name, tensor in distinct(tensors).items()}
     for name, tensor in tensors.items():
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, held[id(tensor)])
 
 
-def _borrowed(tensor: Tensor, array: NDArray[Any]) -> Tensor:
+def _borrow_array(tensor: Tensor, array: NDArray[Any]) -> Tensor:
     if isinstance(tensor, nn.Parameter):
         borrowed = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(tensor.dtype)
         return nn.Parameter(borrowed, requires_grad=False)
     return torch.from_numpy(np.array(array)).to(tensor.dtype)
 
 
-def _emptied(tensor: Tensor) -> Tensor:
+def _move_to_meta(tensor: Tensor) -> Tensor:
     empty = tensor.detach().to("meta")
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
@@ -98,13 +98,13 @@ def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> n
 
     Raises `InvariantError` if the map or the spec is of another network.
     """
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     return cut_down(copy.deepcopy(module), spec, channel_map)
 
 
 def cut_down(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
     """As `compact`, but in place; returns the module."""
-    check(spec, channel_map)
+    check_spec(spec, channel_map)
     _cut_tensors(module, spec, channel_map)
     for layer in module.modules():
         refit = REFIT.get(type(layer))

@@ -1,6 +1,6 @@
 """The check of a signed client release, before any of it is used."""
 
-from edge_client.security.trusted_key import TrustedKey, untrusted
+from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from schemas.security.manifest import Manifest, SignedManifest
 
 
@@ -18,11 +18,15 @@ def check_release(
     """
     manifest = key.check(signed)
     if manifest.what != "client-release":
-        raise untrusted(f"what is signed is a {manifest.what}, not a client release")
+        raise make_untrusted_error(f"what is signed is a {manifest.what}, not a client release")
     if manifest.sha256 != sha256:
-        raise untrusted(f"the signature is for {manifest.sha256[:16]}..., the archive is {sha256[:16]}...")
+        raise make_untrusted_error(
+            f"the signature is for {manifest.sha256[:16]}..., the archive is {sha256[:16]}..."
+        )
     if federation is not None and manifest.federation != federation:
-        raise untrusted(f"the release was signed for federation {manifest.federation}, this is {federation}")
+        raise make_untrusted_error(
+            f"the release was signed for federation {manifest.federation}, this is {federation}"
+        )
     if name is not None and manifest.run != name:
-        raise untrusted(f"the release was signed as {manifest.run}, not as {name}")
+        raise make_untrusted_error(f"the release was signed as {manifest.run}, not as {name}")
     return manifest

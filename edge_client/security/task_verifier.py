@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.security.trusted_key import TrustedKey, untrusted
+from edge_client.security.trusted_key import TrustedKey, make_untrusted_error
 from edge_client.storage.atomic_files import write_synced
 from schemas.base import Frozen
 from schemas.errors import PeerError
@@ -49,17 +49,21 @@ class TaskVerifier:
 def check_task(task: Task, key: TrustedKey, *, federation: str, device: str) -> Manifest:
     """The manifest of a task; raises `PeerError` unless `key` has signed this task for this device."""
     if task.manifest is None:
-        raise untrusted("the task is not signed: the server must sign with the key that --trust names")
+        raise make_untrusted_error(
+            "the task is not signed: the server must sign with the key that --trust names"
+        )
     manifest = key.check(task.manifest)
     kind, owner, target = manifest.what, manifest.federation, manifest.device
     if (kind, owner, target) != ("task", federation, device):
-        raise untrusted(f"the manifest is of a {kind} for {target} in {owner}, not of this device's task")
+        raise make_untrusted_error(
+            f"the manifest is of a {kind} for {target} in {owner}, not of this device's task"
+        )
     if manifest.sha256 != content_digest(task):
-        raise untrusted("the task is not the one that was signed: it was altered")
+        raise make_untrusted_error("the task is not the one that was signed: it was altered")
     if (manifest.run, manifest.round, manifest.attempt) != (task.run, task.round, task.attempt):
-        raise untrusted("the manifest names another round than the task")
+        raise make_untrusted_error("the manifest names another round than the task")
     if manifest.spec_sha256 != spec_digest(task.spec):
-        raise untrusted("the manifest names another sub-model than the task")
+        raise make_untrusted_error("the manifest names another sub-model than the task")
     return manifest
 
 

@@ -23,19 +23,25 @@ class TrustedKey:
     public: Any
 
     def check(self, signed: SignedManifest) -> Manifest:
-        """The manifest; raises `PeerError` with reason `untrusted` unless this key has signed it."""
+        """The manifest; raises `PeerError` with reason `make_untrusted_error` unless this key has signed
+        it.
+        """
         from cryptography.exceptions import InvalidSignature
 
         if signed.key != self.fingerprint:
-            raise untrusted(f"signed with key {signed.key[:16]}..., trusted is {self.fingerprint[:16]}...")
+            raise make_untrusted_error(
+                f"signed with key {signed.key[:16]}..., trusted is {self.fingerprint[:16]}..."
+            )
         try:
             self.public.verify(bytes.fromhex(signed.signature), signed_bytes(signed.manifest))
         except InvalidSignature:
-            raise untrusted("the signature does not match the manifest: one of them was altered") from None
+            raise make_untrusted_error(
+                "the signature does not match the manifest: one of them was altered"
+            ) from None
         return signed.manifest
 
 
-def untrusted(detail: str) -> PeerError:
+def make_untrusted_error(detail: str) -> PeerError:
     return PeerError(detail, reason=Reason.UNTRUSTED)
 
 
@@ -88,13 +94,15 @@ def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | 
 
 def _check_file(manifest: Manifest, data: bytes, exported_by: str | None) -> None:
     if manifest.what not in ("tier-export", "device-export"):
-        raise untrusted(f"the manifest is of a {manifest.what}, not of an ONNX file")
+        raise make_untrusted_error(f"the manifest is of a {manifest.what}, not of an ONNX file")
     digest = hashlib.sha256(data).hexdigest()
     if digest != manifest.sha256:
-        raise untrusted(f"its sha256 is {digest[:16]}..., the manifest's {manifest.sha256[:16]}...")
+        raise make_untrusted_error(
+            f"its sha256 is {digest[:16]}..., the manifest's {manifest.sha256[:16]}..."
+        )
     # A device named `server` is not the server.
     by_server = manifest.what == "tier-export"
     required = by_server if exported_by == "server" else not by_server and manifest.device == exported_by
     if exported_by is not None and not required:
         by = "the server" if by_server else f"device {manifest.device}"
-        raise untrusted(f"it was exported by {by}, required is {exported_by}")
+        raise make_untrusted_error(f"it was exported by {by}, required is {exported_by}")

@@ -56,22 +56,22 @@ class BlobStore:
     def directory(self) -> Path:
         return self._directory
 
-    def path(self, digest: str) -> Path:
+    def blob_path(self, digest: str) -> Path:
         """The path of a blob, whether it exists or not."""
         return self._directory / digest
 
     def __contains__(self, digest: str) -> bool:
-        return self.path(digest).is_file()
+        return self.blob_path(digest).is_file()
 
     def digests(self) -> frozenset[str]:
         """Digests of the complete and verified blobs."""
         return frozenset(entry.name for entry in self._directory.iterdir() if len(entry.name) == 64)
 
-    def put(self, data: bytes, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
+    def put_blob(self, data: bytes, *, chunk_bytes: int = CHUNK_BYTES) -> BlobRef:
         """Store `data` and return its reference; equal bytes are stored once."""
         ref = BlobRef(digest=digest_of(data), size=len(data), chunk_bytes=chunk_bytes)
         if ref.digest not in self:
-            write_synced(self.path(ref.digest), data, durable=self._durable)
+            write_synced(self.blob_path(ref.digest), data, durable=self._durable)
         return ref
 
     def put_groups(
@@ -92,7 +92,7 @@ class BlobStore:
                 digest = (write or write_tensors)(file, arrays)
             ref = BlobRef(digest=digest, size=temporary.stat().st_size, chunk_bytes=chunk_bytes)
             if digest not in self:
-                put_in_place(temporary, self.path(digest), durable=self._durable)
+                put_in_place(temporary, self.blob_path(digest), durable=self._durable)
         finally:
             temporary.unlink(missing_ok=True)
         return ref
@@ -116,11 +116,11 @@ class BlobStore:
 
     def present(self, ref: BlobRef) -> ChunkSet:
         """The stored, valid chunks of `ref`; all of them if the blob is complete."""
-        if self._stored(ref):
+        if self._is_stored(ref):
             return ChunkSet.first(ref.chunks)
         sound = list[int]()
         with contextlib.suppress(OSError), self._part(ref).open("rb") as part:
-            for index, crc in _listed(self._list(ref).read_bytes(), ref.chunks):
+            for index, crc in _parse_chunk_list(self._list(ref).read_bytes(), ref.chunks):
                 part.seek(index * ref.chunk_bytes)
                 data = part.read(ref.chunk_size(index))
                 if len(data) == ref.chunk_size(index) and zlib.crc32(data) == crc:
@@ -132,9 +132,9 @@ class BlobStore:
 
         A blob that is already in the store has been verified.
         """
-        sound = self._stored(ref) or self._part_is_sound(ref)
-        if sound and not self._stored(ref):
-            put_in_place(self._part(ref), self.path(ref.digest), durable=self._durable)
+        sound = self._is_stored(ref) or self._part_is_sound(ref)
+        if sound and not self._is_stored(ref):
+            put_in_place(self._part(ref), self.blob_path(ref.digest), durable=self._durable)
         for path in (self._part(ref), self._list(ref)):
             self.forget(path)
         return sound
@@ -144,7 +144,7 @@ class BlobStore:
 
         All blobs share one wait for the disk.
         """
-        wanted = [ref for ref in {ref.digest: ref for ref in refs}.values() if not self._stored(ref)]
+        wanted = [ref for ref in {ref.digest: ref for ref in refs}.values() if not self._is_stored(ref)]
         if not wanted:
             return
         self._pool = self._pool or ThreadPoolExecutor(SYNCS_AT_ONCE, thread_name_prefix="blobs")
@@ -158,11 +158,11 @@ class BlobStore:
             if self._part_is_sound(ref):
                 if self._durable:
                     sync(self._part(ref))
-                self._part(ref).replace(self.path(ref.digest))
+                self._part(ref).replace(self.blob_path(ref.digest))
 
     def read_frame(self, ref: BlobRef, index: int) -> bytes:
         """Read chunk `index` of a blob as a frame; `OSError` if the blob is missing."""
-        with self.path(ref.digest).open("rb") as file:
+        with self.blob_path(ref.digest).open("rb") as file:
             file.seek(index * ref.chunk_bytes)
             return encode_chunk(ref.digest, index, file.read(ref.chunk_bytes))
 
@@ -212,12 +212,12 @@ class BlobStore:
         """Remove blobs whose bytes do not match their digest, as a power cut may leave without `durable`."""
         for digest in self.digests():
             if not self.is_sound(digest):
-                self.path(digest).unlink(missing_ok=True)
+                self.blob_path(digest).unlink(missing_ok=True)
 
     def is_sound(self, digest: str) -> bool:
         """Whether the blob exists and its bytes, read again, match its digest."""
         try:
-            return file_sha256(self.path(digest)) == digest
+            return file_sha256(self.blob_path(digest)) == digest
         except OSError:
             return False
 
@@ -225,13 +225,13 @@ class BlobStore:
         self, name: str, offset: int, data: bytes | memoryview, size: int, *, blank: bool = False
     ) -> None:
         """Write into a file of this final size; with `blank` the rest of the file is zeros."""
-        descriptor = self._opened(name, size, blank)
+        descriptor = self._open_part(name, size, blank)
         try:
             _write(descriptor, offset, data)
         finally:
             os.close(descriptor)
 
-    def _opened(self, name: str, size: int, blank: bool) -> int:
+    def _open_part(self, name: str, size: int, blank: bool) -> int:
         # For every chunk twice: a `Path` would take longer to make than the file to open.
         path = f"{self._prefix}{name}"
         if self.spares is not None:
@@ -247,8 +247,8 @@ class BlobStore:
     def _list(self, ref: BlobRef) -> Path:
         return self._directory / _list_name(ref)
 
-    def _stored(self, ref: BlobRef) -> bool:
-        path = self.path(ref.digest)
+    def _is_stored(self, ref: BlobRef) -> bool:
+        path = self.blob_path(ref.digest)
         return path.is_file() and path.stat().st_size == ref.size
 
     def _part_is_sound(self, ref: BlobRef) -> bool:
@@ -304,7 +304,7 @@ def _write(descriptor: int, offset: int, data: bytes | memoryview) -> None:
         offset, data = offset + written, data[written:]
 
 
-def _listed(records: bytes, chunks: int) -> list[tuple[int, int]]:
+def _parse_chunk_list(records: bytes, chunks: int) -> list[tuple[int, int]]:
     """Index and crc32 of every chunk in the list."""
     whole = records[: min(len(records) // _RECORD.size, chunks) * _RECORD.size]
     pairs = enumerate(_RECORD.iter_unpack(whole))

@@ -49,7 +49,7 @@ def describe_wheels(paths: Sequence[Path]) -> tuple[WheelFile, ...]:
 
 def read_release(path: Path) -> ClientRelease:
     """The description in an archive; raises `DamagedArchive`."""
-    with _opened(path) as archive:
+    with _open_archive(path) as archive:
         return _description(archive)
 
 
@@ -58,7 +58,7 @@ def unpack_wheels(path: Path, folder: Path) -> ClientRelease:
 
     Names come from the description, which allows no separators, and entries other than files are refused.
     """
-    with _opened(path) as archive:
+    with _open_archive(path) as archive:
         release = _description(archive)
         wanted = {wheel.name: wheel for wheel in release.wheels}
         for entry, content in _files(archive):
@@ -77,7 +77,7 @@ def unpack_wheels(path: Path, folder: Path) -> ClientRelease:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+def _open_archive(path: Path) -> Iterator[tarfile.TarFile]:
     """The archive; what tarfile finds wrong in the block is `DamagedArchive`."""
     try:
         with tarfile.open(path, mode="r:") as archive:

@@ -51,7 +51,7 @@ class Spares:
                 unlink(path)
                 return
             spare = self._folder / f".{self._mark}.{next(self._numbers)}{SUFFIX}"
-            if not _moved(path, spare):
+            if not _move_file(path, spare):
                 return
             if shared and _may_be_open(spare):
                 unlink(spare)
@@ -67,7 +67,7 @@ class Spares:
             at = bisect_left(self._spare, (size,))
             near = [index for index in (at - 1, at) if 0 <= index < len(self._spare)]
             _, spare = self._spare.pop(min(near, key=lambda index: abs(self._spare[index][0] - size)))
-        return _moved(spare, path)
+        return _move_file(spare, path)
 
     @contextlib.contextmanager
     def written(self, path: Path, size: int) -> Iterator[BinaryIO]:
@@ -99,7 +99,7 @@ def opened_over(spares: Spares | None, arrays: "Mapping[str, AnyArray]") -> Open
     return partial(spares.written, size=tensor_file_size(arrays))
 
 
-def _moved(path: Path, to: Path) -> bool:
+def _move_file(path: Path, to: Path) -> bool:
     try:
         path.replace(to)
     except OSError:

@@ -22,17 +22,17 @@ class PrivateState:
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self._folder, self._durable = folder, durable
 
-    def load(self, run: str, round_number: int) -> "Groups":
+    def load_groups(self, run: str, round_number: int) -> "Groups":
         """The groups of the last counted round before `round_number`; empty at the start.
 
         Arrays are read on access, which must happen before the next commit.
         """
         from schemas.tensors.blobs import FileGroups
 
-        kept = self.kept(run, round_number)
+        kept = self.find_file(run, round_number)
         return FileGroups(kept) if kept else {}
 
-    def kept(self, run: str, round_number: int) -> Path | None:
+    def find_file(self, run: str, round_number: int) -> Path | None:
         earlier = [number for number in self._rounds(run) if number < round_number]
         return self._file(run, earlier[-1]) if earlier else None
 

@@ -46,7 +46,7 @@ def read_plain(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             tree = json.loads((file.metadata() or {})["state"])
-            return {name: _restored(value, file) for name, value in tree.items()}
+            return {name: _restore_value(value, file) for name, value in tree.items()}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotPlainFile(f"{path}: {error!r}") from error
 
@@ -72,13 +72,13 @@ def _plain(value: Any, where: str, places: Places) -> Any:
     raise InvariantError(f"the state holds a {type(value).__name__} at '{where}', which cannot be kept")
 
 
-def _restored(value: Any, file: Any) -> Any:
+def _restore_value(value: Any, file: Any) -> Any:
     if isinstance(value, list):
-        return [_restored(item, file) for item in value]
+        return [_restore_value(item, file) for item in value]
     if not isinstance(value, dict):
         return value
     if _ARRAY in value:
         return file.get_tensor(value[_ARRAY])
     if _TUPLE in value:
-        return tuple(_restored(item, file) for item in value[_TUPLE])
-    return {key: _restored(item, file) for key, item in value["map"]}
+        return tuple(_restore_value(item, file) for item in value[_TUPLE])
+    return {key: _restore_value(item, file) for key, item in value["map"]}

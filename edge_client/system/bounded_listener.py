@@ -51,7 +51,7 @@ class BoundedListener(socket.socket):
             self._refuse_next()
             raise ConnectionAbortedError from None
         if self._enters(counted := counted_address(address[0]), alone=address[0] not in self._shared):
-            return AcceptedConnection(accepted, lambda: self._left(counted)), address
+            return AcceptedConnection(accepted, lambda: self._on_close(counted)), address
         accepted.close()
         _log_refusal(counted, "there are too many")
         raise ConnectionAbortedError
@@ -70,7 +70,7 @@ class BoundedListener(socket.socket):
             self._open[address] += 1
             return True
 
-    def _left(self, address: str) -> None:
+    def _on_close(self, address: str) -> None:
         with self._lock:
             self._open[address] -= 1
             if not self._open[address]:

@@ -56,7 +56,7 @@ def last_crash(state: Path) -> Crash | None:
 
 def collect_crash(folder: Path) -> Crash | None:
     """Move what the process before has left to `last.json`."""
-    killed = _killed(folder)
+    killed = _find_kill(folder)
     found = _read(folder / EXCEPTION) or _fault(folder) or killed
     if found is not None:
         write_synced(folder / LAST, json.dumps(found).encode())
@@ -76,7 +76,7 @@ def _fault(folder: Path) -> Crash | None:
     return None
 
 
-def _killed(folder: Path) -> Crash | None:
+def _find_kill(folder: Path) -> Crash | None:
     path = folder / RUNNING
     with contextlib.suppress(OSError, ValueError):
         begun = path.stat().st_mtime

@@ -14,7 +14,8 @@ def plain(text: str, keep: str = "") -> str:
     from unicodedata import category
 
     return "".join(
-        _escaped(letter) if category(letter) in CONTROL and letter not in keep else letter for letter in text
+        _escape_character(letter) if category(letter) in CONTROL and letter not in keep else letter
+        for letter in text
     )
 
 
@@ -25,6 +26,6 @@ def say(
     print(*(plain(str(word), keep="\n\t") for word in words), sep=sep, end=end, file=file, flush=flush)
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     # A codec would be read from disk at its first use, which fails where no descriptor is free.
     return ascii(character)[1:-1]

@@ -36,7 +36,7 @@ class EpochCheckpoint:
         self._interval_s, self._clock = interval_s, clock
         self._last, self._pause_s = clock(), interval_s
 
-    def load(self) -> Values | None:
+    def load_values(self) -> Values | None:
         """The last saved values; None if there are none that can be read."""
         from edge_client.storage.state_file import NotPlainFile, read_plain
 

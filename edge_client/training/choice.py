@@ -25,7 +25,7 @@ Until this device has imported its torch, and of a torch without CUDA.
 READY_BYTES = 110_000_000  # besides the import: Python, the client, and what a first step leaves
 CUDA_BYTES = 577_000_000 + READY_BYTES  # with CUDA's libraries, as a plain `pip install torch` on x86 has
 MARGIN = 1.5  # free memory that torch should find, as a multiple of its own
-LEAST_RUNTIME = (1, 17)  # the first onnxruntime that reads the server's graphs
+MIN_RUNTIME = (1, 17)  # the first onnxruntime that reads the server's graphs
 
 
 def missing(name: TrainerName) -> str:
@@ -43,9 +43,9 @@ def outdated_runtime() -> str:
     """Why the installed onnxruntime cannot train, with the remedy; empty if it can, or is not installed."""
     installed = release("onnxruntime") or ""
     numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
-    if not installed or numbers >= LEAST_RUNTIME:
+    if not installed or numbers >= MIN_RUNTIME:
         return ""
-    least = ".".join(map(str, LEAST_RUNTIME))
+    least = ".".join(map(str, MIN_RUNTIME))
     return f"onnxruntime {installed} is too old for step graphs: pip install 'onnxruntime>={least}'"
 
 

@@ -4,8 +4,8 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays
 
-DEAD_CHANNELS = "dead-channels"  # a figure among a device's metrics, sent from `MOST_DEAD` on
-MOST_DEAD = 0.75  # share of a layer's channels that good trainings stay below
+DEAD_CHANNELS = "dead-channels"  # a figure among a device's metrics, sent from `MAX_DEAD` on
+MAX_DEAD = 0.75  # share of a layer's channels that good trainings stay below
 
 
 def dead_share(delta: Arrays, channel_map: ChannelMap) -> float:

@@ -21,7 +21,7 @@ class EpochProgress:
         self._began = time.perf_counter()
 
     @property
-    def done(self) -> int:
+    def finished_epochs(self) -> int:
         """Number of finished epochs."""
         return len(self.losses)
 
@@ -40,12 +40,14 @@ class EpochProgress:
 
     def report(self, plan: TrainingPlan) -> EpochReport:
         """The last pass over the data, of those of the plan."""
-        return EpochReport(passes(plan, self.done), passes(plan, plan.local_epochs), self.losses[-1])
+        return EpochReport(
+            passes(plan, self.finished_epochs), passes(plan, plan.local_epochs), self.losses[-1]
+        )
 
     def metrics(self, examples: int) -> TrainingMetrics:
         return TrainingMetrics(
             examples=examples,
-            epochs=self.done,
+            epochs=self.finished_epochs,
             steps=self.steps,
             train_loss=self.losses[-1] if self.losses else None,
             seconds=time.perf_counter() - self._began,

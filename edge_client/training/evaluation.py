@@ -18,10 +18,10 @@ def evaluate(
     if len(data) == 0:
         return NOTHING
     given = data.inputs() if inputs is None else inputs
-    return judged(_forward(module, given, batch_size), data, given)
+    return evaluate_outputs(_forward(module, given, batch_size), data, given)
 
 
-def judged(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Evaluation:
+def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Evaluation:
     """Evaluate a network's outputs [N, classes] for all of `data`, whose `inputs` they were computed from."""
     targets = data.targets(inputs)
     loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating, smallest_batch
-from edge_client.models.random_state import seeded
+from edge_client.models.random_state import seed_generators
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
@@ -22,7 +22,13 @@ from edge_client.training.objectives.objective import Batch, Run, TrainingContex
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.optimizers import OPTIMIZERS
-from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.results import (
+    EpochReport,
+    TrainingResult,
+    TrainingStopped,
+    bound_loss,
+    merge_groups,
+)
 from edge_client.training.sharpness import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
@@ -119,12 +125,12 @@ class Training:
             self._set_up(context)
             self._resume(checkpoint)
             # Kept here: in an attribute, they would keep this training until the next collection of cycles.
-            steps, first = cache(self._make_step), progress.done
+            steps, first = cache(self._make_step), progress.finished_epochs
             for number, batches in enumerate(islice(self._epochs(), first, plan.local_epochs), first):
-                if number < progress.done:
+                if number < progress.finished_epochs:
                     # A sharpness-aware epoch took the place of this one.
                     continue
-                radius = epoch_radius(plan, progress.done)
+                radius = epoch_radius(plan, progress.finished_epochs)
                 progress.add(*self._run_epoch(batches, steps(radius)), epochs=WORK if radius else 1)
                 if checkpoint is not None:
                     figures = progress.figures()
@@ -143,7 +149,7 @@ class Training:
         device = device_of(self.module)
         with contextlib.ExitStack() as stack:
             # Dropout, new attention modules and a user's network draw from the global generators.
-            stack.enter_context(seeded(self._plan.seed, [device] if device.type == "cuda" else []))
+            stack.enter_context(seed_generators(self._plan.seed, [device] if device.type == "cuda" else []))
             for objective in self.objectives:
                 stack.callback(objective.close)
             yield
@@ -158,7 +164,7 @@ class Training:
         self._own_share = context.spec.share(channel_map) if channel_map else 1.0
 
     def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
-        saved = checkpoint.load() if checkpoint is not None else None
+        saved = checkpoint.load_values() if checkpoint is not None else None
         if checkpoint is None or saved is None:
             return
         try:
@@ -198,7 +204,7 @@ class Training:
             self.optimizer.rate = step_rate(self._plan, self._progress.steps + len(losses), share)
             losses.append(step(examples))
             counts.append(len(examples.labels))
-        return bounded(_mean(losses, counts)), len(losses)
+        return bound_loss(_mean(losses, counts)), len(losses)
 
     def _check_going_on(self) -> None:
         if self._should_stop():

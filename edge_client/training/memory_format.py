@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.models.attributes import users_parts
-from edge_client.models.random_state import seeded
+from edge_client.models.random_state import seed_generators
 
 PROBES = 2  # examples of a trial, since batch normalisation needs two
 
@@ -64,7 +64,7 @@ def _is_refused(module: nn.Module, examples: Tensor) -> bool:
     """Whether a forward pass of a copy with the same weights meets a `view` that refuses the layout."""
     try:
         trial = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
-        with seeded(0), torch.no_grad():
+        with seed_generators(0), torch.no_grad():
             trial(examples)
     except Exception as error:
         # Any other error is raised again by the pass that is wanted, where it is understood.

@@ -51,16 +51,16 @@ class Sgd(Optimizer):
         """Update every parameter with a gradient; parameters without momentum start it."""
         moved = [(place, weight) for place, weight in enumerate(self.parameters) if weight.grad is not None]
         if not self._momentum:
-            self._fused(moved, first=False)
+            self._step_fused(moved, first=False)
             return
         known = [(place, weight) for place, weight in moved if place in self.state]
         fresh = [(place, weight) for place, weight in moved if place not in self.state]
         for place, weight in fresh:
             self.state[place] = {"momentum_buffer": torch.empty_like(_gradient(weight))}
-        self._fused(known, first=False)
-        self._fused(fresh, first=True)
+        self._step_fused(known, first=False)
+        self._step_fused(fresh, first=True)
 
-    def _fused(self, moved: list[tuple[int, nn.Parameter]], *, first: bool) -> None:
+    def _step_fused(self, moved: list[tuple[int, nn.Parameter]], *, first: bool) -> None:
         for group in _alike(moved):
             parameters, gradients = _pairs(group)
             buffers = [self.state[place]["momentum_buffer"] for place, _ in group] if self._momentum else []

@@ -71,7 +71,7 @@ class Evaluation:
         counts = () if task.by_class is None else task.by_class(answers).tolist()
         return cls(
             loss if math.isfinite(loss) else None,
-            task.measured(answers),
+            task.measure_answers(answers),
             len(data),
             tuple(value if math.isfinite(value) else None for value in by_output),
             tuple((examples, right) for examples, right in counts),
@@ -81,7 +81,7 @@ class Evaluation:
 NOTHING = Evaluation(None, {}, 0)  # an evaluation without examples
 
 
-def bounded(loss: float | None) -> float | None:
+def bound_loss(loss: float | None) -> float | None:
     """The loss, or None if it has diverged."""
     return loss if loss is not None and abs(loss) <= MAX_LOSS else None
 

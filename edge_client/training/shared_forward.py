@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import evaluating
-from edge_client.training.evaluation import evaluate, judged
+from edge_client.training.evaluation import evaluate, evaluate_outputs
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.results import Evaluation
 
@@ -84,7 +84,7 @@ def shared_outputs(
 
 
 @contextlib.contextmanager
-def prepared(modules: Sequence[nn.Module], examples: Tensor) -> Iterator[None]:
+def prepare_modules(modules: Sequence[nn.Module], examples: Tensor) -> Iterator[None]:
     """All modules as a forward pass of `examples` wants them: evaluation mode, layout, no gradients."""
     with contextlib.ExitStack() as stack:
         for module in modules:
@@ -147,12 +147,12 @@ class _Sharing(TorchFunctionMode):
     ) -> Any:
         given = kwargs or {}
         if func in LAYERS or func in PER_CHANNEL:
-            part = self._called(func, args, given)
+            part = self._part_of_call(func, args, given)
             if part is not None:
                 return self._answer(part, func, args, given)
         return func(*map(_whole, args), **{name: _whole(value) for name, value in given.items()})
 
-    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Part | None:
+    def _part_of_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Part | None:
         """What a call computes of the whole network; None if it is not part of it."""
         values = [*args, *kwargs.values()]
         # In training, or in place.
@@ -248,8 +248,8 @@ def evaluate_sub_models(
     given = data.inputs() if inputs is None else inputs
     batches = torch.split(torch.from_numpy(np.ascontiguousarray(given)), batch_size)
     if len(modules) > 1 and len(batches) >= WORTH_SHARING:
-        with prepared(modules, batches[0]):
+        with prepare_modules(modules, batches[0]):
             outputs = shared_outputs(modules, cuts, batches, compared)
         if outputs is not None:
-            return [judged(found, data, given) for found in outputs]
+            return [evaluate_outputs(found, data, given) for found in outputs]
     return [evaluate(module, data, inputs=given, batch_size=batch_size) for module in modules]

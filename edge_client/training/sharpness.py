@@ -34,7 +34,7 @@ def step_gradients(
 
 
 @contextmanager
-def restored(tensors: Sequence[Tensor]) -> Iterator[None]:
+def restore_after(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Copy the tensors' numbers back after."""
     before = [tensor.detach().clone() for tensor in tensors]
     try:
@@ -53,7 +53,7 @@ def uphill(
 
     Running statistics are those of the weights themselves.
     """
-    with restored((*weights, *buffers)):
+    with restore_after((*weights, *buffers)):
         with torch.no_grad():
             norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients])
             factor = radius / torch.linalg.vector_norm(norms).clamp_min(SMALLEST_NORM)

@@ -24,7 +24,7 @@ from edge_client.training.captured_graph import products, turned_beforehand, wit
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import StepNetwork
 from edge_client.training.optimizers import Optimizer, fused_sgd
-from edge_client.training.sharpness import restored, uphill
+from edge_client.training.sharpness import restore_after, uphill
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class RecordedSteps:
     def _recorded(self, examples: Examples) -> Recording | None:
         """A recording with the bits of the plain step; None if there is none."""
         try:
-            with _untouched(self._tensors), torch.no_grad():
+            with _restore_after(self._tensors), torch.no_grad():
                 graph = record_passes(self._module, self._network, self._loss, examples)
             passes = compile_graph(graph, len(self._tensors))
             if not self.gives_the_bits(self._advance(passes), examples, laid_out=True):
@@ -208,7 +208,7 @@ class RecordedSteps:
         # A first step adds its state to this copy.
         self._optimizer.state = dict(state)
         try:
-            with _untouched(changed):
+            with _restore_after(changed):
                 loss = step(examples)
                 gradients = [
                     weight.grad for weight in self._parameters if weight.grad is not None and laid_out
@@ -241,10 +241,10 @@ def _is_recordable(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _untouched(tensors: Sequence[Tensor]) -> Iterator[None]:
+def _restore_after(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Restore the tensors and the random generators after."""
     devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
-    with restored(tensors), torch.random.fork_rng(devices=devices):
+    with restore_after(tensors), torch.random.fork_rng(devices=devices):
         yield
 
 
@@ -281,10 +281,10 @@ def compile_graph(graph: Any, tensors: int, moves: Sequence[int] = ()) -> Record
     graph = copy.deepcopy(graph)
     turned = turned_beforehand(graph, among=tensors)
     # torch.jit does not support Python 3.14; the graph in Python is still faster than the plain step.
-    return Recording(graph if sys.version_info >= (3, 14) else _interpreted(graph), moves, turned)
+    return Recording(graph if sys.version_info >= (3, 14) else _script_graph(graph), moves, turned)
 
 
-def _interpreted(graph: Any) -> Play:
+def _script_graph(graph: Any) -> Play:
     """The graph for torch's interpreter, which runs no Python between kernels."""
     for node in graph.graph.nodes:
         # The interpreter resolves overloads by the types of the arguments.

@@ -34,7 +34,7 @@ class SwitchedSteps:
 
     def __call__(self, examples: Examples) -> Tensor:
         """Run the step, and let the objective choose the next network."""
-        network = self._objective.switched()
+        network = self._objective.choose_network()
         key = None if network is None else network.key
         step = self._steps.get(key)
         if step is None:

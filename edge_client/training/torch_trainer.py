@@ -25,7 +25,14 @@ from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import Evaluation, TrainingResult
 from edge_client.training.step_capture import Recorder
-from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined, equal_parts, no_memory
+from edge_client.training.trainer import (
+    Trained,
+    Trainer,
+    TrainingJob,
+    decline_unknown,
+    equal_parts,
+    no_memory,
+)
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
@@ -72,7 +79,7 @@ class OwnTraining:
     """This package's training loop."""
 
     def check(self, task: TrainTask) -> None:
-        with declined():
+        with decline_unknown():
             check_optimizer(task.training.optimizer)
             build_objectives(task.training.objectives)
 

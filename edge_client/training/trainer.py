@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
-from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bounded
+from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bound_loss
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
@@ -21,7 +21,7 @@ from schemas.values import Reason, TrainerName, TrainingMetrics
 
 
 @contextmanager
-def declined() -> Iterator[None]:
+def decline_unknown() -> Iterator[None]:
     """Decline a task with names or options that are unknown here: `ConfigError` becomes `PeerError`."""
     try:
         yield
@@ -84,10 +84,12 @@ class Trained:
     def of(cls, result: TrainingResult, before: Evaluation, after: Evaluation, *, delta: Arrays) -> "Trained":
         """A result with the evaluations before and after it."""
         measured = {
-            "received_loss": bounded(before.loss),
+            "received_loss": bound_loss(before.loss),
             "accuracy": after.accuracy,
             "measured_on": after.examples,
-            "metrics": {name: value for name, value in after.metrics.items() if bounded(value) is not None},
+            "metrics": {
+                name: value for name, value in after.metrics.items() if bound_loss(value) is not None
+            },
         }
         metrics = result.metrics.model_copy(update=measured)
         return cls(delta, result.groups, result.kept, metrics, before, after)

@@ -85,7 +85,7 @@ class Receiving:
 Step = tuple[Receiving, list[TransferCommand]]
 
 
-def start(
+def start_transfer(
     ref: BlobRef,
     now: float,
     have: ChunkSet = NO_CHUNKS,
@@ -149,7 +149,7 @@ def still_coming(receiving: Receiving, now: float) -> Receiving:
     return replace(receiving, retry_at=late_at)
 
 
-def lost(receiving: Receiving, index: int, now: float) -> Receiving:
+def on_lost_chunk(receiving: Receiving, index: int, now: float) -> Receiving:
     """Request a chunk that could not be stored (disk full) again after the longest patience.
 
     Until then it counts as requested, so that the window does not move on.

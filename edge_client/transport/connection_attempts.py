@@ -20,11 +20,11 @@ class ConnectionAttempts:
     keep_trying: bool = False
     failures: int = 0
 
-    def succeeded(self) -> "ConnectionAttempts":
+    def on_success(self) -> "ConnectionAttempts":
         """Reset the count after a connection."""
         return replace(self, failures=0)
 
-    def failed(self, down: LinkDown) -> "tuple[ConnectionAttempts, str]":
+    def on_failure(self, down: LinkDown) -> "tuple[ConnectionAttempts, str]":
         """Count a failure and return the message for the user; `ConfigError` if no retry can succeed."""
         counted = replace(self, failures=self.failures + 1)
         message = f"no connection to {self.address}: {down.reason}"

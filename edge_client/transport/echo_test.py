@@ -21,16 +21,16 @@ class EchoTest:
         self._sizing: Sizing | None = None
 
     @property
-    def found(self) -> int | None:
+    def chunk_bytes(self) -> int | None:
         """The chunk size that works, in bytes; None while unknown."""
         return None if self._sizing is None else self._sizing.found
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether a message of that size came back."""
         return self._sizing is not None and self._sizing.measured
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         """Begin or continue on a new connection; a size already found is kept if it fits."""
         before = self._sizing
         if before is None:
@@ -49,7 +49,7 @@ class EchoTest:
         if topic != self.topic:
             return False
         if self._sizing is not None and payload.startswith(self._name):
-            self._advance(packet_size.echoed(self._sizing, len(payload), now))
+            self._advance(packet_size.on_echo(self._sizing, len(payload), now))
         return True
 
     def tick(self, now: float) -> None:

@@ -181,7 +181,7 @@ class Link:
                 self._outbox.confirm(mid)
                 self._outbox.send_chunks(self.client)
             case LinkUp(_, max_packet):
-                self._outbox.reconnected()
+                self._outbox.on_reconnected()
                 if max_packet is not None and self._outbox.largest > max_packet:
                     log.warning(
                         "the broker accepts smaller packets than before: waiting messages are dropped"

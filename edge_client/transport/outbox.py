@@ -76,7 +76,7 @@ class Outbox:
         self._messages.discard(mid)
         self._sizes.pop(mid, None)
 
-    def reconnected(self) -> None:
+    def on_reconnected(self) -> None:
         """Forget the chunks of the previous connection."""
         self._chunks.clear()
 

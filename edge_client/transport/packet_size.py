@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES, FRAME_BYTES
 
-LEAST_PACKET = CHUNK_SIZES[-1] + FRAME_BYTES
+MIN_PACKET = CHUNK_SIZES[-1] + FRAME_BYTES
 SMALL_BYTES = 64
 SMALL_PATIENCE_S, PATIENCE_S = 5.0, 6.0
 MARGIN = FRAME_BYTES // 2
@@ -53,7 +53,7 @@ def fitting(max_packet: int | None) -> tuple[int, ...]:
 def too_small(what: str) -> ConfigError:
     """The error of a broker whose packets hold no chunk."""
     return ConfigError(
-        f"the broker takes packets {what}, and at least {LEAST_PACKET} are needed:"
+        f"the broker takes packets {what}, and at least {MIN_PACKET} are needed:"
         f" max_packet_size {4 * CHUNK_SIZES[0]} in its configuration (and no message_size_limit)"
     )
 
@@ -67,11 +67,11 @@ def again(sizing: Sizing, max_packet: int | None, now: float) -> Sizing:
     """Continue on the next connection."""
     fits = set(fitting(max_packet))
     left, every = (tuple(size for size in sizes if size in fits) for sizes in (sizing.left, sizing.every))
-    narrowed = _narrowed(replace(sizing, every=every), left)
+    narrowed = _narrow_sizes(replace(sizing, every=every), left)
     return replace(narrowed, until=now + SMALL_PATIENCE_S, answers=False)
 
 
-def echoed(sizing: Sizing, size: int, now: float) -> Sizing:
+def on_echo(sizing: Sizing, size: int, now: float) -> Sizing:
     """Note that a payload of that size has returned."""
     if sizing.found is None and size == SMALL_BYTES:
         return replace(sizing, answers=True, until=now + PATIENCE_S)
@@ -83,7 +83,7 @@ def echoed(sizing: Sizing, size: int, now: float) -> Sizing:
 def cut(sizing: Sizing) -> Sizing:
     """Drop the size on trial, if any, because the connection has ended."""
     on_trial = sizing.found is None and sizing.answers
-    return replace(_narrowed(sizing, sizing.left[1:]), answers=False) if on_trial else sizing
+    return replace(_narrow_sizes(sizing, sizing.left[1:]), answers=False) if on_trial else sizing
 
 
 def overdue(sizing: Sizing, now: float) -> Sizing:
@@ -92,12 +92,12 @@ def overdue(sizing: Sizing, now: float) -> Sizing:
         return sizing
     if not sizing.answers:
         return replace(sizing, found=sizing.left[0])
-    return replace(_narrowed(sizing, sizing.left[1:]), until=now + PATIENCE_S)
+    return replace(_narrow_sizes(sizing, sizing.left[1:]), until=now + PATIENCE_S)
 
 
-def _narrowed(sizing: Sizing, left: tuple[int, ...]) -> Sizing:
+def _narrow_sizes(sizing: Sizing, left: tuple[int, ...]) -> Sizing:
     if not left and sizing.every:
         return replace(sizing, left=sizing.every, every=())
     if not left:
-        raise too_small(f"below {LEAST_PACKET} bytes only")
+        raise too_small(f"below {MIN_PACKET} bytes only")
     return replace(sizing, left=left)

@@ -34,7 +34,7 @@ class _Copies:
 
 
 @contextlib.contextmanager
-def offered(network: Any) -> Iterator[str]:
+def offer_network(network: Any) -> Iterator[str]:
     """The name, inside, of a `torch.nn.Module`, or of a function `(input_shape, num_classes)` that makes one.
 
     A function of a module is called by that module's name. Raises `ConfigError` for anything else.
@@ -42,7 +42,7 @@ def offered(network: Any) -> Iterator[str]:
     if (importable := _importable(network)) is not None:
         yield importable
         return
-    name, factory = _named(network)
+    name, factory = _name_network(network)
     _networks[name] = factory
     try:
         yield f"{__name__}:{name}"
@@ -58,7 +58,7 @@ def _importable(network: Any) -> str | None:
     return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is network else None
 
 
-def _named(network: Any) -> tuple[str, Factory]:
+def _name_network(network: Any) -> tuple[str, Factory]:
     from torch import nn
 
     if isinstance(network, nn.Module):
@@ -90,7 +90,7 @@ def is_object(reference: str) -> bool:
 def only_here(reference: str) -> str:
     """Why no worker process can have the network `reference`; empty if they can."""
     module, _, name = reference.partition(":")
-    stays = module == __name__ and name in _networks and _pickled(_networks[name]) is None
+    stays = module == __name__ and name in _networks and _pickle_factory(_networks[name]) is None
     alone = f"'{name.partition('-')[0]}' is defined in this program alone"
     return alone if module == "__main__" or stays else ""
 
@@ -100,16 +100,16 @@ def portable() -> Mapping[str, bytes]:
 
     They are pickled here, since multiprocessing would share each tensor's memory with the worker.
     """
-    pickled = {name: _pickled(factory) for name, factory in tuple(_networks.items())}
+    pickled = {name: _pickle_factory(factory) for name, factory in tuple(_networks.items())}
     return {name: data for name, data in pickled.items() if data is not None}
 
 
-def take(networks: Mapping[str, bytes]) -> None:
+def take_networks(networks: Mapping[str, bytes]) -> None:
     """Have the networks of the parent process."""
     _networks.update({name: pickle.loads(data) for name, data in networks.items()})
 
 
-def _pickled(factory: Factory) -> bytes | None:
+def _pickle_factory(factory: Factory) -> bytes | None:
     try:
         data = pickle.dumps(factory)
     except Exception:  # foreign objects raise anything

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from edge_server.strategy.privacy.mechanism import Gaussian
 from schemas.base import Settings
 from schemas.bounds import MAX_SECONDS
-from schemas.security.secure_aggregation import LEAST_HOLDERS
+from schemas.security.secure_aggregation import MIN_HOLDERS
 
 
 class PrivacySettings(Settings):
@@ -41,7 +41,7 @@ class PrivacySettings(Settings):
     """Keep in the history what devices measure."""
     secure_aggregation: bool = False
     """The server reads only sums over at least `min_holders` updates."""
-    min_holders: int = Field(default=LEAST_HOLDERS, ge=LEAST_HOLDERS)
+    min_holders: int = Field(default=MIN_HOLDERS, ge=MIN_HOLDERS)
     """Least number of updates in a sum."""
     threshold: float = Field(default=2 / 3, gt=0.5, le=1)
     """Share of a cohort that must help to open a sum."""

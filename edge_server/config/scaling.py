@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from edge_client.data.columns import arranged, column_misfit, features_of
+from edge_client.data.columns import arrange_figures, column_misfit, features_of
 from schemas.base import Settings
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import MAX_NAME, ModelSpec, Preprocessing
 
@@ -45,8 +45,10 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     channels, targets = spec.input_shape[0], len(scaling.target_mean)
     if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
         raise ConfigError(
-            f"[data.statistics] has {counted(len(scaling.mean), 'mean')} and {targets} of targets, and the "
-            f"network has {counted(channels, 'channel')} and {counted(spec.num_classes, 'output')}: "
+            f"[data.statistics] has {format_count(len(scaling.mean), 'mean')} and {targets} of targets, and "
+            "the "
+            f"network has {format_count(channels, 'channel')} and "
+            f"{format_count(spec.num_classes, 'output')}: "
             "state one for each"
         )
     scale, columns = preprocessing.scale, features_of(scaling.columns)
@@ -62,7 +64,7 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
         return about
     if why := column_misfit(columns, preprocessing.columns):
         raise ConfigError(why, key="[data.statistics] columns")
-    return arranged(about.model_copy(update={"columns": columns}), preprocessing.columns)
+    return arrange_figures(about.model_copy(update={"columns": columns}), preprocessing.columns)
 
 
 def scaling_in(preprocessing: Preprocessing) -> Scaling:

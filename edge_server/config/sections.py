@@ -466,7 +466,7 @@ class FirewallSettings(Settings):
         return self
 
 
-def _parsed(labels: str) -> dict[str, str]:
+def _parse_labels(labels: str) -> dict[str, str]:
     """The labels in `site=barn,role=camera`."""
     return dict(parse_label(text) for text in labels.split(",") if text.strip())
 
@@ -509,7 +509,7 @@ class SimulationSettings(Settings):
 
     def labels_of(self, index: int) -> dict[str, str]:
         """The labels of device `index`, counted from 0."""
-        return _parsed(self.labels[index % len(self.labels)]) if self.labels else {}
+        return _parse_labels(self.labels[index % len(self.labels)]) if self.labels else {}
 
     @property
     def trainers(self) -> tuple[TrainerName, ...]:
@@ -520,7 +520,7 @@ class SimulationSettings(Settings):
     def _labels_are_labels(self) -> "SimulationSettings":
         try:
             for text in self.labels:
-                _parsed(text)
+                _parse_labels(text)
         except ConfigError as error:
             raise ValueError(f"labels: {error}") from error
         return self

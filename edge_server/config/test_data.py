@@ -3,11 +3,11 @@
 import logging
 from dataclasses import replace
 
-from edge_client.data.classes import completed, remark_on_gaps, remark_on_numbers, shortened
+from edge_client.data.classes import complete_names, remark_on_gaps, remark_on_numbers, shorten_names
 from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
-from edge_client.data.shapes import fit, in_words, shape_misfit, with_side
+from edge_client.data.shapes import fit_data, in_words, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.data.splits import Split
 from edge_client.data.tasks.conversion import in_task
@@ -38,7 +38,7 @@ def load_test_data(config: Config) -> LabelledData | None:
         data = in_columns(data, columns)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
-    data = fit(data, spec.input_shape)
+    data = fit_data(data, spec.input_shape)
     data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
@@ -70,7 +70,11 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     task = learning_task(config.model.task)
     shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
     labels = config.num_classes or (data.num_classes if data else None)
-    classes = labels if shape is None or (labels is None and task.named) else task.outputs(labels or 1, shape)
+    classes = (
+        labels
+        if shape is None or (labels is None and task.has_named_outputs)
+        else task.outputs(labels or 1, shape)
+    )
     if shape is None or classes is None:
         raise ConfigError(
             "[model] input-shape and num-classes (or [data] classes) are needed where [data] names no source"
@@ -88,12 +92,17 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
             key="[model] input-shape",
             remedy="leave it out, and it comes from the data",
         )
-    if data is not None and task.named and config.data.classes is None and data.num_classes > classes:
+    if (
+        data is not None
+        and task.has_named_outputs
+        and config.data.classes is None
+        and data.num_classes > classes
+    ):
         raise ConfigError(
             f"{classes}, but [data] source has {data.num_classes} classes",
             key="[model] num-classes",
             remedy="leave it out, and it comes from the data, or name in [data] classes those that "
-            f"count of {shortened(data.class_names, 1000)}",
+            f"count of {shorten_names(data.class_names, 1000)}",
         )
     return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes, task=task.name)
 
@@ -114,12 +123,14 @@ def stated_classes(config: Config, data: LabelledData | None, count: int) -> tup
 
     Empty if neither has any, or if the outputs of the task have none.
     """
-    if not learning_task(config.model.task).named:
+    if not learning_task(config.model.task).has_named_outputs:
         return ()
     names = config.data.classes or (_names(data) if data is not None else ())
     if names and len(names) < count:
-        log.warning("%d of %d classes are named: %s", len(names), count, shortened(completed(names, count)))
-    return completed(names, count) if names else ()
+        log.warning(
+            "%d of %d classes are named: %s", len(names), count, shorten_names(complete_names(names, count))
+        )
+    return complete_names(names, count) if names else ()
 
 
 def _names(data: LabelledData) -> tuple[str, ...]:

@@ -12,15 +12,15 @@ PREFIXES = ("", "k", "M", "G", "T", "P")
 
 def bytes_text(count: float | None) -> str:
     """Bytes in decimal units: `1.66 MB`."""
-    return UNKNOWN if count is None else f"{scaled(count)}B"
+    return UNKNOWN if count is None else f"{scale_count(count)}B"
 
 
 def si_text(count: float | None) -> str:
     """A large count: `43.2 M`."""
-    return UNKNOWN if count is None else scaled(count).rstrip()
+    return UNKNOWN if count is None else scale_count(count).rstrip()
 
 
-def scaled(count: float) -> str:
+def scale_count(count: float) -> str:
     """Three digits, a space and the prefix, which is empty below a thousand."""
     value = float(count)
     for prefix in PREFIXES[:-1]:

@@ -10,7 +10,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.coordinator.aggregators.early_sums import ToAdd
 from edge_server.coordinator.aggregators.pool import AggregatorPool
-from edge_server.coordinator.global_model import diverged
+from edge_server.coordinator.global_model import has_diverged
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
@@ -28,7 +28,7 @@ from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker
 from edge_server.coordinator.validation.harm_review import HarmReview
-from edge_server.coordinator.validation.round_review import Refusals, RoundReview, looked
+from edge_server.coordinator.validation.round_review import Refusals, RoundReview, make_review
 from edge_server.coordinator.validation.site_sums import SumChecker
 from edge_server.coordinator.validation.update import client_update, is_summed, known_clients, site_update
 from edge_server.rounds.events import CloseRound, UpdatesWeighed
@@ -39,7 +39,7 @@ from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.closing import close, whole_weights
+from edge_server.strategy.closing import close_round, whole_weights
 from edge_server.strategy.explanations import Observation
 from edge_server.strategy.strategy import State, known_examples, statistics_request
 from schemas.errors import InvariantError
@@ -111,20 +111,20 @@ class Aggregator:
         test = self._tests.begin(command.round)
         record = self._record(command, figures, reviewed.look, test)
         if test.found is not None:
-            record = self._recorder.judged(record)
+            record = self._recorder.with_warnings(record)
         self._archive(command, before, reviewed)
         if self._context.durable:
             wait_for_disk(self._storage.folder.written(command.round))
         ranked = self._is_ranked() and not was_ranked
         observed = self.observe_round(reviewed.updates, ranked=ranked)
         self._journal(command, reviewed, record, figures, observed, tested=test.found is not None)
-        self._recorder.closed(record, test, self._context.testing.classes)
+        self._recorder.on_closed_round(record, test, self._context.testing.classes)
         self._model.undone = None
         return record
 
     def review(self, command: CloseRound) -> Reviewed:
         """Compare the updates with each other, and refuse outliers and those that make the model worse."""
-        sent = self._sent(command)
+        sent = self._unmask_updates(command)
         outliers = self._checker.find_outliers(sent)
         fitting = {name: update for name, update in sent.items() if name not in outliers}
         updates = self.client_updates(fitting, command.staleness)
@@ -135,18 +135,18 @@ class Aggregator:
         accepted = {name: update for name, update in fitting.items() if name not in harmful}
         sums = {site: found for site, found in command.sums.items() if not harmful.keys() & found.members}
         updates = [update for update in updates if update.client in accepted]
-        believed = self._context.strategy.claims.believed(updates, known_examples(self._model.state))
-        look = looked(accepted, refused, harm, *believed)
+        believed = self._context.strategy.claims.bound_figures(updates, known_examples(self._model.state))
+        look = make_review(accepted, refused, harm, *believed)
         return Reviewed(sent, refused, accepted, sums, updates, look, after)
 
-    def _sent(self, command: CloseRound) -> Mapping[str, Update]:
+    def _unmask_updates(self, command: CloseRound) -> Mapping[str, Update]:
         """The updates to aggregate; masked updates are replaced by their sum, stored before it is used."""
         if command.opened is None:
             return command.updates
         total = self._sum(self.client_updates(command.updates, {}), command.opened)
         blob = self._storage.store.put_groups(total.groups)
         update = cohort_update(total, blob, next(iter(command.updates.values())))
-        self._storage.journal.examined(update, reason=None)
+        self._storage.journal.write_examined(update, reason=None)
         return {update.device: update}
 
     def _sum(self, masked: Sequence[ClientUpdate], opened: OpenedSecrets) -> ClientUpdate:
@@ -175,7 +175,7 @@ class Aggregator:
 
     def _update(self, update: Update, *, staleness: int, ratio: float | None) -> ClientUpdate:
         store, context = self._storage.store, self._context
-        path = None if update.sent is None else store.path(update.sent.digest)
+        path = None if update.sent_blob is None else store.blob_path(update.sent_blob.digest)
         if update.receipt is not None:
             lying = (update, update.receipt, path, context.channel_map)
             return site_update(*lying, staleness=staleness, ratio=ratio)
@@ -188,9 +188,9 @@ class Aggregator:
     ) -> State:
         """The state after these updates, some of which the `sums` of sites contain."""
         context, state = self._context, self._model.state
-        with context.durations.timed("aggregating"):
-            members, parts = self._added(sent, updates, self._sums.open(sums))
-            return close(
+        with context.durations.time_block("aggregating"):
+            members, parts = self._add_in_processes(sent, updates, self._sums.open_sums(sums))
+            return close_round(
                 context.strategy,
                 state,
                 members,
@@ -200,7 +200,7 @@ class Aggregator:
                 keep=self._storage.keep,
             )
 
-    def _added(
+    def _add_in_processes(
         self, sent: Mapping[str, Update], updates: Sequence[ClientUpdate], sums: Sequence[PartialSum]
     ) -> tuple[Sequence[ClientUpdate], Sequence[PartialSum]]:
         """The updates to aggregate, and the sums of those that sites or aggregator processes have added."""
@@ -256,19 +256,19 @@ class Aggregator:
             if self._context.strategy.trains
             else {n: tier for n, (tier, _) in state.clients.items()},
         )
-        change: dict[str, Any] = {"diverged": test.unfit or diverged(state.params, test.found or {})}
+        change: dict[str, Any] = {"diverged": test.unfit or has_diverged(state.params, test.found or {})}
         if undone is not None:
             change |= {"back_to": undone.round - 1, "left_out": undone.left_out}
-        return self._context.privacy.released(record).model_copy(update=change)
+        return self._context.privacy.strip_own_metrics(record).model_copy(update=change)
 
     def _archive(self, command: CloseRound, before: int, reviewed: Reviewed) -> None:
         """Archive the updates, and write the strategy's state; `before` is the round of the earlier state."""
         if not self._context.resumable:
             return
         folder, store = self._storage.folder, self._storage.store
-        sent = [update.sent for update in reviewed.accepted.values()]
-        files = [store.path(ref.digest) for ref in sent if ref is not None]
-        sums = {s: store.path(found.blob.digest) for s, found in reviewed.sums.items() if found.blob}
+        sent = [update.sent_blob for update in reviewed.accepted.values()]
+        files = [store.blob_path(ref.digest) for ref in sent if ref is not None]
+        sums = {s: store.blob_path(found.blob.digest) for s, found in reviewed.sums.items() if found.blob}
         first = folder.checkpoint(before), folder.model(before)
         self._storage.archive.keep(command.round, *first, files, sums)
         self._model.save_checkpoint(durable=False)
@@ -284,7 +284,7 @@ class Aggregator:
         tested: bool,
     ) -> None:
         """Close the round in the journal, and forget the updates that were refused."""
-        self._storage.journal.closed(
+        self._storage.journal.write_closed_round(
             command.round,
             self._model.sha256,
             updates=[
@@ -299,7 +299,7 @@ class Aggregator:
             refused=[(reviewed.sent[name], reason) for name, (reason, _) in reviewed.refused.items()],
         )
         if reviewed.refused:
-            self._checker.history.reset(self._storage.examined())
+            self._checker.history.reset(self._storage.examined_updates())
 
     def _is_ranked(self) -> bool:
         """Whether devices have ranked the channels of the global model."""

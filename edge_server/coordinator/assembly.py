@@ -76,7 +76,7 @@ def assemble(
         coordinator.recorder.resume(resume.untested, testing.classes)
     if first is not None and resume is None:
         # A run that is restarted before its first round does not ask the model again.
-        storage.journal.agreed(testing.classes, testing.columns)
+        storage.journal.write_agreed_lists(testing.classes, testing.columns)
     if durable:
         storage.journal.begun(run, config.federation.name)
     return coordinator

@@ -44,7 +44,7 @@ class BlobRepair:
     def repair_all(self, federation: Federation) -> Federation:
         """Check every blob that a recovered run needs: those of open tasks, and the accepted updates."""
         tasks = open_tasks(federation)
-        sent = [update.sent for update in federation.updates.values()]
+        sent = [update.sent_blob for update in federation.updates.values()]
         updates = [ref.digest for ref in sent if ref is not None]
         named = [ref.digest for task in tasks for ref in task.blobs.values()]
         return drop_lost_blobs(federation, self.repair([*named, *updates], tasks))
@@ -54,7 +54,7 @@ class BlobRepair:
         for spec in specs.values():
             graph = self._model.network.graph(self._model.state.params, spec)
             if graph is not None:
-                self._store.put(graph)
+                self._store.put_blob(graph)
 
 
 def open_tasks(federation: Federation) -> list[Task]:
@@ -71,8 +71,8 @@ def repair_blobs(
         return damaged
     for digest in sorted(damaged):
         state = "is not the blob of its name" if digest in store else "is gone"
-        log.warning("%s %s: it is made again", store.path(digest), state)
-        store.path(digest).unlink(missing_ok=True)
+        log.warning("%s %s: it is made again", store.blob_path(digest), state)
+        store.blob_path(digest).unlink(missing_ok=True)
     make_again(damaged)
     lost = frozenset(digest for digest in damaged if digest not in store)
     for digest in sorted(lost):

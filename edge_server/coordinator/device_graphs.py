@@ -37,7 +37,7 @@ class DeviceGraphs:
         context = model.context
         self.steps = StepGraphs(model.network, context.channel_map, context.spec)
 
-    def delivered(
+    def draw_delivered(
         self,
         jobs: Mapping[str, TaskPlan],
         chunk_bytes: int,
@@ -59,7 +59,7 @@ class DeviceGraphs:
                 further = {} if objectives is None else self._steps_of(job.cut.spec, objectives)
                 graphs = {GRAPH: graph, **further}
                 found[name] = {
-                    n: self._store.put(data, chunk_bytes=chunk_bytes) for n, data in graphs.items()
+                    n: self._store.put_blob(data, chunk_bytes=chunk_bytes) for n, data in graphs.items()
                 }
         return found
 
@@ -88,7 +88,7 @@ class DeviceGraphs:
                 continue
             key = _needed_graphs(job)
             if key not in drawn:
-                drawn[key] = self._stored(job, chunk_bytes)
+                drawn[key] = self._store_graphs(job, chunk_bytes)
             graphs = drawn[key]
             if isinstance(graphs, EdgeError):
                 about_it = {"device": device.name}
@@ -101,7 +101,7 @@ class DeviceGraphs:
                 found[device.name] = graphs
         return found
 
-    def _stored(self, job: TaskPlan, chunk_bytes: int) -> dict[str, BlobRef] | EdgeError:
+    def _store_graphs(self, job: TaskPlan, chunk_bytes: int) -> dict[str, BlobRef] | EdgeError:
         """The job's graphs in the store, or why they cannot be drawn."""
         cut = job.cut
         spec = shape_spec(cut.spec, cut.personal, self._model.context.channel_map)
@@ -119,7 +119,7 @@ class DeviceGraphs:
                 graphs[SCORING_STEP] = self.steps.scoring(params, cut.spec, cut.scored_by)
         except EdgeError as error:
             return error
-        return {name: self._store.put(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()}
+        return {name: self._store.put_blob(graph, chunk_bytes=chunk_bytes) for name, graph in graphs.items()}
 
     def widths_of(self, spec: SubModelSpec) -> Arrays:
         """The channels of the smaller tiers that a device of this sub-model trains too."""

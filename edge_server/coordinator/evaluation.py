@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-from edge_client.data.classes import numbers, shortened
-from edge_client.data.columns import arranged, in_columns
+from edge_client.data.classes import numbers, shorten_names
+from edge_client.data.columns import arrange_figures, in_columns
 from edge_client.data.dataset import Inputs, LabelledData, sample
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
@@ -23,7 +23,7 @@ from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.canary import SAMPLES, Canary
 from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -89,11 +89,11 @@ class Testing:
             log.warning(
                 "the labels of [data] source have no names and are taken as places in the list %s; "
                 "[data] classes states another one",
-                shortened(classes),
+                shorten_names(classes),
             )
         self.classes = classes
         if columns:
-            self._unseen = arranged(self._unseen, columns) if self.columns else self._unseen
+            self._unseen = arrange_figures(self._unseen, columns) if self.columns else self._unseen
             self.data = None if self.data is None else in_columns(self.data, columns)
             self.columns = columns
 
@@ -108,7 +108,7 @@ class Testing:
         """The number of examples and their source, in words; empty without test data."""
         if self.data is None:
             return ""
-        return f"tested on {counted(len(self.data), 'example')} of {self._config.data.source}"
+        return f"tested on {format_count(len(self.data), 'example')} of {self._config.data.source}"
 
     def due(self, number: int, tier_spec: Callable[[Ratio], SubModelSpec]) -> dict[int, SubModelSpec]:
         """The sub-models to test after round `number`, the full model as tier 0; none without data."""

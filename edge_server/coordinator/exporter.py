@@ -31,7 +31,7 @@ class Exporter:
         for tier, (ratio, level) in enumerate(zip(tiers.ratios, tiers.levels, strict=True), start=1):
             paths[tier], spec = self._folder.onnx(tier), self._model.tier_spec(ratio)
             provenance = self._model.provenance(tier, level)
-            with self._context.durations.timed("exporting"):
+            with self._context.durations.time_block("exporting"):
                 self._model.network.export(
                     paths[tier],
                     self._model.params_of(spec),

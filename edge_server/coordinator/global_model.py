@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 TOGETHER = 50_000_000  # Most parameters of networks that are in memory at once to be tested together, 200 MB
 
 
-def diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
+def has_diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
     """Whether a model has parameters that are not finite, or no test loss (tier 0)."""
     whole = tested.get(0)
     if whole is not None and whole.examples and whole.loss is None:

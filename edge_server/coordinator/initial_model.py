@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from edge_client.data.classes import listed, numbers
+from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
@@ -72,7 +72,7 @@ class InitialModel:
             for name in params:
                 if name.rpartition(".")[0] == layer:
                     params[name] = _by_class(params[name], own[name], rows)
-        return params, self.origin or self._noted(digest, spec, names, rows)
+        return params, self.origin or self._make_started_from(digest, spec, names, rows)
 
     def read_fixed(self, drawn: Arrays) -> Arrays:
         """What the network's factory had drawn besides its weights, in place of what it has `drawn` now.
@@ -92,10 +92,10 @@ class InitialModel:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of its classes in the order of its outputs; empty if the classes are numbers."""
-        return () if self._listed == numbers(len(self._listed)) else self._listed
+        return () if self._class_list == numbers(len(self._class_list)) else self._class_list
 
     @property
-    def _listed(self) -> tuple[str, ...]:
+    def _class_list(self) -> tuple[str, ...]:
         """As `classes`, numbers included; empty if it has no list of them."""
         described, preprocessing = self.manifest.get("model"), self.manifest.get("preprocessing")
         names = preprocessing.get("class_names") if isinstance(preprocessing, dict) else None
@@ -109,15 +109,15 @@ class InitialModel:
 
         Raises `ConfigError` if it shares no class with the run.
         """
-        theirs, count = self._listed, spec.num_classes
+        theirs, count = self._class_list, spec.num_classes
         ours = tuple(names) or numbers(count)
         unnamed = len(theirs) == count and not (names and self.classes)
-        if not theirs or ours == theirs or unnamed or not learning_task(spec.task).named:
+        if not theirs or ours == theirs or unnamed or not learning_task(spec.task).has_named_outputs:
             return None
         if not set(theirs) & set(ours):
             raise ConfigError(
-                f"{self.stated} is a model of the classes {listed(theirs)}, this run has "
-                f"{listed(ours)}: none is the same; name the run's classes in [data] classes",
+                f"{self.stated} is a model of the classes {list_names(theirs)}, this run has "
+                f"{list_names(ours)}: none is the same; name the run's classes in [data] classes",
                 key=KEY,
             )
         return tuple(theirs.index(name) if name in theirs else None for name in ours)
@@ -146,7 +146,7 @@ class InitialModel:
         if why := column_misfit(columns, self.columns):
             raise ConfigError(f"{self.stated} is a model of other data than this run's: {why}", key=KEY)
 
-    def _noted(
+    def _make_started_from(
         self, digest: str, spec: ModelSpec, names: Sequence[str], rows: tuple[int | None, ...] | None
     ) -> StartedFrom:
         run, number = self.manifest.get("run"), self.manifest.get("round")
@@ -159,7 +159,7 @@ class InitialModel:
             run=run if isinstance(run, str) else None,
             round=number if isinstance(number, int) else None,
             new_classes=tuple(name for name, row in placed if row is None),
-            left_classes=() if rows is None else tuple(name for name in self._listed if name not in ours),
+            left_classes=() if rows is None else tuple(name for name in self._class_list if name not in ours),
         )
 
     def _check_fit(self, arrays: Arrays, spec: ModelSpec, channel_map: ChannelMap, layer: str | None) -> None:
@@ -167,7 +167,7 @@ class InitialModel:
         wanted = {name: tuple(layout.shape) for name, layout in channel_map.parameters.items()}
         for name, shape in wanted.items():
             if name.rpartition(".")[0] == layer:
-                wanted[name] = (len(self._listed), *shape[1:])
+                wanted[name] = (len(self._class_list), *shape[1:])
         found = {name: tuple(kind_of(arrays, name)[1]) for name in arrays}
         odd = [name for name in sorted({**wanted, **found}) if wanted.get(name) != found.get(name)]
         if not odd:
@@ -196,7 +196,9 @@ def find_initial_model(
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
         manifest = read_manifest(folder.version(0))
         return InitialModel(folder.model(0), stated, note.version, manifest, note)
-    path, version = _located(stated, [registry for registry in registries if (registry / FILE).is_file()])
+    path, version = _locate_model(
+        stated, [registry for registry in registries if (registry / FILE).is_file()]
+    )
     return InitialModel(path, stated, version, read_manifest(path.parent))
 
 
@@ -216,7 +218,7 @@ def noted_start(folder: RunFolder) -> StartedFrom | None:
         raise ConfigError(f"{folder.path / NOTE} cannot be read: {reason}; put it back") from error
 
 
-def _located(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]:
+def _locate_model(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]:
     names: list[str] = []
     for registry in registries:
         versions = [version.version for version in Registry(registry).versions()]

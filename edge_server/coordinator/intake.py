@@ -82,7 +82,7 @@ class Intake:
 
     def _take_of_site(self, topic: SiteTopic, payload: bytes) -> None:
         """Take a message of a gateway about its site."""
-        self._reporter.counters.received(topic.site, len(payload))
+        self._reporter.counters.count_received(topic.site, len(payload))
         if topic.channel is Channel.UP_BLOB:
             self._driver.step(SiteChunkReceived(topic.site, decode_chunk(payload)))
         elif payload:
@@ -96,10 +96,10 @@ class Intake:
             self._driver.step(SiteSpoke(topic.site, message))
 
     def _take_of_device(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool) -> None:
-        with self._received(topic.device, len(payload)):
+        with self._guard_message(topic.device, len(payload)):
             if topic.channel is Channel.UP_BLOB:
                 chunk = decode_chunk(payload)
-                self._reporter.counters.heard(topic.device)
+                self._reporter.counters.note_contact(topic.device)
                 self._driver.step(ChunkReceived(topic.device, chunk))
             elif payload:
                 self._take_message(topic, payload, retained=retained)
@@ -108,15 +108,15 @@ class Intake:
         """Take a receiver's message; raises `OSError` or `ConfigError` if the receiver cannot work."""
         check_able(message)
         if isinstance(message, Placed | Misfit):
-            with self._received(message.device, bytes_of(message)):
+            with self._guard_message(message.device, bytes_of(message)):
                 chunk = chunk_of(message)
-                self._reporter.counters.heard(message.device)
+                self._reporter.counters.note_contact(message.device)
                 self._driver.step(chunk)
 
     @contextlib.contextmanager
-    def _received(self, device: str, size: int) -> Iterator[None]:
+    def _guard_message(self, device: str, size: int) -> Iterator[None]:
         """Count a message of a device, and refuse it if it is faulty."""
-        self._reporter.counters.received(device, size)
+        self._reporter.counters.count_received(device, size)
         try:
             yield
         except PeerError as error:
@@ -130,15 +130,15 @@ class Intake:
         _check_receipt(topic, message)
         if not isinstance(message, Death) and not retained:
             # The broker sends a death in the device's place, and what it has stored.
-            self._reporter.counters.heard(message.device)
+            self._reporter.counters.note_contact(message.device)
         if isinstance(message, Telemetry):
-            self._reporter.counters.reported(message)
+            self._reporter.counters.keep_telemetry(message)
         fleet = self._driver.federation.fleet
         if isinstance(message, Refusal) and not fleet.questions(message.device):
             extra = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *extra.values(), message.detail, extra=extra)
             if message.reason is Reason.SUPERSEDED:
-                self._reporter.counters.refused(message.device, message.reason)
+                self._reporter.counters.count_refusal(message.device, message.reason)
         accepted = isinstance(message, Update) and self._driver.was_accepted(message)
         have = self._have(message)
         self._driver.step(MessageReceived(message, have=have, accepted=accepted, retained=retained))
@@ -149,7 +149,7 @@ class Intake:
 
     def _have(self, message: FromDevice) -> ChunkSet:
         """The chunks of a claimed update that arrived before the restart."""
-        sent = message.sent if isinstance(message, Update) else None
+        sent = message.sent_blob if isinstance(message, Update) else None
         if sent is None or sent.digest not in self._partial:
             return NO_CHUNKS
         self._partial.discard(sent.digest)
@@ -161,7 +161,7 @@ class Intake:
         if participant is None or not participant.is_meant(result):
             return
         task = participant.assignment.task
-        self._reporter.counters.indirect.claimed(
+        self._reporter.counters.indirect.count_claim(
             result.device,
             result.attempt,
             heard=result.heard_bytes,
@@ -179,7 +179,7 @@ class Intake:
 
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count the fault, and send the device the reason."""
-        self._reporter.ignored(error, device)
+        self._reporter.report_ignored(error, device)
         refusal = Refusal.of(error, self._driver.federation.name, device)
         self._driver.tell(device, refusal)
         self._driver.step(Misbehaved(device, refusal.reason))

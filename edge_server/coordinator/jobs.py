@@ -78,7 +78,7 @@ class Jobs:
         self._open: set[Future[Any]] = set()
 
     @property
-    def open(self) -> int:
+    def open_count(self) -> int:
         """The number of jobs that run or wait."""
         return len(self._open)
 
@@ -138,7 +138,7 @@ class Jobs:
         if storage.object_store is not None:
             self._in_turn.submit(storage.object_store.publish, refs, storage.store)
 
-    def exported(self) -> Mapping[int, Path]:
+    def exported_files(self) -> Mapping[int, Path]:
         """The exported files by tier; empty if none were to be exported. Raises what the export raised."""
         if self._exported is None or self._exported.cancelled():
             return {}
@@ -154,9 +154,9 @@ class Jobs:
 
     def _follow(self, future: Future[Any]) -> None:
         self._open.add(future)
-        future.add_done_callback(self._ended)
+        future.add_done_callback(self._on_end)
 
-    def _ended(self, future: Future[Any]) -> None:
+    def _on_end(self, future: Future[Any]) -> None:
         self._open.discard(future)
         if future.cancelled():
             return
@@ -165,7 +165,7 @@ class Jobs:
 
 
 def _plan(coordinator: Coordinator, command: PlanRound, chunk_bytes: int) -> JobDone:
-    with coordinator.context.durations.timed("planning"):
+    with coordinator.context.durations.time_block("planning"):
         planned = coordinator.planner.plan(command, chunk_bytes=chunk_bytes)
     if not command.deliver:
         coordinator.early_graphs.begin()
@@ -180,7 +180,7 @@ def _check(coordinator: Coordinator, waiting: queue.SimpleQueue[tuple[CheckUpdat
             checks.append(waiting.get_nowait())
     if not checks:
         return ChecksDone(())
-    with coordinator.context.durations.timed("checking"):
+    with coordinator.context.durations.time_block("checking"):
         return ChecksDone(tuple(coordinator.checker.check_all(checks, coordinator.model.state)))
 
 
@@ -191,7 +191,7 @@ def _collect(coordinator: Coordinator, command: CheckUpdate) -> Collected:
 
 
 def _close(coordinator: Coordinator, command: CloseRound, figures: RoundFigures) -> JobDone:
-    with coordinator.context.durations.timed("closing"):
+    with coordinator.context.durations.time_block("closing"):
         return JobDone(closed_event(coordinator.aggregator.close(command, figures)))
 
 

@@ -27,7 +27,7 @@ class LabelWatch:
     def poll(self) -> OwnLabels | None:
         """All labels if they have changed since the last call, else None; called a few times a second."""
         try:
-            return self._changed()
+            return self._read_changes()
         except (EdgeError, OSError, sqlite3.Error) as error:
             if str(error) != self._failed:
                 log.warning("labels stay as they are: %s", error)
@@ -38,7 +38,7 @@ class LabelWatch:
         if self._inventory is not None:
             self._inventory.close()
 
-    def _changed(self) -> OwnLabels | None:
+    def _read_changes(self) -> OwnLabels | None:
         if self._inventory is None:
             if not self._path.exists():
                 return None

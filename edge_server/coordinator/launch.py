@@ -18,9 +18,9 @@ from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, is_loopback, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.endings import Deposed, Suspended
-from edge_server.coordinator.reception import Reception, received
+from edge_server.coordinator.reception import Reception, open_reception
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.coordinator.run_start import locked, open_run
+from edge_server.coordinator.run_start import lock_folder, open_run
 from edge_server.coordinator.standby.run_lease import lease_of
 from edge_server.coordinator.standby.standby_status import following
 from edge_server.observability.snapshot import Watcher, WatcherGroup
@@ -31,7 +31,7 @@ from edge_server.storage.records import Summary
 from edge_server.storage.run_names import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
 from edge_server.transport.lease.keeper import LeaseKeeper
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.coordinator.coordinator import Coordinator
@@ -114,9 +114,9 @@ def serve(
 def _serve(start: ServerStart, held: LeaseKeeper | None = None) -> Summary:
     """`serve` of a configuration in which nothing is left to be asked."""
     with (
-        locked(start.out),
+        lock_folder(start.out),
         lease_of(start.address, start.federation, start.out, held) as lease,
-        received(start.config, start.address, lease) as reception,
+        open_reception(start.config, start.address, lease) as reception,
     ):
         # torch and all that needs it is imported when devices already get answers.
         return _serve_received(start, lease, reception)
@@ -243,7 +243,7 @@ def print_run_folder(out: Path, output_format: str) -> None:
 
 def print_finished(out: Path, summary: Summary, output_format: str) -> int:
     """Print that the run in a folder is finished, and how to begin a new one; returns the exit code."""
-    rounds = counted(summary.rounds, "round")
+    rounds = format_count(summary.rounds, "round")
     say(
         f"the run in {out} is finished: {rounds}, nothing is left to do; for a new run name another folder "
         "with --out, or none",

@@ -127,7 +127,7 @@ class ModelProcess:
 
     def _ask(self, job: EvaluationJob | GraphJob, wanted: type[T]) -> T:
         try:
-            connection = self._started()
+            connection = self._ensure_connection()
             connection.send(job)
             answer = connection.recv()
         except (EOFError, OSError) as error:
@@ -142,7 +142,7 @@ class ModelProcess:
         self._process.join(END_S)
         return ending(self._process.exitcode)
 
-    def _started(self) -> Connection:
+    def _ensure_connection(self) -> Connection:
         if self._closed:
             raise ProcessLost("the run is over")
         if self._connection is None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from edge_client.data.classes import shortened
+from edge_client.data.classes import shorten_names
 from edge_client.data.columns import completed_by
 from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
@@ -21,7 +21,7 @@ from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
 from edge_server.strategy.checkpoint import load_checkpoint
 from edge_server.strategy.planning import params_of, tier_spec
-from edge_server.strategy.strategy import State, start
+from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
@@ -137,20 +137,24 @@ def open_model(
     if resume is not None and fixed:
         fixed = folder.read_fixed()
     if resume is None and first is not None:
-        params, started_from = _started(context, folder, params, first)
+        params, started_from = _read_first_model(context, folder, params, first)
         fixed = first.read_fixed(fixed)
         notices = (*notices, f"starts from {started_from.in_words()}")
     elif context.config.model.from_ is not None:
         started_from = noted_start(folder)
     fill_fixed(module, fixed)
     network = GlobalModel(module, context.spec, context.channel_map)
-    state = start(context.strategy, params, keep=keep) if resume is None else _read_back(folder, resume, keep)
+    state = (
+        start_state(context.strategy, params, keep=keep)
+        if resume is None
+        else _read_back(folder, resume, keep)
+    )
     return ModelState(
         context,
         folder,
         signer,
         network,
-        context.privacy.opened(state, secret),
+        context.privacy.start_privacy(state, secret),
         fixed=fixed,
         undone=resume.undone if resume else None,
         started_from=started_from,
@@ -158,7 +162,7 @@ def open_model(
     )
 
 
-def _started(
+def _read_first_model(
     context: RunContext, folder: RunFolder, own: Arrays, first: InitialModel
 ) -> tuple[Arrays, StartedFrom]:
     """The parameters of the model to start from, in the network's order; noted in the run folder."""
@@ -167,7 +171,7 @@ def _started(
     params, about = first.read(context.spec, context.channel_map, own, testing.classes)
     if about.new_classes and not context.config.federation.trains:
         raise ConfigError(
-            f"{first.stated} does not know {shortened(about.new_classes)}, and nothing is trained",
+            f"{first.stated} does not know {shorten_names(about.new_classes)}, and nothing is trained",
             key=KEY,
             remedy="leave such classes out of [data] classes",
         )

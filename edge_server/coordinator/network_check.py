@@ -29,7 +29,7 @@ from schemas.statistics import MAX_FEATURES
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
-MOST_STOPS = 4  # Operations that a notice names
+MAX_STOPS = 4  # Operations that a notice names
 
 
 def check_network(config: Config, data: LabelledData, first: InitialModel | None = None) -> None:
@@ -89,7 +89,7 @@ def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Ten
             else f"its weights are {kind}, inputs are float32: end its factory with .float()"
         )
         raise ConfigError(
-            f"'{spec.name}' fails with {_counted(examples)}: {why}", key="[model] name"
+            f"'{spec.name}' fails with {_count_examples(examples)}: {why}", key="[model] name"
         ) from error
     remedy = "return one score per class and example, a tensor [batch, num_classes]"
     if not isinstance(outputs, torch.Tensor):
@@ -99,7 +99,7 @@ def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Ten
     if tuple(outputs.shape) != (examples, spec.num_classes):
         lost = "; squeeze() loses the axis of a single example: use flatten(1)" if examples == 1 else ""
         raise ConfigError(
-            f"'{spec.name}' returns {tuple(outputs.shape)} for {_counted(examples)} and "
+            f"'{spec.name}' returns {tuple(outputs.shape)} for {_count_examples(examples)} and "
             f"{spec.num_classes} classes",
             key="[model] name",
             remedy=f"{remedy}{lost}",
@@ -107,7 +107,7 @@ def _check_batch(module: nn.Module, spec: ModelSpec, examples: int) -> torch.Ten
     return outputs
 
 
-def _counted(examples: int) -> str:
+def _count_examples(examples: int) -> str:
     return "one example" if examples == 1 else f"{examples} examples"
 
 
@@ -152,9 +152,9 @@ def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
     """The notice of the operations in a user's network at which channels stay whole although tiers prune."""
     if not stops or config.model.name in MODELS or not _prunes(config):
         return None
-    more = [f"{len(stops) - MOST_STOPS} more"] if len(stops) > MOST_STOPS else []
-    places = ", ".join([*(stop.operation for stop in stops[:MOST_STOPS]), *more])
-    remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MOST_STOPS]))
+    more = [f"{len(stops) - MAX_STOPS} more"] if len(stops) > MAX_STOPS else []
+    places = ", ".join([*(stop.operation for stop in stops[:MAX_STOPS]), *more])
+    remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MAX_STOPS]))
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
         f"there: {remedies}"

@@ -18,8 +18,8 @@ from edge_server.strategy.strategy import State
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 
-MOST_ROUNDS = 100
-MOST_NUMBERS = 60_000
+MAX_ROUNDS = 100
+MAX_NUMBERS = 60_000
 """Most scores and listed channels of one observation; mobilenet-v2 with five tiers has half of that."""
 
 Scores = Mapping[str, NDArray[np.float64]]
@@ -27,7 +27,7 @@ Scores = Mapping[str, NDArray[np.float64]]
 
 def is_observed(number: int, rounds: int) -> bool:
     """Whether round `number` of `rounds` is observed: about a hundred are, with the first and the last."""
-    step = 2 ** max(0, math.ceil(math.log2(rounds / MOST_ROUNDS)))
+    step = 2 ** max(0, math.ceil(math.log2(rounds / MAX_ROUNDS)))
     return number in (1, rounds) or number % step == 0
 
 
@@ -49,7 +49,7 @@ def observation(
     alike = state.observed.get("similarity")
     return Observation(
         round=state.round,
-        groups=_bounded(
+        groups=_bound_groups(
             {
                 name: ChannelScores(
                     layers=channel_map.groups[name].layers,
@@ -84,8 +84,8 @@ def _magnitude(params: Arrays, groups: Sequence[str], channel_map: ChannelMap) -
     return {name: scores.astype(np.float64) for name, scores in group_scores(norms, channel_map).items()}
 
 
-def _bounded(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
-    kept, left = {}, MOST_NUMBERS
+def _bound_groups(groups: Mapping[str, ChannelScores]) -> dict[str, ChannelScores]:
+    kept, left = {}, MAX_NUMBERS
     for name, group in groups.items():
         size = len(group.scores) + sum(len(ids) for ids in group.kept.values() if not isinstance(ids, int))
         if size <= left:

@@ -93,7 +93,7 @@ class Planner:
         lasting = self._assigning.store_lasting(chunk_bytes)
         needed = {ref.digest for ref in lasting.values()}
         self._storage.forget_blobs(command.keep | needed | self._publisher.digests)
-        clients, entropy = self._placed(command), self._entropy(command)
+        clients, entropy = self._place_devices(command), self._entropy(command)
         if command.deliver:
             chosen = self._deliveries(command, chunk_bytes)
         else:
@@ -109,12 +109,12 @@ class Planner:
             tiers=lambda: self._model.tier_specs().values(),
             graphs=chosen.graphs,
         )
-        self._storage.journal.planned(
+        self._storage.journal.write_planning(
             command.attempt,
             command.round,
             assignments,
             devices=command.devices,
-            clients=_known(clients),
+            clients=_describe_clients(clients),
             needed=chosen.needed,
             rng=entropy,
             deliver=command.deliver,
@@ -124,7 +124,7 @@ class Planner:
         why = "; ".join(f"{name}: {words}" for name, words in list(left_out.items())[:MAX_REASONS])
         return RoundPlanned(command.attempt, assignments, chosen.needed, left_out=why)
 
-    def _placed(self, command: PlanRound) -> list[Client]:
+    def _place_devices(self, command: PlanRound) -> list[Client]:
         self._tiering.place(command.devices, self._model.state.paces, command.round)
         return [
             Client(device.name, self._tiering.tier(device), device.data.examples)
@@ -133,14 +133,16 @@ class Planner:
 
     def _deliveries(self, command: PlanRound, chunk_bytes: int) -> Chosen:
         jobs = {device.name: self._delivery(device) for device in command.devices}
-        graphs = self._graphs.delivered(jobs, chunk_bytes, without_torch=self._tuned(command, jobs))
+        graphs = self._graphs.draw_delivered(
+            jobs, chunk_bytes, without_torch=self._personal_objectives(command, jobs)
+        )
         return Chosen(jobs, graphs)
 
     def _trainings(
         self, command: PlanRound, clients: Sequence[Client], entropy: tuple[int, ...], chunk_bytes: int
     ) -> Chosen:
         """The training of the devices that the strategy chooses, as far as the run's privacy allows it."""
-        self._model.add_clients(_known(clients))
+        self._model.add_clients(_describe_clients(clients))
         jobs, needed, choices = self._training(command, clients, np.random.default_rng(entropy))
         if ended := self._context.privacy.over_budget(self._model.state):
             return Chosen(ended=ended)
@@ -153,7 +155,7 @@ class Planner:
         testing = self._context.testing
         agreed = (command.classes or testing.classes, command.columns or testing.columns)
         if (command.classes or command.columns) and agreed != self._journaled:
-            self._storage.journal.agreed(*agreed)
+            self._storage.journal.write_agreed_lists(*agreed)
             self._journaled = agreed
         if agreed != (testing.classes, testing.columns):
             testing.agree(*agreed)
@@ -206,7 +208,7 @@ class Planner:
             wanted=command.wanted,
         )
         privacy = self._context.privacy
-        self._model.state = privacy.planned(self._model.state, planned, population=len(clients))
+        self._model.state = privacy.with_plan(self._model.state, planned, population=len(clients))
         tiers = {client.name: client.tier for client in clients}
         # Devices that join an open round do not change how many updates it needs.
         needed = planned.needed if command.wanted is None else None
@@ -239,7 +241,9 @@ class Planner:
         why = selection.explain(self._model.state.selection, clients, frozenset(ratios))
         return record_selection(command, ratios, why, self._tiering.tier)
 
-    def _tuned(self, command: PlanRound, jobs: Mapping[str, TaskPlan]) -> dict[str, tuple[Component, ...]]:
+    def _personal_objectives(
+        self, command: PlanRound, jobs: Mapping[str, TaskPlan]
+    ) -> dict[str, tuple[Component, ...]]:
         """The objectives of devices that train a delivered model on their own data without torch."""
         config, spec = self._context.config, self._context.spec
         names = [each.name for each in command.devices if self._tiering.trainer(each) == "onnx"]
@@ -255,6 +259,6 @@ class Planner:
         return TaskPlan(tier, cut, level, provenance=provenance)
 
 
-def _known(clients: Sequence[Client]) -> dict[str, tuple[int, int]]:
+def _describe_clients(clients: Sequence[Client]) -> dict[str, tuple[int, int]]:
     """Tier and examples of each device, as the state keeps them."""
     return {client.name: (client.tier, client.examples) for client in clients}

@@ -28,7 +28,7 @@ class PrivacyGuard:
     def on(self) -> bool:
         return self._mechanism is not None
 
-    def opened(self, state: State, secret: bytes | None) -> State:
+    def start_privacy(self, state: State, secret: bytes | None) -> State:
         """The state before round one; a resumed state keeps its secret and the privacy that it has spent."""
         if self._mechanism is None or state.privacy is not None:
             return state
@@ -39,22 +39,24 @@ class PrivacyGuard:
         """The secret part of the seed for choosing clients, as others may know the configured seed."""
         if self._mechanism is None:
             return []
-        secret = bytes.fromhex(_opened(state)["secret"])
+        secret = bytes.fromhex(_privacy_of(state)["secret"])
         return [int.from_bytes(hashlib.blake2b(b"choice", key=secret, digest_size=16).digest())]
 
-    def planned(self, state: State, plan: Plan, *, population: int) -> State:
+    def with_plan(self, state: State, plan: Plan, *, population: int) -> State:
         """The state with the clients of the next round, which were chosen from a `population`."""
         if self._mechanism is None:
             return state
         cuts = [assignment.cut for assignment in plan.assignments.values()]
-        known = dp.with_plan(_opened(state), state.round + 1, cuts, needed=plan.needed, population=population)
+        known = dp.with_plan(
+            _privacy_of(state), state.round + 1, cuts, needed=plan.needed, population=population
+        )
         return replace(state, privacy=known)
 
     def over_budget(self, state: State) -> str:
         """Why the planned round must not begin; empty if it may."""
-        return "" if self._mechanism is None else dp.over_budget(self._mechanism, _opened(state))
+        return "" if self._mechanism is None else dp.over_budget(self._mechanism, _privacy_of(state))
 
-    def released(self, record: RoundRecord) -> RoundRecord:
+    def strip_own_metrics(self, record: RoundRecord) -> RoundRecord:
         """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
@@ -64,9 +66,9 @@ class PrivacyGuard:
 
     def provenance(self, state: State) -> Mapping[str, str]:
         """The privacy guarantee of a model, for its provenance."""
-        return {} if self._mechanism is None else dp.provenance(self._mechanism, _opened(state))
+        return {} if self._mechanism is None else dp.provenance(self._mechanism, _privacy_of(state))
 
 
-def _opened(state: State) -> dp.PrivacyState:
+def _privacy_of(state: State) -> dp.PrivacyState:
     assert state.privacy is not None
     return state.privacy

@@ -16,7 +16,7 @@ from schemas.topics import Channel, SharedTopic, SiteTopic, StateTopic, device_t
 
 log = logging.getLogger(__name__)
 
-MOST_STRANGERS, WINDOW_S = 500, 10.0
+MAX_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
 Tagged = Callable[[Message], Message]  # Gives a message, for one device or for all (None), the server's epoch
 
@@ -43,13 +43,13 @@ class Publisher:
         self._federation, self._link, self._store, self._counters = federation, link, store, counters
         self._unreadable, self._tagged, self._gate = unreadable, tagged, gate
         self._announced: Message | None = None
-        self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
+        self._strangers = RateLimit(MAX_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message, present: Iterable[str] = ()) -> None:
         """Publish a retained message for all devices; those that are `present` receive it now."""
         self._announced = message
         payload = encode_message(self._tagged(message))
-        self._counters.announced(present, len(payload))
+        self._counters.count_announced(present, len(payload))
         topic = str(StateTopic(self._federation))
         self._gate(lambda: self._link.publish(topic, payload, retain=True))
 
@@ -60,13 +60,13 @@ class Publisher:
 
     def send(self, device: str, message: Message) -> None:
         payload = encode_message(self._tagged(message))
-        self._counters.sent(device, len(payload))
+        self._counters.count_sent(device, len(payload))
         self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
 
     def send_to_site(self, site: str, message: Message) -> None:
         """Send a message to a site's gateway, about the site itself."""
         payload = encode_message(self._tagged(message))
-        self._counters.sent(site, len(payload))
+        self._counters.count_sent(site, len(payload))
         topic = str(SiteTopic(self._federation, site, Channel.DOWN))
         self._gate(lambda: self._link.publish(topic, payload))
 
@@ -89,7 +89,7 @@ class Publisher:
         if command.pushed and site_of(device, self._sites):
             return
         for index in range(command.first, min(command.first + command.count, ref.chunks)):
-            self._counters.sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
+            self._counters.count_sent(device, ref.chunk_size(index) + CHUNK_HEADER_BYTES)
             self._link.send_chunk(
                 (device, ref.digest, index),
                 self._topic(device, Channel.DOWN_BLOB),
@@ -108,7 +108,7 @@ class Publisher:
             except OSError as error:
                 log.warning("a chunk for all cannot be read: %s", error)
                 return
-            self._counters.published(command.listeners, command.attempt, len(frame))
+            self._counters.count_published(command.listeners, command.attempt, len(frame))
             self._link.publish(topic, frame, qos=0)
 
     def _read(self, ref: BlobRef, index: int) -> bytes:
@@ -120,7 +120,7 @@ class Publisher:
             raise
         if len(frame) != ref.chunk_size(index) + CHUNK_HEADER_BYTES:
             self._unreadable(ref.digest)
-            raise OSError(f"{self._store.path(ref.digest)} is too short")
+            raise OSError(f"{self._store.blob_path(ref.digest)} is too short")
         return frame
 
     def _topic(self, device: str, channel: Channel) -> str:

@@ -104,7 +104,7 @@ class Reception:
 
 
 @contextlib.contextmanager
-def received(config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> Iterator[Reception]:
+def open_reception(config: Config, address: BrokerAddress, lease: LeaseKeeper | None) -> Iterator[Reception]:
     """Devices get answers as soon as this server holds the lease; raises `ConfigError` if another does."""
     reception = Reception(config, address, lease)
     try:

@@ -34,7 +34,7 @@ def reissue_tasks(
         last += 1
         again = [_again(participant, last, signer) for participant in participants]
         changed |= {part.device: replace(part, deadline=deadline, began=now) for part in again}
-        journal.planned(
+        journal.write_planning(
             last,
             again[0].assignment.task.round,
             {participant.device: participant.assignment for participant in again},

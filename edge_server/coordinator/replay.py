@@ -27,7 +27,7 @@ from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive, sum
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.checkpoint import load_state
-from edge_server.strategy.closing import close, whole_weights
+from edge_server.strategy.closing import close_round, whole_weights
 from edge_server.strategy.data_statistics import STATISTICS
 from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, PeerError
@@ -104,11 +104,11 @@ class _Replay:
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=detail)
         try:
             kept = load_state(folder / BEFORE, folder / MODEL, began_with)
-            before = _known(kept, number, plannings)
+            before = _with_clients(kept, number, plannings)
         except ConfigError as error:
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
         try:
-            after = self._closed(before, made_of, folder)
+            after = self._close_round(before, made_of, folder)
         except (PeerError, OSError) as error:
             return Replayed(number, ReplayVerdict.DAMAGED, len(made_of), sha256, detail=str(error))
         found = digest_of_tensors(FlatGroups({"model": after.params}))
@@ -116,14 +116,14 @@ class _Replay:
         verdict = ReplayVerdict.AGREES if same else ReplayVerdict.DIFFERS
         return Replayed(number, verdict, len(made_of), sha256, found)
 
-    def _closed(self, before: State, made_of: Sequence[AggregatedUpdate], folder: Path) -> State:
+    def _close_round(self, before: State, made_of: Sequence[AggregatedUpdate], folder: Path) -> State:
         """The state after the round; raises `PeerError` or `OSError` if a site's sum cannot be read."""
         with tempfile.TemporaryDirectory(prefix="edge-replay-") as made:
             unpacked = UnpackedCache(Path(made))
             sent = [self._update(update, folder, unpacked) for update in made_of]
             sums = self._sums(before, sent, folder, unpacked)
             known = known_clients(before)
-            return close(self.strategy, before, sent, self.channel_map, clients=known, parts=sums)
+            return close_round(self.strategy, before, sent, self.channel_map, clients=known, parts=sums)
 
     def _sums(
         self, before: State, sent: Sequence[ClientUpdate], folder: Path, unpacked: UnpackedCache
@@ -143,7 +143,9 @@ class _Replay:
     def _is_sound(self, used: AggregatedUpdate, folder: Path) -> bool:
         """Whether what was sent of an update is as it was accepted."""
         update, _ = self.updates[used.device, used.attempt, used.digest]
-        return update.sent is None or _digest(folder / update.sent.digest) == update.sent.digest
+        return (
+            update.sent_blob is None or _digest(folder / update.sent_blob.digest) == update.sent_blob.digest
+        )
 
     def _same_statistics(self, number: int, after: State) -> bool:
         """Whether a round of statistics, which changes no model, finds what the history says."""
@@ -162,7 +164,7 @@ class _Replay:
 
     def _update(self, used: AggregatedUpdate, folder: Path, unpacked: UnpackedCache) -> ClientUpdate:
         update, ratio = self.updates[used.device, used.attempt, used.digest]
-        path = None if update.sent is None else folder / update.sent.digest
+        path = None if update.sent_blob is None else folder / update.sent_blob.digest
         if update.receipt is not None:
             lying = (update, update.receipt, path, self.channel_map)
             return site_update(*lying, staleness=used.staleness, ratio=ratio)
@@ -175,7 +177,7 @@ def _recorded_statistics(folder: RunFolder) -> dict[int, DataStatistics]:
     return {record.round: record.statistics for record in records if record.statistics is not None}
 
 
-def _known(state: State, number: int, plannings: list[RecordedPlanning]) -> State:
+def _with_clients(state: State, number: int, plannings: list[RecordedPlanning]) -> State:
     """The state with the clients of the round's plannings."""
     rounds = [planned for planned in plannings if planned.round == number and not planned.deliver]
     clients = {name: about for planned in rounds for name, about in planned.clients.items()}

@@ -69,23 +69,23 @@ class RunReporter:
         """Log, count and list a note."""
         level = logging.INFO if note.routine else logging.WARNING
         extra = {"what": note.what, "device": note.device, "reason": note.reason}
-        log.log(level, "%s", self.counters.noted(note), extra=extra)
+        log.log(level, "%s", self.counters.count_note(note), extra=extra)
         self.list(note)
 
     def list(self, note: Note) -> None:
         """Add a note to the event list alone."""
         self._coordinator.storage.events.record(note.event(self._clock()))
 
-    def ignored(self, error: PeerError, device: str | None = None) -> None:
+    def report_ignored(self, error: PeerError, device: str | None = None) -> None:
         """Log, count and list a message that was ignored; `device` is None where its sender is unknown."""
-        self.counters.refused(device, error.reason)
+        self.counters.count_refusal(device, error.reason)
         self.list(Note("message ignored", device, Reason(error.reason), str(error)))
         extra = {"reason": error.reason} | ({} if device is None else {"device": device})
         sender = "" if device is None else f"{device}: "
         log.warning("%signored (%s): %s", sender, error.reason, error, extra=extra)
 
-    def closed(self, record: RoundRecord) -> None:
-        self.counters.closed(record)
+    def report_closed(self, record: RoundRecord) -> None:
+        self.counters.add_round(record)
         self.note(round_closed(record))
         for warning in record.warnings:
             # Each is given once: rows of one minute are not merged.

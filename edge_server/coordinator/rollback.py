@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.coordinator.run_storage import RunStorage
@@ -41,7 +41,7 @@ class Rollback:
             with contextlib.closing(JournalReader(folder.journal)) as reader:
                 sha256 = reader.begun_with().get(command.undone - 1)
                 kept = storage.archive.folder(command.undone)
-                measures = measured(reader, command.undone, kept, storage.unpacked)
+                measures = measure_updates(reader, command.undone, kept, storage.unpacked)
             older = folder.load_state(command.undone - 1, sha256, keep=storage.keep)
         except ConfigError as error:
             return RolledBack(command, failed=str(error))
@@ -58,7 +58,7 @@ class Rollback:
         return RolledBack(command, out)
 
 
-def measured(
+def measure_updates(
     reader: JournalReader, number: int, kept: Path, unpacked: UnpackedCache
 ) -> Mapping[str, Mapping[str, float]]:
     """The size of each update of a closed round, by device and measure.
@@ -67,7 +67,7 @@ def measured(
     count. Of a masked round only the names are known.
     """
     closed = next(closed for closed in reader.rounds() if closed.round == number)
-    norms = {(row.device, row.digest): row.norms for row in reader.examined() if row.reason is None}
+    norms = {(row.device, row.digest): row.norms for row in reader.examined_updates() if row.reason is None}
     examples = {
         (u.device, u.blob.digest): u.metrics.examples for u, reason, _ in reader.updates() if not reason
     }
@@ -88,7 +88,7 @@ def measured(
 def _largest(path: Path, unpacked: UnpackedCache) -> dict[str, float]:
     """The largest magnitude in every group of an archived update; empty if it cannot be read."""
     with contextlib.suppress(OSError, PeerError):
-        sizes = magnitudes_of(decoded(unpacked.groups(path)))
+        sizes = magnitudes_of(decode_groups(unpacked.groups(path)))
         return {
             f"{group}: largest": max((size.largest for size in arrays.values()), default=0.0)
             for group, arrays in sizes.items()

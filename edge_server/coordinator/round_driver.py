@@ -99,7 +99,7 @@ class RoundDriver:
         self.federation = _doubting(replace(recovered_state, fleet=fleet))
         self._reporter.counters.restore(recovered.traffic, recovered.history)
         for delivery in recovered.deliveries:
-            self._reporter.counters.delivered(delivery)
+            self._reporter.counters.add_delivery(delivery)
         self.federation = self._coordinator.repair.repair_all(self.federation)
         if recovered.restored:
             self.federation = reissue_tasks(
@@ -139,7 +139,7 @@ class RoundDriver:
         match command:
             case Send(device, message, to_sign):
                 signed = self._coordinator.signer.sign_message(message, to_sign)
-                self.tell(device, self._addressed(device, signed))
+                self.tell(device, self._with_addresses(device, signed))
             case Announce(message):
                 self._outgoing.announce(message, self.federation.fleet.present())
             case SendChunks():
@@ -185,10 +185,10 @@ class RoundDriver:
             case RecordStrike(device, number, why):
                 self._coordinator.strike(device, number, why)
             case RecordDelivery(delivery):
-                self._coordinator.storage.journal.delivered(delivery)
-                self._reporter.counters.delivered(delivery)
+                self._coordinator.storage.journal.write_delivery(delivery)
+                self._reporter.counters.add_delivery(delivery)
             case EndRun(outcome, detail):
-                self._coordinator.storage.journal.ended(outcome, detail)
+                self._coordinator.storage.journal.write_end(outcome, detail)
                 self.end = command
                 if outcome == "finished":
                     self._jobs.export_tiers()
@@ -219,7 +219,7 @@ class RoundDriver:
     def report_records(self) -> None:
         """Report the rounds whose records have become complete."""
         for record in self._coordinator.recorder.take():
-            self._reporter.closed(record)
+            self._reporter.report_closed(record)
 
     def fit(self) -> None:
         """Set the chunk size that the broker accepts, once known, and begin the waiting plannings."""
@@ -262,7 +262,7 @@ class RoundDriver:
     def _note_size(self, chunk_bytes: int) -> None:
         size = f"{chunk_bytes // 1024} kB"
         if chunk_bytes == CHUNK_SIZES[0]:
-            tried = "" if self._connection.echo.measured else ", not tried"
+            tried = "" if self._connection.echo.is_measured else ", not tried"
             log.info("blobs travel in chunks of %s%s", size, tried)
             return
         detail = f"the broker passes on no larger packets; models travel in chunks of {size}, which is slower"
@@ -293,13 +293,13 @@ class RoundDriver:
         figures = RoundFigures(uplink, downlink, seconds, traffic=counters.traffic())
         self._jobs.close_round(command, figures)
 
-    def _addressed(self, device: str, message: Message) -> Message:
+    def _with_addresses(self, device: str, message: Message) -> Message:
         """A task with fresh addresses in the object store, where there is one."""
         remote = self._coordinator.storage.object_store
         participant = self.federation.participants.get(device)
         if remote is None or participant is None or not isinstance(message, Task):
             return message
-        return remote.addressed(message, device, participant.assignment.max_bytes)
+        return remote.with_addresses(message, device, participant.assignment.max_bytes)
 
 
 def new_federation(coordinator: Coordinator) -> Federation:

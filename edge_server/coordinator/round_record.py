@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from edge_client.data.classes import numbers
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
-from edge_client.training.dead_channels import DEAD_CHANNELS, MOST_DEAD
+from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.round_warnings import gives_one_answer
 from edge_server.coordinator.validation.round_review import RoundReview
@@ -22,8 +22,8 @@ from schemas.statistics import FEATURES, LABELS, TARGETS
 from schemas.values import Reason, TrainingMetrics
 
 T = TypeVar("T")
-MOST_TIMES = 10
-MOST_OUTPUTS = 100  # With more outputs the record has no figure for each
+MAX_TIMES = 10
+MAX_OUTPUTS = 100  # With more outputs the record has no figure for each
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def round_record(
         selected=command.selected,
         completed=tuple(name for name in sorted(command.updates) if name not in look.refused),
         dropped=command.dropped,
-        rejected=_rejected(command, look),
+        rejected=_list_rejected(command, look),
         exaggerated=look.exaggerated,
         harm=look.harm,
         uplink_bytes=figures.uplink,
@@ -81,7 +81,7 @@ def round_record(
         client_accuracy=_mean([(u.metrics.accuracy, u.metrics.examples) for u in accepted]),
         client_metrics=pooled_metrics(task, [(u.metrics.metrics, u.metrics.examples) for u in accepted]),
         own_metrics=pooled_metrics(task, [(u.metrics.own_metrics, u.metrics.examples) for u in accepted]),
-        measured={} if tiers is None else _measured(command, look.counted, tiers, outputs),
+        measured={} if tiers is None else _list_measured(command, look.counted, tiers, outputs),
         statistics=data_statistics(observed.get(STATISTICS), outputs, columns),
         staleness={name: late for name, late in sorted(command.staleness.items()) if late},
         one_answer=tuple(
@@ -95,7 +95,7 @@ def round_record(
         dead_channels={
             name: share
             for name, update in sorted(look.counted.items())
-            if MOST_DEAD <= (share := update.metrics.metrics.get(DEAD_CHANNELS, 0.0)) <= 1
+            if MAX_DEAD <= (share := update.metrics.metrics.get(DEAD_CHANNELS, 0.0)) <= 1
         },
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
@@ -124,7 +124,7 @@ def fields_of_test(tested: Mapping[int, Evaluation], outputs: Sequence[str]) -> 
     }
 
 
-def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
+def _list_rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     early = {name: Rejected(device=name, reason=reason) for name, reason in command.rejected.items()}
     late = {
         name: Rejected(device=name, reason=reason, detail=words)
@@ -133,7 +133,7 @@ def _rejected(command: CloseRound, look: RoundReview) -> tuple[Rejected, ...]:
     return tuple(rejected for _, rejected in sorted((early | late).items()))
 
 
-def _measured(
+def _list_measured(
     command: CloseRound, counted: Mapping[str, Update], tiers: Mapping[str, int], outputs: Sequence[str]
 ) -> dict[str, MeasuredDevice]:
     found = {
@@ -190,7 +190,7 @@ def pooled_metrics(
 ) -> dict[str, float]:
     """The figures of all clients' held-out data, weighted by examples; those of none are left out.
 
-    A share beyond 0 and 1 is left out. Another figure counts as at most `MOST_TIMES` the median of those that
+    A share beyond 0 and 1 is left out. Another figure counts as at most `MAX_TIMES` the median of those that
     are not 0, so that no client alone decides what is shown.
     """
     pooled = {}
@@ -199,9 +199,9 @@ def pooled_metrics(
         if metric.share:
             known = [(value, examples) for value, examples in known if 0 <= value <= 1]
         elif any(value for value, _ in known):
-            most = MOST_TIMES * median(abs(value) for value, _ in known if value)
+            most = MAX_TIMES * median(abs(value) for value, _ in known if value)
             known = [(min(max(value, -most), most), examples) for value, examples in known]
-        value = metric.pooled([value for value, _ in known], [examples for _, examples in known])
+        value = metric.pool_values([value for value, _ in known], [examples for _, examples in known])
         if value is not None:
             pooled[metric.name] = value
     return pooled
@@ -214,7 +214,7 @@ def _by_output(test: Evaluation, outputs: Sequence[str]) -> dict[str, float]:
 
 def _by_name(values: Sequence[T], outputs: Sequence[str]) -> dict[str, T]:
     """One value for each output by its name; none where there are too many."""
-    if len(values) > MOST_OUTPUTS:
+    if len(values) > MAX_OUTPUTS:
         return {}
     return dict(zip(outputs or numbers(len(values)), values, strict=False))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.round_record import fields_of_test
 from edge_server.coordinator.round_tests import RoundTest, RoundTests
-from edge_server.coordinator.round_warnings import judged
+from edge_server.coordinator.round_warnings import with_warnings
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_files import known_rounds
@@ -38,11 +38,11 @@ class RoundRecorder:
         self._open: _Open | None = None
         self._recorded: queue.SimpleQueue[RoundRecord] = queue.SimpleQueue()
 
-    def judged(self, record: RoundRecord) -> RoundRecord:
+    def with_warnings(self, record: RoundRecord) -> RoundRecord:
         """The record of a tested round with its warnings; the rounds before are recorded."""
-        return judged(record, self.earlier, last=self._last_round)
+        return with_warnings(record, self.earlier, last=self._last_round)
 
-    def closed(self, record: RoundRecord, test: RoundTest, outputs: tuple[str, ...]) -> None:
+    def on_closed_round(self, record: RoundRecord, test: RoundTest, outputs: tuple[str, ...]) -> None:
         """Take a round that is closed in the journal; `record` has what was found by then."""
         complete = test.found is not None
         self._open = _Open(record, test, outputs, complete)
@@ -61,7 +61,7 @@ class RoundRecorder:
     @property
     def is_due(self) -> bool:
         """Whether a round waits only to be recorded."""
-        return self._open is not None and self._open.test.done
+        return self._open is not None and self._open.test.is_done
 
     def when_due(self, call: Callable[[], None]) -> None:
         """Call once the open round, if there is one, can be recorded; from any thread."""
@@ -75,8 +75,10 @@ class RoundRecorder:
                 return
             record = waiting.record
             if not waiting.complete:
-                record = self.judged(with_test(record, self._tests.result(waiting.test), waiting.outputs))
-                self._storage.journal.tested(record.round, record.model_dump_json())
+                record = self.with_warnings(
+                    with_test(record, self._tests.result(waiting.test), waiting.outputs)
+                )
+                self._storage.journal.write_test(record.round, record.model_dump_json())
             self._storage.add_to_history(record)
             self.earlier.append(record)
             self._open = None

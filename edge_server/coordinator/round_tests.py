@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from edge_client.system.hardware.processor import usable_cores
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.evaluation import by_tier, distinct
-from edge_server.coordinator.global_model import diverged
+from edge_server.coordinator.global_model import has_diverged
 from edge_server.coordinator.model_process import (
     Evaluated,
     EvaluationJob,
@@ -43,7 +43,7 @@ class RoundTest:
     unfit: bool = False
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing has to be waited for."""
         return all(part.done() for part in self.parts)
 
@@ -53,7 +53,7 @@ class RoundTest:
             call()
         for part in self.parts:
             # The last one to end finds all of them done; two may find that at once.
-            part.add_done_callback(lambda _: call() if self.done else None)
+            part.add_done_callback(lambda _: call() if self.is_done else None)
 
 
 class RoundTests:
@@ -112,14 +112,14 @@ class RoundTests:
             return test
         state, testing = self._model.state, self._model.context.testing
         glance = testing.glance(self._model.network, state.params)
-        if diverged(state.params, {0: glance}) or (glance.loss or 0.0) > DOUBTFUL_LOSS:
+        if has_diverged(state.params, {0: glance}) or (glance.loss or 0.0) > DOUBTFUL_LOSS:
             found = self.result(test)
-            return RoundTest(test.number, test.tiers, found=found, unfit=diverged(state.params, found))
+            return RoundTest(test.number, test.tiers, found=found, unfit=has_diverged(state.params, found))
         return test
 
     def _tested_here(self, tiers: Mapping[int, SubModelSpec]) -> Mapping[int, Evaluation]:
         model, testing = self._model, self._model.context.testing
-        with model.context.durations.timed("testing"):
+        with model.context.durations.time_block("testing"):
             found = testing.test(model.network, distinct(tiers), model.params_of)
         return by_tier(tiers, found)
 

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from edge_client.training.dead_channels import MOST_DEAD
+from edge_client.training.dead_channels import MAX_DEAD
 from edge_server.config.units import loss_text, names_text
 from edge_server.storage.records import RoundRecord, RoundWarning
 
@@ -19,7 +19,7 @@ RISE = 1.5
 SLIGHT = 0.2
 """A smaller rise of the loss is none: good trainings on a few hundred pictures rise by 0.11 to 0.13."""
 NEAR = 1e-6
-MOST_NAMES = 3
+MAX_NAMES = 3
 _COLLAPSED = (
     "lower [training] learning-rate, take a network with normalisation (cnn-group) if yours has none, or "
     "train for more rounds if the loss still falls"
@@ -27,7 +27,7 @@ _COLLAPSED = (
 _DIVERGING = "lower [training] learning-rate or local-epochs"
 
 
-def judged(record: RoundRecord, earlier: Sequence[RoundRecord], *, last: int) -> RoundRecord:
+def with_warnings(record: RoundRecord, earlier: Sequence[RoundRecord], *, last: int) -> RoundRecord:
     """The record with its warnings; the `earlier` rounds have theirs, and `last` is the run's last round."""
     given = {
         (warning.kind, name) for before in earlier for warning in before.warnings for name in warning.about
@@ -39,7 +39,7 @@ def judged(record: RoundRecord, earlier: Sequence[RoundRecord], *, last: int) ->
         for text in dict.fromkeys(new.values()):
             about = tuple(name for name, own in new.items() if own == text)
             warnings.append(
-                RoundWarning(kind=kind, about=about, text=f"{names_text(about, most=MOST_NAMES)}: {text}")
+                RoundWarning(kind=kind, about=about, text=f"{names_text(about, most=MAX_NAMES)}: {text}")
             )
     return record.model_copy(update={"warnings": tuple(warnings)})
 
@@ -104,7 +104,7 @@ def _dead_channels(
 ) -> Iterator[tuple[str, str]]:
     """Devices in whose model most channels of a layer are dead."""
     for name in record.dead_channels:
-        yield name, f"at least {MOST_DEAD:.0%} of the channels of a layer answer no example: {_COLLAPSED}"
+        yield name, f"at least {MAX_DEAD:.0%} of the channels of a layer answer no example: {_COLLAPSED}"
 
 
 Judge = Callable[[RoundRecord, Sequence[RoundRecord], bool], Iterator[tuple[str, str]]]

@@ -70,7 +70,7 @@ class RunContext:
         """The model's classes, with their names as far as they are known."""
         task, names = learning_task(self.spec.task), self.testing.classes
         return ClassList(
-            self.spec.num_classes if task.named else 0,
+            self.spec.num_classes if task.has_named_outputs else 0,
             names,
             from_zero=self.testing.data is not None and not names,
             measured=task.labels == "numbers",
@@ -140,12 +140,12 @@ def make_context(
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
     unscaled = unscaled_notice(config, testing.model_spec)
-    notices = tuple(text for text in (*whole, unscaled, measured, _kept(strategy, own)) if text)
+    notices = tuple(text for text in (*whole, unscaled, measured, _describe_kept(strategy, own)) if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 
 
-def _kept(strategy: Strategy, own: tuple[str, ...]) -> str:
+def _describe_kept(strategy: Strategy, own: tuple[str, ...]) -> str:
     """What devices keep for themselves, for the user; empty if nothing."""
     if strategy.withholds:
         return f"devices keep {', '.join(own)} for themselves: they alone measure their models"

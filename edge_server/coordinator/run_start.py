@@ -44,7 +44,7 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
         try:
             differs = any(differences(folder / "federation.toml", config, MAY_DIFFER))
-            if not RunFolder(folder).ended and not differs and _begun(RunFolder(folder)):
+            if not RunFolder(folder).has_ended and not differs and _begun(RunFolder(folder)):
                 return folder
         except (EdgeError, OSError) as error:
             log.warning("%s cannot be resumed: %s", folder, error)
@@ -53,7 +53,7 @@ def unfinished_run(runs: Path, config: Config) -> Path | None:
 
 def finished_run(out: Path, config: Config) -> Summary | None:
     """The summary of a finished run of this configuration in `out`; None if there is none."""
-    if not RunFolder(out).ended:
+    if not RunFolder(out).has_ended:
         return None
     with contextlib.suppress(EdgeError, OSError, ValueError):
         summary = Summary.model_validate_json((out / "summary.json").read_bytes())
@@ -63,7 +63,7 @@ def finished_run(out: Path, config: Config) -> Summary | None:
 
 
 @contextlib.contextmanager
-def locked(out: Path) -> Iterator[None]:
+def lock_folder(out: Path) -> Iterator[None]:
     """Lock the folder for this process; raises `ConfigError` if another process has it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -89,11 +89,11 @@ def lock_holder(out: Path) -> LeaseHolder | None:
     return None
 
 
-def recorded(out: Path) -> tuple[str | None, int]:
+def read_run_and_epoch(out: Path) -> tuple[str | None, int]:
     """The run in the folder and the last epoch in which it was served; None and 1 for a new one."""
     journal = RunFolder(out).journal
     with contextlib.suppress(EdgeError, OSError, sqlite3.Error):
-        if journal.exists() and not RunFolder(out).ended:
+        if journal.exists() and not RunFolder(out).has_ended:
             with contextlib.closing(JournalReader(journal)) as reader:
                 return reader.run(), max(reader.epochs(), default=1)
     return None, 1
@@ -110,7 +110,7 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
             f"--out {out} is the copy of a standby, which may lack what devices have received: `edge-server "
             f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to continue here"
         )
-    if folder.ended or not (folder.history.exists() or folder.journal.exists()):
+    if folder.has_ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
     if not _begun(folder):
         folder.history.unlink(missing_ok=True)

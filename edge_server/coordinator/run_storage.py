@@ -46,7 +46,7 @@ class RunStorage:
             self.object_store.forget(keep)
         self.unpacked.keep_only(keep)
 
-    def examined(self) -> list[ExaminedUpdate]:
+    def examined_updates(self) -> list[ExaminedUpdate]:
         return read_examined(self.folder.journal)
 
     def add_to_history(self, record: RoundRecord) -> None:

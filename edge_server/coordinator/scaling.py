@@ -34,7 +34,9 @@ def with_scaling(config: Config, out: Path, registries: Sequence[Path], measure:
     data = config.data
     if data.scaling != "federated" or data.statistics is not None or config.federation.statistics:
         return config
-    found = _recorded(out) or _of_model(config, registries) or _measured(config, out / PASS, measure)
+    found = (
+        _read_recorded(out) or _of_model(config, registries) or _measure_scaling(config, out / PASS, measure)
+    )
     return config.model_copy(update={"data": data.model_copy(update={"statistics": found})})
 
 
@@ -65,7 +67,7 @@ def _deviations(found: Distribution) -> tuple[float, ...]:
     return tuple(std if std > CONSTANT else 1.0 for std in deviations)
 
 
-def _recorded(out: Path) -> Scaling | None:
+def _read_recorded(out: Path) -> Scaling | None:
     written = out / "federation.toml"
     return load_config(str(written)).data.statistics if written.is_file() else None
 
@@ -80,9 +82,9 @@ def _of_model(config: Config, registries: Sequence[Path]) -> Scaling | None:
         return None
 
 
-def _measured(config: Config, folder: Path, measure: Measure) -> Scaling:
+def _measure_scaling(config: Config, folder: Path, measure: Measure) -> Scaling:
     """The result of the pass in `folder`, which is run unless it has ended well."""
-    found = last_statistics(folder) if _finished(folder) else None
+    found = last_statistics(folder) if _has_finished(folder) else None
     if found is None:
         summary = measure(config.for_statistics(), folder)
         if summary.outcome == "interrupted":
@@ -93,9 +95,9 @@ def _measured(config: Config, folder: Path, measure: Measure) -> Scaling:
     return scaling_of(found)
 
 
-def _finished(folder: Path) -> bool:
+def _has_finished(folder: Path) -> bool:
     """Whether a pass has ended there; one that ended without a result is removed, to be repeated."""
-    ended = RunFolder(folder).ended
+    ended = RunFolder(folder).has_ended
     finished = (
         ended and Summary.model_validate_json((folder / "summary.json").read_bytes()).outcome == "finished"
     )

@@ -91,7 +91,11 @@ class Server:
         self._watchdog = watchdog_of(os.environ)
         self._held = HeldInbox(self.inbox, self._right, reception.hand_over())
         self.loop = EventLoop(
-            self._held, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self.reporter.ignored
+            self._held,
+            TICK_S,
+            tick=self._tick,
+            handle=self._handle,
+            on_peer_error=self.reporter.report_ignored,
         )
 
     def _make_shipper(self, lease: LeaseKeeper) -> Shipper:
@@ -111,7 +115,7 @@ class Server:
             self.coordinator.storage.store,
             counters,
             lambda digest: self.inbox.put(RepairBlob(digest)),
-            self._tagged,
+            self._with_epoch,
             lambda send: send() if self._shipper is None else self._shipper.gate(send),
             settings.sites,
         )
@@ -136,7 +140,7 @@ class Server:
             self.record_last_round()
         end = self.driver.end
         assert end is not None
-        return self.reporter.finish(end, self.jobs.exported)
+        return self.reporter.finish(end, self.jobs.exported_files)
 
     def begin(self) -> None:
         """Open the connections and begin the run, or go on with it."""
@@ -241,7 +245,7 @@ class Server:
         elif not isinstance(event, LinkDown | Confirmed):
             self.driver.fit()
 
-    def _tagged(self, message: Message) -> Message:
+    def _with_epoch(self, message: Message) -> Message:
         """The message with this server's epoch, unless it is the run's first."""
         epoch = self._right.epoch
         if epoch is None or not isinstance(message, ServedMessage):
@@ -252,7 +256,7 @@ class Server:
         link = self.connection.link
         queues = {
             "inbox": self.inbox.qsize(),
-            "jobs": self.jobs.open,
+            "jobs": self.jobs.open_count,
             "outgoing": link.outgoing,
             "unheard": link.dropped,
         }

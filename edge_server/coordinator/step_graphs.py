@@ -20,7 +20,7 @@ from edge_client.pruning.surgery import compact
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
-from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, unsupported
+from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, why_unsupported
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.messages.tasks import GRAPH, OWN_STEP, STEP
 from schemas.strategy import Component
@@ -59,7 +59,7 @@ class StepGraphs:
         """
         from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 
-        if why := unsupported(objectives):
+        if why := why_unsupported(objectives):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
         inference = self._network.graph(params, spec)
@@ -77,7 +77,7 @@ class StepGraphs:
         """The graph with which a device scores channels; raises `DrawingRefused` with the reason."""
         from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
 
-        if why := unsupported((objective,)):
+        if why := why_unsupported((objective,)):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
         return self._step(module, spec, (objective,), trains=False)

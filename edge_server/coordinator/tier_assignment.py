@@ -16,7 +16,7 @@ from edge_client.training.choice import PROCESS_BYTES
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.step_graphs.drawing.estimate import estimate_step
 from edge_client.training.step_graphs.running.memory import sizes, step_bytes
-from edge_client.training.step_graphs.running.objectives.registry import unsupported
+from edge_client.training.step_graphs.running.objectives.registry import why_unsupported
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.round_rules import make_membership
@@ -74,11 +74,11 @@ class TierAssigner:
         """The device's tier at the last planning, else the one that its memory allows."""
         placed = self._placed.get(device.name)
         found = None if placed is None else placed.tier
-        labelled = self._labelled(device)
+        labelled = self._tier_by_label(device)
         given = found if labelled is None else labelled
         return tier_of(device.profile, len(self._config.tiers.ratios), given=given)
 
-    def _labelled(self, device: Device) -> int | None:
+    def _tier_by_label(self, device: Device) -> int | None:
         """The tier that the file gives the device by its labels."""
         if not self._config.tiers.by_label:
             return None
@@ -88,7 +88,7 @@ class TierAssigner:
     def trainer(self, device: Device) -> TrainerName:
         """The trainer with which the device trains that tier: the best of its own that fits its memory."""
         placed = self._placed.get(device.name)
-        stated = device.profile.tier is not None or self._labelled(device) is not None
+        stated = device.profile.tier is not None or self._tier_by_label(device) is not None
         if stated or placed is None or placed.trainer not in device.profile.trainers:
             return device.profile.trainers[0]
         return placed.trainer
@@ -96,13 +96,13 @@ class TierAssigner:
     def place(self, devices: Iterable[Device], state: Any, number: int) -> None:
         """Assign tiers for a round to the devices that state none."""
         unstated = (device for device in devices if device.profile.tier is None)
-        undecided = [device for device in unstated if self._labelled(device) is None]
+        undecided = [device for device in unstated if self._tier_by_label(device) is None]
         self._undecided.update(device.name for device in undecided)
         if not undecided:
             return
         candidates = [self._candidate(device) for device in undecided]
         before = self._placed
-        self._placed = {**before, **self._made().act(state, candidates, number)}
+        self._placed = {**before, **self._make_policy().act(state, candidates, number)}
         for name, placed in sorted(self._placed.items()):
             if before.get(name) != placed:
                 log.info(
@@ -133,7 +133,7 @@ class TierAssigner:
             for name, (update, ratio) in updates.items()
             if name in self._undecided and ratio is not None
         ]
-        return self._made().observe(state, trained) if trained else state
+        return self._make_policy().observe(state, trained) if trained else state
 
     def _nearest_tier(self, ratio: float) -> int:
         levels = self._config.tiers.levels
@@ -151,11 +151,11 @@ class TierAssigner:
 
     def _usable(self, profile: CapabilityProfile) -> tuple[TrainerName, ...]:
         """The device's trainers that know the run's objectives; all of them if none does."""
-        if "torch" in profile.trainers and unsupported(self._config.strategy.objectives):
+        if "torch" in profile.trainers and why_unsupported(self._config.strategy.objectives):
             return ("torch",)
         return profile.trainers
 
-    def _made(self) -> ByEvidence:
+    def _make_policy(self) -> ByEvidence:
         if self._policy is None:
             self._policy = ByEvidence(
                 [self.needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)],
@@ -206,10 +206,10 @@ def _step_graph_bytes(module: nn.Module, cost: NetworkCost, plan: TrainingSettin
 
 def _means(profile: CapabilityProfile, trainer: TrainerName) -> Means:
     measured = profile.speed_with(trainer)
-    return Means(trainer, _for_training(profile, trainer, measured), _speed(measured))
+    return Means(trainer, _for_training(profile, trainer, measured), _speed_of(measured))
 
 
-def _speed(measured: MeasuredSpeed | None) -> Speed | None:
+def _speed_of(measured: MeasuredSpeed | None) -> Speed | None:
     """A device's measured speed; None unless both figures are known."""
     if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
         return None

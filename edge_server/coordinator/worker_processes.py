@@ -35,7 +35,7 @@ class _WithOwnNetworks:
         self._networks = own_networks.portable()
 
     def run(self) -> None:
-        own_networks.take(self._networks)
+        own_networks.take_networks(self._networks)
         super().run()  # type: ignore[misc]
 
 

@@ -68,7 +68,7 @@ class FederationLink:
         if topic.channel is Channel.UP and b'"telemetry"' not in payload[:40]:
             self._answer(topic, payload)
             return None
-        return self._heard(topic, payload)
+        return self._parse_message(topic, payload)
 
     def _answer(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         """Answer a device that asks whether anybody is there, which it does where no server has answered."""
@@ -78,7 +78,7 @@ class FederationLink:
             )
             self.publish(topic.device, answer)
 
-    def _heard(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> Heard | None:
+    def _parse_message(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> Heard | None:
         message = decode_message(payload, federation=self.name)
         if not topic.device:
             raise PeerError(f"nothing is expected on {topic}")

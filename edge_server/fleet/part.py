@@ -42,13 +42,13 @@ class Part:
     `now` is in seconds since 1970. An error in one part is logged, and the other parts go on.
     """
 
-    def connected(self, federation: str, now: float) -> None:
+    def on_connected(self, federation: str, now: float) -> None:
         """The connection to a federation's broker stands."""
 
-    def disconnected(self, federation: str, why: str) -> None:
+    def on_disconnected(self, federation: str, why: str) -> None:
         """The connection to a federation's broker is lost; it is made again."""
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         """A device has said something: a birth, a death, telemetry, or an answer on its fleet topic."""
 
     def tick(self, now: float) -> None:

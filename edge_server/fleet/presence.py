@@ -24,14 +24,14 @@ class PresenceKeeper(Part):
         self._connected_at: dict[str, float] = {}
         self._present: defaultdict[str, set[str]] = defaultdict(set)
 
-    def connected(self, federation: str, now: float) -> None:
+    def on_connected(self, federation: str, now: float) -> None:
         self._connected_at[federation] = now
         self._present[federation].clear()
 
-    def disconnected(self, federation: str, why: str) -> None:
+    def on_disconnected(self, federation: str, why: str) -> None:
         self._connected_at.pop(federation, None)
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         self._present[heard.federation].add(heard.device)
         match heard.message:
             case Birth() as birth:

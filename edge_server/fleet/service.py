@@ -97,12 +97,12 @@ class FleetService:
         match event:
             case LinkUp():
                 log.info("%s: connected to %s", link.name, link.connection.address)
-                self._each(lambda part: part.connected(link.name, now))
+                self._each(lambda part: part.on_connected(link.name, now))
             case LinkDown(reason):
                 log.warning("%s: no connection to %s: %s", link.name, link.connection.address, reason)
-                self._each(lambda part: part.disconnected(link.name, reason))
+                self._each(lambda part: part.on_disconnected(link.name, reason))
         if heard is not None:
-            self._each(lambda part: part.heard(heard, now))
+            self._each(lambda part: part.on_message(heard, now))
 
     def _each(self, call: Callable[[Part], None]) -> None:
         for part in self._parts:

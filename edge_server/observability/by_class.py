@@ -33,7 +33,7 @@ def _figure(examples: int, right: int) -> ClassFigure:
     return ClassFigure(examples, right, recall, None if recall is None else wilson(recall, examples))
 
 
-def pooled(devices: Iterable[MeasuredDevice]) -> dict[str, ClassCounts]:
+def sum_by_class(devices: Iterable[MeasuredDevice]) -> dict[str, ClassCounts]:
     sums = dict[str, ClassCounts]()
     for device in devices:
         for name, (examples, right) in device.by_class.items():
@@ -49,14 +49,18 @@ def newest_counts(history: Sequence[RoundRecord]) -> tuple[int, dict[str, Counts
     """
     for record in reversed(history):
         devices = {name: device.by_class for name, device in record.measured.items()}
-        found = {TEST_DATA: record.test_by_class, ALL_DEVICES: pooled(record.measured.values()), **devices}
+        found = {
+            TEST_DATA: record.test_by_class,
+            ALL_DEVICES: sum_by_class(record.measured.values()),
+            **devices,
+        }
         if counted := {name: counts for name, counts in found.items() if counts}:
             return record.round, counted
     return 0, {}
 
 
 Z = 1.959964  # The 97.5 % point of the normal distribution
-RESAMPLES, FEWEST = 2000, 3  # Bootstrap resamples, and the least number of devices for them
+RESAMPLES, MIN_DEVICES = 2000, 3  # Bootstrap resamples, and the least number of devices for them
 
 
 def wilson(share: float, examples: int) -> tuple[float, float] | None:
@@ -76,7 +80,7 @@ def over_devices(
 
     None for fewer than three devices.
     """
-    if len(values) < FEWEST:
+    if len(values) < MIN_DEVICES:
         return None
     chosen = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
     powers, weights = np.asarray(values) ** power, np.asarray(examples, np.float64)

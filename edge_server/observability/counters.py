@@ -31,7 +31,7 @@ class DeviceNames:
             return device, None
         known, displaced = self._known(device), None
         if len(self._names) >= self._limit:
-            displaced = self._displaced() if known else None
+            displaced = self._displace_oldest() if known else None
             if displaced is None:
                 return OTHERS, None
         self._names.add(device)
@@ -39,7 +39,7 @@ class DeviceNames:
             self._unknown.append(device)
         return device, displaced
 
-    def _displaced(self) -> str | None:
+    def _displace_oldest(self) -> str | None:
         """Remove and return the oldest name that is still unknown."""
         while self._unknown:
             name = self._unknown.popleft()
@@ -95,27 +95,27 @@ class RunCounters:
         self.telemetry.pop(name, None)
         self.seen.pop(name, None)
 
-    def received(self, device: str, size: int) -> None:
+    def count_received(self, device: str, size: int) -> None:
         self.uplink[self._name(device)] += size
 
-    def sent(self, device: str, size: int) -> None:
+    def count_sent(self, device: str, size: int) -> None:
         self.downlink[self._name(device)] += size
 
-    def announced(self, devices: Iterable[str], size: int) -> None:
+    def count_announced(self, devices: Iterable[str], size: int) -> None:
         """Count bytes sent once to all; `devices` are those that were connected."""
-        self.sent(ALL, size)
-        self.indirect.announced(devices, size)
+        self.count_sent(ALL, size)
+        self.indirect.count_announced(devices, size)
 
-    def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
+    def count_published(self, devices: Iterable[str], attempt: int, size: int) -> None:
         """Count bytes of an attempt's broadcast, sent once and received by `devices`."""
-        self.sent(ALL, size)
-        self.indirect.published(devices, attempt, size)
+        self.count_sent(ALL, size)
+        self.indirect.count_published(devices, attempt, size)
 
     def over_link(self, device: str) -> LinkBytes:
         received = self.downlink[device] + self.indirect.shared[device]
         return LinkBytes(received, self.uplink[device] + self.indirect.stored[device])
 
-    def refused(self, device: str | None, reason: str) -> None:
+    def count_refusal(self, device: str | None, reason: str) -> None:
         """Count one refusal; `device` is None where the sender is unknown."""
         self._refuse(None if device is None else self._name(device), str(reason), 1)
 
@@ -127,22 +127,22 @@ class RunCounters:
         own = self._refused.get(device)
         return dict(sorted(own.items())) if own else {}
 
-    def heard(self, device: str) -> None:
+    def note_contact(self, device: str) -> None:
         """Note the time (seconds since 1970) at which a device sent something."""
         if self._name(device) is not OTHERS:
             self.seen[device] = time.time()
 
-    def reported(self, telemetry: Telemetry) -> None:
+    def keep_telemetry(self, telemetry: Telemetry) -> None:
         if self._name(telemetry.device) is not OTHERS:
             self.telemetry[telemetry.device] = telemetry
 
-    def noted(self, note: Note) -> str:
+    def count_note(self, note: Note) -> str:
         """Count the refusal that a note reports, if any, and return the note's text.
 
         The last `LAST_NOTES` texts that are not routine are kept.
         """
         if note.reason is not None:
-            self.refused(note.device, note.reason)
+            self.count_refusal(note.device, note.reason)
         if not note.routine:
             self.notes.append(note.words)
         return note.words
@@ -172,12 +172,12 @@ class RunCounters:
         for device, reason, count in traffic.get("refusals", ()):
             self._refuse(device, reason, count)
         for record in history:
-            self.closed(record)
+            self.add_round(record)
         self.begin_round()
 
-    def closed(self, record: RoundRecord) -> None:
+    def add_round(self, record: RoundRecord) -> None:
         self.history.append(record)
         self.rounds.update(record.completed)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def add_delivery(self, delivery: Delivery) -> None:
         self.deliveries[delivery.device] = delivery

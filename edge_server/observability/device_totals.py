@@ -9,7 +9,13 @@ from pydantic import Field, ValidationError
 
 from edge_server.config.load import load_config
 from edge_server.rounds.link_bytes import LinkBytes, link_bytes
-from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, ReputationRules, quarantined, replay_strikes
+from edge_server.rounds.reputation import (
+    FORGIVEN,
+    ROLLED_BACK,
+    ReputationRules,
+    quarantined_devices,
+    replay_strikes,
+)
 from edge_server.storage.journal_reader import JournalReader, read_examined, read_strikes
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.storage.run_files import first_validation_error, read_history
@@ -44,8 +50,8 @@ def read_device_totals(path: Path) -> list[DeviceTotals]:
     history = read_history(path / "history.jsonl")
     counted = Counter(device for record in history for device in record.completed)
     summary = _summary(path / "summary.json")
-    refused = {row.device: row.refused for row in summary.devices} if summary else _journalled(folder)
-    out = _quarantined(folder, history)
+    refused = {row.device: row.refused for row in summary.devices} if summary else _count_refusals(folder)
+    out = _find_quarantined(folder, history)
     met = _met(folder)
     names = {*counted, *refused, *out, *met}
     links = _links(folder, names, summary)
@@ -89,7 +95,7 @@ def _links(folder: RunFolder, names: Iterable[str], summary: Summary | None) -> 
     return {name: link_bytes(traffic, name) for name in names}
 
 
-def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
+def _count_refusals(folder: RunFolder) -> dict[str, Counter[str]]:
     examined = read_examined(folder.journal)
     refused = {(row.device, row.round, row.reason) for row in examined if row.reason is not None}
     rows = (row for row in read_strikes(folder.journal) if row.reason not in (ROLLED_BACK, FORGIVEN))
@@ -100,9 +106,9 @@ def _journalled(folder: RunFolder) -> dict[str, Counter[str]]:
     return counts
 
 
-def _quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
+def _find_quarantined(folder: RunFolder, history: tuple[RoundRecord, ...]) -> dict[str, int]:
     """Devices in quarantine in the round after the last closed one, with the last round of it."""
     settings = load_config(str(folder.path / "federation.toml")).firewall
     rules = ReputationRules(settings.quarantine_after, settings.quarantine_window, settings.quarantine_rounds)
     strikes = [(row.device, row.round, row.reason) for row in read_strikes(folder.journal)]
-    return quarantined(replay_strikes(strikes, rules), len(history) + 1)
+    return quarantined_devices(replay_strikes(strikes, rules), len(history) + 1)

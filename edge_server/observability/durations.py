@@ -34,7 +34,7 @@ class Durations:
             self._histograms[name] = self._histograms.get(name, DurationHistogram()).with_sample(seconds)
 
     @contextlib.contextmanager
-    def timed(self, name: str) -> Iterator[None]:
+    def time_block(self, name: str) -> Iterator[None]:
         """Record how long the block takes, also if it raises."""
         began = self._clock()
         try:

@@ -64,7 +64,7 @@ def best_of(metric: Metric, values: Iterable[float]) -> float | None:
     return (max if metric.higher_is_better else min)(values, default=None)
 
 
-def tested(history: Iterable[RoundRecord], metric: Metric) -> list[float]:
+def tested_figures(history: Iterable[RoundRecord], metric: Metric) -> list[float]:
     """The full model's figure of every tested round, in order."""
     return [record.test_metrics[metric.name] for record in history if metric.name in record.test_metrics]
 
@@ -147,7 +147,7 @@ def _loss_by_delivery(history: Sequence[RoundRecord], devices: Sequence[DeviceRe
 Trained = tuple[DeviceRecord, Personalisation]
 
 
-def personalised(devices: Sequence[DeviceRecord]) -> list[Trained]:
+def personalised_devices(devices: Sequence[DeviceRecord]) -> list[Trained]:
     """The devices that were asked to train their delivered model, each with its result."""
     return [(row, row.personalisation) for row in devices if row.personalisation is not None]
 
@@ -169,7 +169,7 @@ def personal_line(devices: Sequence[DeviceRecord]) -> str:
     the mean over the devices that measured both, of what they keep. Of devices that chose among several
     models, `(2 personal, 1 alone)`.
     """
-    asked = [found for _, found in personalised(devices)]
+    asked = [found for _, found in personalised_devices(devices)]
     if not asked:
         return ""
     kept = sum(found.kept for found in asked)

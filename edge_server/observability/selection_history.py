@@ -50,7 +50,7 @@ def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
     history = {record.round: record for record in read_history(path / "history.jsonl")}
     with closing(JournalReader(folder.journal)) as reader:
         choices = [(found.round, found.attempt, _of(found.devices, device)) for found in reader.choices()]
-        fate = _read_fates(reader, history, device, ended=folder.ended)
+        fate = _read_fates(reader, history, device, ended=folder.has_ended)
         met = {name for name, *_ in reader.devices()} | {
             name for record in history.values() for name in record.selected
         }

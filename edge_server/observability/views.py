@@ -9,7 +9,7 @@ from edge_server.config.config import Config
 from edge_server.config.units import duration_text
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import Durations, PhaseClock
-from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested
+from edge_server.observability.figures import ACCURACY, best_of, leading_metric, tested_figures
 from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
 from edge_server.rounds.events import EndRun
 from edge_server.rounds.fleet import Device
@@ -222,12 +222,12 @@ def _quality(federation: Federation, tally: RunCounters) -> dict[str, Any]:
     """How good the models of the rounds are that count, as fields of the summary."""
     given_up = {undone.round for undone in federation.undone}
     kept = [record for record in tally.history if record.round not in given_up]
-    accuracies, metric = tested(kept, ACCURACY), leading_metric(kept)
+    accuracies, metric = tested_figures(kept, ACCURACY), leading_metric(kept)
     return {
         "test_accuracy": accuracies[-1] if accuracies else None,
         "best_accuracy": max(accuracies, default=None),
         "test_metrics": next((record.test_metrics for record in reversed(kept) if record.test_metrics), {}),
-        "best_metric": best_of(metric, tested(kept, metric)),
+        "best_metric": best_of(metric, tested_figures(kept, metric)),
         "client_metrics": kept[-1].client_metrics if kept else {},
         "own_metrics": kept[-1].own_metrics if kept else {},
     }

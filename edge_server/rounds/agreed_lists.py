@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from edge_client.data.classes import (
-    completed,
+    complete_names,
     in_order,
-    listed,
+    list_names,
     misfit,
     misfit_of_numbers,
     numbers,
-    shortened,
+    shorten_names,
 )
 from edge_client.data.columns import column_misfit, completed_by
 from edge_client.data.shapes import alike
@@ -45,7 +45,7 @@ class ClassList:
     measured: bool = False
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the names are not agreed on yet."""
         return bool(self.count) and not self.names
 
@@ -68,13 +68,13 @@ def common_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:
     Raises `ConfigError` if they name more, spell one differently, or have names too long for any birth.
     """
     try:
-        return _listed(cards, classes)
+        return _list_classes(cards, classes)
     except ConfigError:
         for odd in _odd_devices(cards, classes.count):
             others = {device: card for device, card in cards.items() if device not in odd}
             if any(card.class_names for card in others.values()):
                 with contextlib.suppress(ConfigError):
-                    return _listed(others, classes)
+                    return _list_classes(others, classes)
         raise
 
 
@@ -96,7 +96,7 @@ def _odd_devices(cards: Cards, count: int) -> Iterator[frozenset[str]]:
         yield frozenset(alone)
 
 
-def _listed(cards: Cards, classes: ClassList) -> tuple[str, ...]:
+def _list_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:
     count = classes.count
     stated = {device: card.class_names for device, card in cards.items() if card.class_names}
     silent = [device for device, card in cards.items() if card.named and not card.class_names]
@@ -108,10 +108,11 @@ def _listed(cards: Cards, classes: ClassList) -> tuple[str, ...]:
     names = in_order(name for own in stated.values() for name in own)
     if len(names) > count:
         raise ConfigError(
-            f"devices have {len(names)} classes ({shortened(names, ALL_NAMES)}), but [model] num-classes is "
+            f"devices have {len(names)} classes ({shorten_names(names, ALL_NAMES)}), but [model] "
+            "num-classes is "
             f"{count}: set [data] classes to those that count"
         )
-    return completed(names or (() if classes.from_zero else _from_one(cards, count)), count)
+    return complete_names(names or (() if classes.from_zero else _from_one(cards, count)), count)
 
 
 def _from_one(cards: Cards, count: int) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ def remarks(cards: Cards, classes: ClassList) -> str:
         return ""
     if not stated:
         return f"labels are {classes.names[0]} to {classes.names[-1]}; [data] classes would fix them"
-    listed = shortened(classes.names, ALL_NAMES)
+    listed = shorten_names(classes.names, ALL_NAMES)
     notes = [f"{listed}, as the available devices name them; [data] classes would fix them"]
     unnamed = [device for device, card in cards.items() if not card.named]
     if unnamed:
@@ -221,7 +222,7 @@ def column_remarks(cards: Mapping[str, DataCard], known: ColumnList, agreed: Fea
     if known.columns:
         return ""
     if agreed:
-        names = listed([feature.in_words() for feature in agreed])
+        names = list_names([feature.in_words() for feature in agreed])
         return f"{names}, as most of the available devices name them; [data] columns would fix them"
     if any(card.columns for card in cards.values()):
         return (

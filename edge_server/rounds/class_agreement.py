@@ -18,7 +18,7 @@ from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.errors import ConfigError
 from schemas.values import Reason
 
-MOST_KEPT = 1000
+MAX_KEPT = 1000
 """With more known devices, misfits are not recorded in the journal: their names may be made up."""
 
 
@@ -56,7 +56,7 @@ def _agree_columns(federation: Federation) -> Step:
 
 
 def _agree_classes(federation: Federation) -> Step:
-    if not federation.classes.open:
+    if not federation.classes.is_open:
         return federation, []
     cards = {device.name: device.data for device in trusted_devices(federation)}
     try:
@@ -109,6 +109,6 @@ def mark_misfit(federation: Federation, name: str, why: str) -> Federation:
 
 def _notes(federation: Federation, name: str, why: str) -> list[Command]:
     note = Note("is not chosen", name, Reason.INCOMPATIBLE, why)
-    if len(federation.fleet.devices) > MOST_KEPT:
+    if len(federation.fleet.devices) > MAX_KEPT:
         return [note]
     return [note, RecordStrike(name, federation.round, Reason.INCOMPATIBLE)]

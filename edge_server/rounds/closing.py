@@ -11,7 +11,7 @@ from edge_server.rounds.planning import wait_for_devices
 from edge_server.rounds.quarantine import strike, strike_site
 from edge_server.rounds.rollback import TRIES, can_undo, request_rollback, vain_rollback_text
 from edge_server.rounds.state import Federation, Phase, Step, end
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.values import Reason
 
 RETRY_S = 2.0  # Seconds before an abandoned round is planned again; doubles with each abandonment
@@ -19,7 +19,7 @@ RETRY_S = 2.0  # Seconds before an abandoned round is planned again; doubles wit
 _DROPPED = frozenset({Status.MISSED, Status.DECLINED})
 
 
-def close(federation: Federation, participants: Mapping[str, Participant]) -> Step:
+def close_round(federation: Federation, participants: Mapping[str, Participant]) -> Step:
     """Close the round with these participants, whose statuses are final; the others stay."""
     updates = {
         name: part.update
@@ -40,7 +40,7 @@ def close(federation: Federation, participants: Mapping[str, Participant]) -> St
     )
     missed = (part for part in participants.values() if part.status is Status.MISSED)
     late = {part.device: part.update for part in missed if part.update is not None}
-    fleet = federation.fleet.trained(updates)
+    fleet = federation.fleet.with_trained_devices(updates)
     return replace(federation, phase=Phase.CLOSING, fleet=fleet, late=late), [command]
 
 
@@ -91,5 +91,5 @@ def note_round_start(federation: Federation, planned: RoundPlanned) -> Note:
     asked, needed = len(planned.assignments), planned.needed
     spare = f", {needed} are needed" if needed is not None and needed < asked else ""
     what = f"round {federation.round} begun"
-    detail = f"{counted(asked, 'device')} asked{spare}"
+    detail = f"{format_count(asked, 'device')} asked{spare}"
     return Note(what, detail=detail, kind=EventKind.ROUND, routine=True)

@@ -28,7 +28,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.messages import (
     Acknowledgement,
     Birth,
@@ -63,7 +63,7 @@ def receive(
 ) -> Step:
     """Handle a device's message; the other arguments are those of `MessageReceived`."""
     if not isinstance(message, Birth | Death):
-        federation = replace(federation, fleet=federation.fleet.heard(message.device))
+        federation = replace(federation, fleet=federation.fleet.with_contact(message.device))
     match message:
         case Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
             return replace(federation, sites=federation.sites.keep_waiting(message)), []
@@ -72,13 +72,13 @@ def receive(
         case Birth():
             return _born(federation, message, now, retained=retained)
         case Death():
-            return _died(federation, message, now)
+            return _on_death(federation, message, now)
         case TaskReply():
-            return _replied(federation, message, now)
+            return _on_reply(federation, message, now)
         case Update():
-            return _claimed(federation, message, now, have, accepted=accepted)
+            return _on_claim(federation, message, now, have, accepted=accepted)
         case Delivery():
-            return _delivered(federation, message)
+            return _on_delivery(federation, message)
         case BlobRequest():
             return federation, [_answer_request(federation, message)]
         case BroadcastProgress():
@@ -93,7 +93,7 @@ def receive(
         case Telemetry():
             return federation, []
         case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
-            return secure_aggregation.take(federation, message)
+            return secure_aggregation.on_message(federation, message)
 
 
 def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = False) -> Step:
@@ -109,8 +109,8 @@ def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = 
     born = replace(federation, fleet=fleet)
     notes = [
         *twins,
-        *_joined(known, birth),
-        *_renewed(known, birth),
+        *_note_joining(known, birth),
+        *_note_renewal(known, birth),
         *_eligibility_note(known, born.fleet.devices[birth.device]),
         *_broken_files(known, birth),
     ]
@@ -124,16 +124,16 @@ def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = 
     return rejoined, [*notes, *commands]
 
 
-def _joined(known: Device | None, birth: Birth) -> list[Command]:
+def _note_joining(known: Device | None, birth: Birth) -> list[Command]:
     """A note on a device that is new, or was lost."""
     if known is not None and (known.alive or birth.session < known.session):
         return []
     what = "joined" if known is None else "is back"
-    detail = f"{birth.profile.machine or 'board unknown'}, {counted(birth.data.examples, 'example')}"
+    detail = f"{birth.profile.machine or 'board unknown'}, {format_count(birth.data.examples, 'example')}"
     return [Note(what, birth.device, detail=detail, kind=EventKind.JOIN, routine=True)]
 
 
-def _renewed(known: Device | None, birth: Birth) -> list[Command]:
+def _note_renewal(known: Device | None, birth: Birth) -> list[Command]:
     """A note on a certificate that expires later than the device's last one."""
     before = None if known is None else known.certificate_until
     if before is None or birth.certificate_until is None or birth.certificate_until <= before:
@@ -142,8 +142,8 @@ def _renewed(known: Device | None, birth: Birth) -> list[Command]:
     return [Note(what, birth.device, detail=detail, kind=EventKind.RENEWAL, routine=True)]
 
 
-def _died(federation: Federation, death: Death, now: float) -> Step:
-    fleet = federation.fleet.died(death, now)
+def _on_death(federation: Federation, death: Death, now: float) -> Step:
+    fleet = federation.fleet.with_death(death, now)
     lost = fleet is not federation.fleet and death.device in fleet.devices
     notes = [Note("lost", death.device, kind=EventKind.LOSS, routine=True)] if lost else []
     return replace(federation, fleet=fleet), [*notes]
@@ -171,7 +171,7 @@ def _participant(federation: Federation, answer: TaskReply | Update | Delivery) 
     return participant if participant is not None and participant.is_meant(answer) else None
 
 
-def _replied(federation: Federation, reply: TaskReply, now: float) -> Step:
+def _on_reply(federation: Federation, reply: TaskReply, now: float) -> Step:
     answers = [] if reply.accepted else [_acknowledge(reply)]
     participant = _participant(federation, reply)
     if participant is None:
@@ -198,7 +198,7 @@ def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
     return federation
 
 
-def _claimed(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
+def _on_claim(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
     """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -282,7 +282,7 @@ def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
     return with_participant(counted, (done, [_acknowledge(update)]))
 
 
-def _delivered(federation: Federation, delivery: Delivery) -> Step:
+def _on_delivery(federation: Federation, delivery: Delivery) -> Step:
     participant = _participant(federation, delivery)
     if participant is None:
         return federation, [_acknowledge(delivery)]
@@ -323,7 +323,7 @@ def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
         return federation, [RepairBlob(refusal.digest)] if refusal.digest in named else []
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
-    sent = None if participant.update is None else participant.update.sent
+    sent = None if participant.update is None else participant.update.sent_blob
     if sent is None or refusal.digest != sent.digest:
         return federation, []
     lost = replace(participant, status=Status.OFFERED, update=None, receiving=None)
@@ -336,7 +336,7 @@ def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federati
     changed = []
     for part_of in federation.participants.values():
         update, blobs = part_of.update, part_of.assignment.task.blobs.values()
-        sent = None if update is None else update.sent
+        sent = None if update is None else update.sent_blob
         if part_of.status is Status.COUNTED and sent is not None and sent.digest in digests:
             counted.pop(part_of.device, None)
             changed.append(replace(part_of, status=Status.OFFERED, update=None, offer_at=0.0))

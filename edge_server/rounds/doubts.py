@@ -52,7 +52,7 @@ def tick(federation: Federation, now: float) -> Step:
         if doubt.asked < len(ASK_AT_S) and now >= doubt.since + ASK_AT_S[doubt.asked]
     )
     for device in islice(due, ASKED_AT_ONCE):
-        federation = replace(federation, fleet=federation.fleet.asked(device))
+        federation = replace(federation, fleet=federation.fleet.with_question(device))
         commands.append(question_device(federation, device.name))
     for device, doubt in doubted:
         if now >= doubt.since + LOST_AFTER_S:
@@ -64,7 +64,7 @@ def tick(federation: Federation, now: float) -> Step:
 def _lose(federation: Federation, device: Device, why: str, now: float) -> Step:
     death = Death(federation=federation.name, device=device.name, session=device.session)
     lost = Note("lost", device.name, detail=why, kind=EventKind.LOSS)
-    return replace(federation, fleet=federation.fleet.died(death, now)), [lost]
+    return replace(federation, fleet=federation.fleet.with_death(death, now)), [lost]
 
 
 def question_device(federation: Federation, device: str) -> Command:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 MINUTE_S = 60
-MOST_TEXT = 300
+MAX_TEXT = 300
 OTHERS = "(others)"  # The device name of rows for many devices; no device has this name
 AND_MORE = "(and more)"  # The subject of the row for all further events of a device in that minute
 

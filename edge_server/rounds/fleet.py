@@ -148,12 +148,12 @@ class Fleet:
         )
         return self._with(device)
 
-    def renumbered(self, device: str, session: int) -> "Fleet":
+    def with_session(self, device: str, session: int) -> "Fleet":
         """Let the device's next birth have this session number, or a higher one."""
         known = self.devices[device]
         return self if known.session <= session else self._with(replace(known, session=session))
 
-    def died(self, death: Death, now: float) -> "Fleet":
+    def with_death(self, death: Death, now: float) -> "Fleet":
         """Take a last will, unless it is of an older session than the known one."""
         if self.newcomers is not None and death.device in self.newcomers.waiting:
             return replace(self, newcomers=fresh.remove_dead(self.newcomers, death))
@@ -162,7 +162,7 @@ class Fleet:
             return self
         return self._with(replace(known, lost_at=now, doubted=None))
 
-    def trained(self, updates: Mapping[str, Update]) -> "Fleet":
+    def with_trained_devices(self, updates: Mapping[str, Update]) -> "Fleet":
         """These devices have trained: none of their data is new until they say so, and alarms stand where an
         update says so.
         """
@@ -193,12 +193,12 @@ class Fleet:
         doubted = self if known.doubted else self._with(replace(known, doubted=Doubt(since)))
         return replace(doubted, doubted_at=since)
 
-    def asked(self, device: Device) -> "Fleet":
+    def with_question(self, device: Device) -> "Fleet":
         assert device.doubted is not None
         doubt = replace(device.doubted, asked=device.doubted.asked + 1)
         return self._with(replace(device, doubted=doubt))
 
-    def heard(self, device: str) -> "Fleet":
+    def with_contact(self, device: str) -> "Fleet":
         known = self.devices.get(device)
         if known is None or (known.doubted is None and not known.unanswered):
             return self
@@ -213,7 +213,7 @@ class Fleet:
         before = known.get(device.name)
         was_doubted = before is not None and before.doubted is not None
         doubts = self.doubts + (device.doubted is not None) - was_doubted
-        return replace(self, devices=known.put(device.name, device), doubts=doubts)
+        return replace(self, devices=known.with_value(device.name, device), doubts=doubts)
 
 
 Value = TypeVar("Value")
@@ -222,7 +222,7 @@ FEW = 64  # Changes that are always kept apart
 
 
 class PersistentMap(Mapping[str, Value], Generic[Value]):
-    """A frozen mapping; `put` returns the next one, which shares all but the latest changes.
+    """A frozen mapping; `with_value` returns the next one, which shares all but the latest changes.
 
     Changes are kept apart until their number exceeds the square root of the rest: N births then cost
     N^1.5, where a copy each would cost N^2, which is minutes for 100,000 devices.
@@ -232,7 +232,7 @@ class PersistentMap(Mapping[str, Value], Generic[Value]):
         self._settled, self._recent = settled, recent or {}
         self._count = len(settled) + sum(name not in settled for name in self._recent)
 
-    def put(self, name: str, value: Value) -> "PersistentMap[Value]":
+    def with_value(self, name: str, value: Value) -> "PersistentMap[Value]":
         """The mapping with a new entry at the end, or another value in the entry's old place."""
         recent = {**self._recent, name: value}
         if len(recent) <= max(FEW, math.isqrt(len(self._settled))):

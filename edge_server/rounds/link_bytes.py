@@ -32,19 +32,19 @@ class IndirectTraffic:
         self._unsettled: dict[str, tuple[int, int]] = {}
         self._fetched_for: dict[str, int] = {}
 
-    def announced(self, devices: Iterable[str], size: int) -> None:
+    def count_announced(self, devices: Iterable[str], size: int) -> None:
         """Count `size` bytes sent to all devices while these were connected."""
         for device in devices:
             self.shared[device] += size
 
-    def published(self, devices: Iterable[str], attempt: int, size: int) -> None:
+    def count_published(self, devices: Iterable[str], attempt: int, size: int) -> None:
         """Count `size` bytes of an attempt's broadcast, published while these devices listened."""
         for device in devices:
             known, before = self._unsettled.get(device, (attempt, 0))
             self._unsettled[device] = attempt, size + (before if known == attempt else 0)
             self.shared[device] += size
 
-    def claimed(
+    def count_claim(
         self, device: str, attempt: int, *, heard: int | None, fetched: int | None, most_fetched: int
     ) -> None:
         """Take a device's report of what it received in an attempt; only the first report counts."""

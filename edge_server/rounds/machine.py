@@ -110,7 +110,7 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
         case UpdateChecked():
             return record_verdict(federation, event)
         case SiteSpoke() | SiteChunkReceived() | UpdatesWeighed() | SumChecked():
-            return site_rounds.take(federation, event, now)
+            return site_rounds.on_event(federation, event, now)
         case RoundClosed():
             return _advance(federation, event, now)
         case BlobsLost(digests):
@@ -155,7 +155,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     if federation.phase is not Phase.DELIVERING:
         return federation, []
     if not event.assignments:
-        return _delivered(federation, now)
+        return _end_delivery(federation, now)
     begun, offers = offer_tasks(replace(federation, participants=Participants()), event.assignments, now)
     return begun, [announce(begun, "delivering"), *offers]
 
@@ -224,7 +224,7 @@ def _deliver(federation: Federation) -> Step:
     return delivering, [plan]
 
 
-def _delivered(federation: Federation, now: float) -> Step:
+def _end_delivery(federation: Federation, now: float) -> Step:
     """Every device has its model, or has exceeded its time."""
     # A restarted server does not know that the run ended early: the next planning says so again.
     over = is_over(federation) or not federation.rules.deliver_every
@@ -271,7 +271,7 @@ def _settle(federation: Federation, now: float) -> Step:
     elif granted.phase is not Phase.DELIVERING:
         settled, more = mode_of(granted).settle(granted, now)
     elif granted.participants and not granted.working:
-        delivered, ends = _delivered(granted, now)
+        delivered, ends = _end_delivery(granted, now)
         settled, more = mode_of(delivered).settle(delivered, now)
         more = ends + more
     else:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from edge_server.rounds import secure_aggregation
 from edge_server.rounds.class_agreement import agree_on_data
-from edge_server.rounds.closing import RETRY_S, abandon, close, failures_text, note_round_start
+from edge_server.rounds.closing import RETRY_S, abandon, close_round, failures_text, note_round_start
 from edge_server.rounds.events import RoundPlanned
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Status, mark_missed
@@ -92,13 +92,13 @@ def _settle(federation: Federation, now: float) -> Step:
         return request_replacements(federation, places)
     asked = len(federation.participants)
     needed = min(asked, federation.needed or asked)
-    if federation.working and federation.done < needed:
+    if federation.working and federation.done_count < needed:
         return federation, []
     return _finish(federation, needed, now)
 
 
 def _finish(federation: Federation, needed: int, now: float) -> Step:
-    count = federation.done
+    count = federation.done_count
     quorum = max(1, math.ceil(federation.rules.quorum * needed))
     if count < quorum:
         failures = failures_text(federation.participants.values())
@@ -107,7 +107,7 @@ def _finish(federation: Federation, needed: int, now: float) -> Step:
         return abandon(replace(federation, participants=Participants()), why, now, untrained=untrained)
     parts = federation.participants.values()
     final = Participants.of(part if part.final else mark_missed(part) for part in parts)
-    closing, commands = close(replace(federation, participants=final), final)
+    closing, commands = close_round(replace(federation, participants=final), final)
     closing, commands = site_rounds.ask_sites(closing, commands, quorum, now)
     return closing, [announce(closing, "aggregating"), *commands]
 
@@ -134,7 +134,7 @@ def _settle_buffer(federation: Federation, now: float) -> Step:
         return _plan(federation, now, _ask_free)
     if federation.phase is not Phase.TRAINING:
         return federation, []
-    if federation.done >= buffering.size:
+    if federation.done_count >= buffering.size:
         return _close_buffer(federation)
     if federation.working < buffering.concurrency and now >= federation.not_before:
         asking, plan = _ask_free(federation)
@@ -168,7 +168,7 @@ def _free(federation: Federation) -> tuple[Device, ...]:
 
 def _make_do(federation: Federation, now: float) -> Step:
     """No device is at work or free: close with the updates there are, or pause and try again."""
-    count = federation.done
+    count = federation.done_count
     if count >= max(1, federation.rules.min_clients):
         return _close_buffer(federation)
     if count < len(federation.participants):
@@ -197,7 +197,7 @@ def _close_buffer(federation: Federation) -> Step:
             over.append(mark_missed(part))
         else:
             open_.append(part)
-    return close(replace(federation, participants=Participants.of(open_)), Participants.of(over))
+    return close_round(replace(federation, participants=Participants.of(open_)), Participants.of(over))
 
 
 SYNCHRONOUS = RoundMode(_begin, _advance, _settle)

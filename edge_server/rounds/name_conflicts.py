@@ -23,15 +23,18 @@ def check_name(federation: Federation, birth: Birth, known: Device | None) -> St
         return federation, []
     commands: list[Command] = []
     if claimants.returns == CERTAIN:
-        detail = f"{_named(claimants.current, claimants)} and {_named(claimants.before, claimants)}"
+        detail = (
+            f"{_describe_claimant(claimants.current, claimants)} and "
+            f"{_describe_claimant(claimants.before, claimants)}"
+        )
         commands.append(Note("shares its name with another device:", birth.device, detail=detail))
     if claimants.later_is_there:
-        first = f"{_named(claimants.before, claimants)} came first under this name"
+        first = f"{_describe_claimant(claimants.before, claimants)} came first under this name"
         named = {"instance": birth.instance}
         commands.append(send_refusal(birth.federation, birth.device, Reason.SAME_NAME, first, **named))
     # Each device counts its own connections, so session numbers do not say which of the two is connected.
-    return replace(federation, fleet=federation.fleet.renumbered(birth.device, birth.session)), commands
+    return replace(federation, fleet=federation.fleet.with_session(birth.device, birth.session)), commands
 
 
-def _named(token: str, claimants: Claimants) -> str:
+def _describe_claimant(token: str, claimants: Claimants) -> str:
     return f"{claimants.origins.get(token) or 'a machine unknown'} ({token})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from schemas.messages import Birth
 
 CERTAIN = 2  # Returns needed to be certain: a single one may be a birth that arrived very late
-MOST_TOKENS, MOST_DEVICES = 4, 1000
+MAX_TOKENS, MAX_DEVICES = 4, 1000
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ def record_birth(sightings: Sightings, birth: Birth, known: tuple[str, str]) -> 
     if not birth.instance or not known[0] or birth.instance == claimants.current:
         return sightings
     origins = {**claimants.origins, birth.instance: birth.origin}
-    while len(origins) > MOST_TOKENS:
+    while len(origins) > MAX_TOKENS:
         del origins[next(iter(origins))]
     returns = claimants.returns + (birth.instance in claimants.origins)
     others = {name: known for name, known in sightings.items() if name != birth.device}
-    while len(others) >= MOST_DEVICES:
+    while len(others) >= MAX_DEVICES:
         del others[next(iter(others))]
     return {**others, birth.device: Claimants(origins, birth.instance, claimants.current, returns)}

@@ -93,7 +93,7 @@ def offer(participant: Participant, now: float) -> Step:
     time_left = max(0.0, participant.deadline - now)
     task = participant.assignment.task.model_copy(update={"deadline_s": time_left})
     first = participant.offer_at == 0
-    inline = [SendChunks(participant.device, ref, 0, 1, pushed=True) for ref in task.pushed() if first]
+    inline = [SendChunks(participant.device, ref, 0, 1, pushed=True) for ref in task.pushed_blobs() if first]
     patience = CHECK_UP_S if participant.status is Status.ACCEPTED else OFFER_PATIENCE_S
     return replace(participant, offer_at=now + patience), [Send(participant.device, task), *inline]
 
@@ -122,7 +122,7 @@ def record_claim(participant: Participant, update: Update, now: float, *, have: 
     if update.blob.size > participant.assignment.max_bytes:
         detail = f"{update.blob.size} bytes, at most {participant.assignment.max_bytes} fit its sub-model"
         return refuse(participant, Reason.OVERSIZED, detail)
-    begun = Receiving(update.sent, have=have) if have and update.sent is not None else None
+    begun = Receiving(update.sent_blob, have=have) if have and update.sent_blob is not None else None
     if participant.claims == MAX_CLAIMS:
         return refuse(participant, Reason.OVERSIZED, f"more than {MAX_CLAIMS} different updates of one task")
     another = participant.update is None or participant.update.blob != update.blob
@@ -143,7 +143,7 @@ def _in_time(participant: Participant, update: Update, now: float) -> Update:
 
 def bytes_in_flight(participant: Participant) -> int:
     """Bytes of its update that may be in flight at once while it uploads."""
-    blob = None if participant.update is None else participant.update.sent
+    blob = None if participant.update is None else participant.update.sent_blob
     if blob is None:
         return 0
     return min(blob.size, chunk_transfer.WINDOW * blob.chunk_bytes)
@@ -155,13 +155,13 @@ def grant_upload(participant: Participant, now: float) -> Step:
     if participant.receiving is not None and participant.receiving.complete:
         check = CheckUpdate(participant.device, participant.update)
         return replace(participant, status=Status.CHECKING), [check]
-    sent = participant.update.sent
+    sent = participant.update.sent_blob
     if sent is None or (participant.update.deposited and not participant.by_chunks):
         return skip_upload(participant)
     if participant.receiving is not None:
         receiving, asks = chunk_transfer.resume(participant.receiving, now)
     else:
-        receiving, asks = chunk_transfer.start(sent, now)
+        receiving, asks = chunk_transfer.start_transfer(sent, now)
     granted = replace(participant, status=Status.UPLOADING, receiving=receiving)
     return granted, _commands(granted, asks)
 
@@ -171,7 +171,7 @@ def receive_chunk(participant: Participant, chunk: Chunk, now: float) -> Step:
 
     Chunks of other blobs are late chunks of earlier updates and are ignored.
     """
-    sent = None if participant.update is None else participant.update.sent
+    sent = None if participant.update is None else participant.update.sent_blob
     if sent is None or not sent.digest.startswith(chunk.prefix):
         return participant, []
     if participant.status is Status.WAITING and sent.inline:

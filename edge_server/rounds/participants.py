@@ -35,7 +35,7 @@ class Participants(Mapping[str, Participant]):
         counts = Counter(part.status for part in by_name.values())
         return cls(by_name, counts, _queues(by_name.values()))
 
-    def put(self, participant: Participant) -> "Participants":
+    def with_participant(self, participant: Participant) -> "Participants":
         """With a participant's next state in its old place, or a new participant at the end."""
         before = self.by_name.get(participant.device)
         by_name = self.by_name.copy()

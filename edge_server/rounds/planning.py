@@ -11,7 +11,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import AT_WORK, Participant, Status
 from edge_server.rounds.quarantine import quarantine_of
 from edge_server.rounds.state import Federation, Phase, Step, announce, with_participant
-from edge_server.strategy.explanations import MOST_DEVICES
+from edge_server.strategy.explanations import MAX_DEVICES
 from schemas.values import Eligibility
 
 
@@ -68,7 +68,7 @@ def _in_use(federation: Federation) -> frozenset[str]:
     named = {ref.digest for task in tasks for ref in task.blobs.values()}
     claims = [part.update for part in federation.at_work if part.update is not None]
     updates = [*claims, *federation.updates.values()]
-    return frozenset(named | {update.sent.digest for update in updates if update.sent is not None})
+    return frozenset(named | {update.sent_blob.digest for update in updates if update.sent_blob is not None})
 
 
 def offer_tasks(
@@ -95,7 +95,7 @@ def excluded_devices(federation: Federation, asked: Collection[Device]) -> tuple
         return ()
     names = {device.name for device in asked}
     others = (device for device in federation.fleet.devices.values() if device.name not in names)
-    first = sorted(islice(others, MOST_DEVICES), key=lambda device: device.name)
+    first = sorted(islice(others, MAX_DEVICES), key=lambda device: device.name)
     return tuple(ExcludedDevice(device, _because(device, federation)) for device in first)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from edge_server.rounds.events import Command, Note, RecordStrike, send_refusal
 from edge_server.rounds.fleet import Device
-from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined, struck
+from edge_server.rounds.reputation import ROLLED_BACK, Reputation, quarantined_devices, struck
 from edge_server.rounds.state import Federation, Step
 from schemas.values import Reason
 
@@ -59,7 +59,7 @@ def announce_quarantine(federation: Federation, device: str) -> list[Command]:
 def trusted_devices(federation: Federation) -> tuple[Device, ...]:
     """The connected devices that may be planned, sorted by name."""
     able = [device for device in federation.fleet.able() if not device.misfit]
-    if not quarantined(federation.reputations, federation.round):
+    if not quarantined_devices(federation.reputations, federation.round):
         return tuple(able)
     return tuple(device for device in able if quarantine_of(federation, device.name) is None)
 
@@ -67,7 +67,9 @@ def trusted_devices(federation: Federation) -> tuple[Device, ...]:
 def quarantine_end(federation: Federation, device: str) -> int | None:
     """The last round of the device's quarantine; None if it is not in quarantine."""
     reputation = federation.reputations.get(device)
-    return reputation.until if reputation is not None and reputation.quarantined(federation.round) else None
+    return (
+        reputation.until if reputation is not None and reputation.is_quarantined(federation.round) else None
+    )
 
 
 def shortage_reason(federation: Federation) -> str:

@@ -10,7 +10,7 @@ name, and a quarantine then protects the model, not the device.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.values import Reason
 
 ROLLED_BACK, FORGIVEN = "rolled-back", "forgiven"
@@ -52,7 +52,7 @@ class Reputation:
     until: int = 0
     reasons: Mapping[int, str] = field(default_factory=dict, compare=False)
 
-    def quarantined(self, round_number: int) -> bool:
+    def is_quarantined(self, round_number: int) -> bool:
         return round_number <= self.until
 
     @property
@@ -60,7 +60,7 @@ class Reputation:
         if ROLLED_BACK in self.reasons.values():
             return f"its update was part of round {min(self.reasons) - 1}, whose model could not be trained"
         names = ", ".join(sorted(set(self.reasons.values())))
-        return f"{counted(len(self.reasons), 'refusal')} ({names})"
+        return f"{format_count(len(self.reasons), 'refusal')} ({names})"
 
 
 Reputations = Mapping[str, Reputation]
@@ -77,7 +77,7 @@ def struck(
     recent = {number: w for number, w in before.strikes.items() if number > round_number - rules.window}
     reasons = _reasons(before, recent, round_number, reason)
     now = Reputation({**recent, round_number: weight}, before.until, reasons)
-    if not now.quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
+    if not now.is_quarantined(round_number) and sum(now.strikes.values()) >= rules.after:
         # After the quarantine the device starts without strikes.
         now = replace(now, strikes={}, until=round_number + rules.rounds)
     return {**reputations, device: now}
@@ -87,7 +87,7 @@ def _reasons(
     before: Reputation, recent: Mapping[int, float], round_number: int, reason: str
 ) -> Mapping[int, str]:
     """The reasons of the recent strikes and the new one; during a quarantine they stay as they are."""
-    if before.quarantined(round_number):
+    if before.is_quarantined(round_number):
         return before.reasons
     known = {number: why for number, why in before.reasons.items() if number in recent}
     return {**known, round_number: str(reason)}
@@ -127,6 +127,8 @@ def replay_strikes(
     return reputations
 
 
-def quarantined(reputations: Reputations, round_number: int) -> dict[str, int]:
+def quarantined_devices(reputations: Reputations, round_number: int) -> dict[str, int]:
     """The devices in quarantine in this round, each with the last round of it."""
-    return {device: known.until for device, known in reputations.items() if known.quarantined(round_number)}
+    return {
+        device: known.until for device, known in reputations.items() if known.is_quarantined(round_number)
+    }

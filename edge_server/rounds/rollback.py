@@ -14,7 +14,7 @@ from edge_server.rounds.events import Command, Note, RollBack, RolledBack
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.participants import Participants
 from edge_server.rounds.quarantine import announce_quarantine
-from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined, replay_strikes
+from edge_server.rounds.reputation import FORGIVEN, ROLLED_BACK, quarantined_devices, replay_strikes
 from edge_server.rounds.state import Federation, Phase, Step, Undone, announce
 from schemas.values import Reason
 
@@ -48,7 +48,7 @@ def request_rollback(federation: Federation, number: int, why: str) -> Step:
     reputations = replay_strikes(
         ((*row, FORGIVEN) for row in forgiven), federation.rules.reputation, federation.reputations
     )
-    out = quarantined(reputations, number + 1)
+    out = quarantined_devices(reputations, number + 1)
     command = RollBack(
         undone=number,
         attempt=federation.attempt,
@@ -119,7 +119,7 @@ def vain_rollback_text(federation: Federation) -> str:
 
 OUTSTANDING = 10.0  # An update stands out if a measure lies this many spreads above the median
 SIGMA = 1.4826
-LEAST_SPREAD = 0.1  # Smallest spread, as a share of the median: equal measures would have a spread of 0
+MIN_SPREAD = 0.1  # Smallest spread, as a share of the median: equal measures would have a spread of 0
 
 Measures = Mapping[str, float]
 """An update's measures by name; each grows with the update's effect on the model."""
@@ -159,4 +159,4 @@ def _spread(values: list[float]) -> tuple[float, float]:
     """The median, and the median absolute deviation from it scaled to a standard deviation."""
     usual = median(values)
     spread = SIGMA * median(abs(value - usual) for value in values)
-    return usual, max(spread, LEAST_SPREAD * abs(usual), 1e-12)
+    return usual, max(spread, MIN_SPREAD * abs(usual), 1e-12)

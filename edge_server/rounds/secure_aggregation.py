@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from edge_server.rounds.closing import abandon, close
+from edge_server.rounds.closing import abandon, close_round
 from edge_server.rounds.events import CheckUpdate, CloseRound, Command, Note, RoundPlanned, Send, send_refusal
 from edge_server.rounds.participant import AT_WORK, mark_missed
 from edge_server.rounds.participants import Participants
@@ -41,7 +41,7 @@ def begin_agreement(federation: Federation, event: RoundPlanned, now: float) -> 
     return MaskAgreement(tasks, until=now + federation.rules.masking_step_s) if tasks else None
 
 
-def take(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
+def on_message(federation: Federation, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
     """Take a device's message for the agreement, or refuse it, naming its attempt."""
     if federation.masking is None and isinstance(message, UnmaskAnswer):
         return federation, []  # other answers were enough
@@ -61,7 +61,9 @@ def _without(federation: Federation, message: KeyAdvertisement) -> Federation:
     participant = federation.participants.get(message.device)
     if participant is None or participant.final or participant.assignment.task.attempt != message.attempt:
         return federation
-    return replace(federation, participants=federation.participants.put(mark_missed(participant)))
+    return replace(
+        federation, participants=federation.participants.with_participant(mark_missed(participant))
+    )
 
 
 def with_segments(federation: Federation, commands: Sequence[Command]) -> list[Command]:
@@ -104,15 +106,17 @@ def _sharing(federation: Federation, masking: MaskAgreement, now: float) -> Step
     there = {part.device for part in federation.at_work}
     if there - masking.shares.keys() and now < masking.until:
         return federation, []
-    if len(masking.partners) < masking.needed:
-        return _abandon(federation, f"{len(masking.partners)} of {masking.needed} devices share keys", now)
+    if len(masking.partners) < masking.min_helpers:
+        return _abandon(
+            federation, f"{len(masking.partners)} of {masking.min_helpers} devices share keys", now
+        )
     agreed, parcels = machine.fix_masks(masking)
     return _go_on(federation, agreed, masking.partners.keys(), parcels, now)
 
 
 def _masking(federation: Federation, masking: MaskAgreement, now: float) -> Step:
-    if federation.done + federation.working < masking.needed:
-        why = f"{federation.done} of {masking.needed} masked updates that a sum needs to be read"
+    if federation.done_count + federation.working < masking.min_helpers:
+        why = f"{federation.done_count} of {masking.min_helpers} masked updates that a sum needs to be read"
         return _abandon(federation, why, now)
     if federation.working:
         return federation, []
@@ -126,14 +130,14 @@ def _unmasking(federation: Federation, masking: MaskAgreement, now: float) -> St
     except PeerError as error:
         return _abandon(federation, f"the sum cannot be read: {error}", now)
     if opened is not None:
-        closing, commands = close(replace(federation, masking=None), federation.participants)
+        closing, commands = close_round(replace(federation, masking=None), federation.participants)
         read = [
             replace(command, opened=opened) if isinstance(command, CloseRound) else command
             for command in commands
         ]
         return closing, [announce(closing, "aggregating"), *_hidden(opened), *read]
     if now >= masking.until:
-        helped = f"{len(masking.answers)} of {masking.needed} devices helped to read the sum"
+        helped = f"{len(masking.answers)} of {masking.min_helpers} devices helped to read the sum"
         return _abandon(federation, helped, now)
     if now < masking.ask_at:
         return federation, []
@@ -171,7 +175,7 @@ def _abandon(federation: Federation, why: str, now: float) -> Step:
     masking, untrained = federation.masking, False
     # No device trains before the cohort is agreed on.
     if masking is not None and masking.cohort is not None:
-        untrained = training_failed(federation.participants.values(), quorum=masking.needed)
+        untrained = training_failed(federation.participants.values(), quorum=masking.min_helpers)
     fresh = replace(federation, participants=Participants(), masking=None)
     return abandon(fresh, why, now, untrained=untrained)
 

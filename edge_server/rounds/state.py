@@ -151,7 +151,7 @@ class Federation:
         return {part.device: part.update for part in counted if part.update is not None}
 
     @property
-    def done(self) -> int:
+    def done_count(self) -> int:
         return self.participants.count({Status.COUNTED})
 
     @property
@@ -170,7 +170,7 @@ def is_gathered(federation: Federation, now: float) -> bool:
 
 def with_participant(federation: Federation, stepped: tuple[Participant, list[Command]]) -> Step:
     participant, commands = stepped
-    return replace(federation, participants=federation.participants.put(participant)), commands
+    return replace(federation, participants=federation.participants.with_participant(participant)), commands
 
 
 def is_over(federation: Federation) -> bool:

@@ -83,7 +83,7 @@ class ClientWork:
         if setup.accelerator == "cuda":
             _repeat_bits()
         self._setup = setup
-        self._data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
+        self._data = setup.data.open_shares() if isinstance(setup.data, SharedData) else setup.data
         self._store = BlobStore(setup.blobs, durable=False)
         self._trainer = cache(make or partial(_trainer, accelerator=setup.accelerator))
 

@@ -231,20 +231,20 @@ class DeviceEdge:
     def sends(self, digest: str) -> bool:
         return digest in self._uploads
 
-    def downloaded(self, digest: str, transit: int) -> None:
+    def on_downloaded(self, digest: str, transit: int) -> None:
         """Complete a transfer to the device, unless it was cut."""
         ref = self._downloads.finish(digest, transit)
         if ref is not None:
-            self._around.tally.sent(self.device.name, transfer_bytes(ref))
-            self._around.tally.received(self.device.name, self._later_requests(ref))
+            self._around.tally.count_sent(self.device.name, transfer_bytes(ref))
+            self._around.tally.count_received(self.device.name, self._later_requests(ref))
             self.step(BlobChecked(digest, sound=True))
 
-    def uploaded(self, digest: str, transit: int) -> BlobRef | None:
+    def on_uploaded(self, digest: str, transit: int) -> BlobRef | None:
         """Complete a transfer from the device; None if it was cut or is no longer needed."""
         ref = self._uploads.finish(digest, transit)
         if ref is not None:
-            self._around.tally.received(self.device.name, transfer_bytes(ref))
-            self._around.tally.sent(self.device.name, self._later_requests(ref))
+            self._around.tally.count_received(self.device.name, transfer_bytes(ref))
+            self._around.tally.count_sent(self.device.name, self._later_requests(ref))
         return ref
 
     def _later_requests(self, ref: BlobRef) -> int:
@@ -265,7 +265,7 @@ class DeviceEdge:
         self._around.timeline.post(arrives, MessageToServer(message, len(encode_message(message))))
 
     # --- the work ---
-    def awaited(self, attempt: int) -> Any:
+    def awaited_job(self, attempt: int) -> Any:
         """The job whose outcome is due now; None if its task was dropped."""
         working = self._session.phase is SessionPhase.WORKING and self._attempt == attempt
         return self._job if working else None
@@ -322,7 +322,7 @@ class DeviceEdge:
         if self._session is before and not commands:
             return
         self._downloads.forget(before.receiving.keys() - self._session.receiving.keys())
-        self._uploads.forget(_claimed(before) - _claimed(self._session))
+        self._uploads.forget(_claimed_blobs(before) - _claimed_blobs(self._session))
         self._match_job()
         for command in commands:
             self._do(command)
@@ -338,7 +338,7 @@ class DeviceEdge:
             case StartWork(task):
                 self._start(task)
             case Settled():
-                self._settled(command)
+                self._on_settled(command)
             case DrawEntropy(task):
                 self.step(EntropyDrawn(task, self._entropy(task)))
             case MaskUpdate(update, membership):
@@ -358,7 +358,7 @@ class DeviceEdge:
         except PeerError as error:
             self.step(WorkFailed(membership.task, Reason(error.reason), str(error)))
 
-    def _settled(self, settled: Settled) -> None:
+    def _on_settled(self, settled: Settled) -> None:
         result = settled.result
         private = private_state(self._around.clients, self.device.name)
         if settled.refusal is None and isinstance(result, Update):
@@ -367,16 +367,16 @@ class DeviceEdge:
                 self._describe()
         else:
             private.discard(result.run, result.round, result.attempt)
-        self.step(BlobsDiscarded(self.needed()))
+        self.step(BlobsDiscarded(self.needed_blobs()))
 
-    def needed(self) -> frozenset[str]:
+    def needed_blobs(self) -> frozenset[str]:
         """Digests of the blobs that may be requested again, which a real device keeps, too."""
         task = self._session.task
         digests = {ref.digest for ref in task.blobs.values()} if task else set()
-        return _claimed(self._session) | digests
+        return _claimed_blobs(self._session) | digests
 
 
-def _claimed(session: Session) -> frozenset[str]:
+def _claimed_blobs(session: Session) -> frozenset[str]:
     return frozenset({session.result.blob.digest} if isinstance(session.result, Update) else ())
 
 
@@ -389,4 +389,4 @@ def lay_out(task: Task, source: BlobStore, target: BlobStore) -> None:
 def link(source: BlobStore, target: BlobStore, digest: str) -> None:
     """Put a blob into another store without copying it."""
     if digest not in target:
-        os.link(source.path(digest), target.path(digest))
+        os.link(source.blob_path(digest), target.blob_path(digest))

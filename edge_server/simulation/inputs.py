@@ -1,7 +1,7 @@
 """The configuration and the training data with which a simulation starts."""
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit
+from edge_client.data.shapes import fit_data
 from edge_client.data.sources import part_of
 from edge_server.config.config import Config
 from edge_server.config.test_data import model_spec, read_source
@@ -31,4 +31,4 @@ def training_data(config: Config) -> LabelledData:
     if config.data.source is None:
         raise ConfigError("[data] source: none is named, and a simulation needs data of [model] input-shape")
     data = read_source(config, part_of(config.data.source, "train"))
-    return fit(data, model_spec(config, data).input_shape)
+    return fit_data(data, model_spec(config, data).input_shape)

@@ -107,7 +107,7 @@ class RayEngine(Engine[RayJob]):
         try:
             self._work = ray.remote(**_needs(setup, cluster.workers))(work)
             # With the arrays themselves, for workers without access to the files.
-            data = setup.data.open() if isinstance(setup.data, SharedData) else setup.data
+            data = setup.data.open_shares() if isinstance(setup.data, SharedData) else setup.data
             self._carried = ray.put(replace(setup, data=data))
         except BaseException:
             cluster.leave()
@@ -159,7 +159,7 @@ class RayEngine(Engine[RayJob]):
         digests = [ref.digest for ref in task.blobs.values()]
         files: dict[str, Any] = {f"blobs/{digest}": self._blobs.get(digest, task.round) for digest in digests}
         clients = self._setup.clients
-        kept = private_state(clients, job.device).kept(task.run, task.round)
+        kept = private_state(clients, job.device).find_file(task.run, task.round)
         if kept is not None:
             files[f"clients/{kept.relative_to(clients).as_posix()}"] = read_bytes(kept)
         return files
@@ -203,7 +203,9 @@ class RoundBlobs:
         if round_number != self._round:
             self._round, self._before, self._now = round_number, self._now, {}
         if digest not in self._now:
-            self._now[digest] = self._before.get(digest) or ray.put(read_bytes(self._source.path(digest)))
+            self._now[digest] = self._before.get(digest) or ray.put(
+                read_bytes(self._source.blob_path(digest))
+            )
         return self._now[digest]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import part_of
 from edge_client.data.tasks.registry import learning_task
@@ -166,7 +166,7 @@ def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> Labe
     task = learning_task(spec.task)
     classes = rng.integers(0, spec.num_classes, count)
     numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
-    return labelled(images, classes if task.labels == "classes" else numbers)
+    return make_labelled_data(images, classes if task.labels == "classes" else numbers)
 
 
 def _play(

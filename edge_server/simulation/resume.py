@@ -193,13 +193,13 @@ def restore(folder: RunFolder, tally: RunCounters) -> ResumedRun | None:
     closed = boundary.round if boundary else 0
     untested = _rebuild_history(folder, closed)
     for line in cut_history(folder.path / "history.jsonl", closed - (untested is not None)):
-        tally.closed(RoundRecord.model_validate_json(line))
+        tally.add_round(RoundRecord.model_validate_json(line))
     if boundary is None:
         return None
     with contextlib.closing(JournalReader(folder.journal)) as reader:
         return ResumedRun(
             boundary,
-            tuple(update for update in reader.examined() if update.round <= closed),
+            tuple(update for update in reader.examined_updates() if update.round <= closed),
             tuple((strike.device, strike.round, strike.reason) for strike in reader.strikes()),
             tuple(row for row in reader.undone() if row.round <= closed),
             reader.classes(),

@@ -24,7 +24,7 @@ class SharedData:
     ranges: Mapping[str, Range]
     preprocessing: Preprocessing
 
-    def open(self) -> "DataShares":
+    def open_shares(self) -> "DataShares":
         """The data with its arrays, which are mapped from the files."""
         images, labels, order = (
             np.asarray(np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

@@ -130,18 +130,18 @@ class Simulation:
         )
 
     def run(self, boundary: Boundary | None = None) -> Summary:
-        self._guarded(lambda: self._begin(boundary))
+        self._run_guarded(lambda: self._begin(boundary))
         while self._end is None:
-            self._guarded(self._advance)
-        self._end = self._recorded(self._end)
-        return self._reporter.finish(self._end, partial(self._exported, self._end), logged=True)
+            self._run_guarded(self._advance)
+        self._end = self._record_last_round(self._end)
+        return self._reporter.finish(self._end, partial(self._export_tiers, self._end), logged=True)
 
     def stop(self) -> None:
         """Ask the run to end; may be called from a signal handler."""
         self._stopping = True
         self._around.engine.stop()
 
-    def _guarded(self, part: Callable[[], None]) -> None:
+    def _run_guarded(self, part: Callable[[], None]) -> None:
         """Call `part`; an exception ends the run as failed, with the reason."""
         try:
             part()
@@ -161,7 +161,7 @@ class Simulation:
             self._timeline.post(0.0, LinkChanged(name))
             self._timeline.post(device.next_arrival(), DataArrived(name))
 
-    def _recorded(self, end: EndRun) -> EndRun:
+    def _record_last_round(self, end: EndRun) -> EndRun:
         """Wait for the test of the last model and record its round; the end of the run after that."""
         try:
             self._coordinator.recorder.record_round()
@@ -187,14 +187,14 @@ class Simulation:
     def _handle(self, event: TimelineEvent) -> None:
         match event:
             case ServerEvent(RoundClosed() as closed):
-                self._closed(closed)
+                self._on_closed(closed)
             case ServerEvent(server_event):
                 self._step(server_event)
             case MessageToServer(message, size):
-                self._tally.received(message.device, size)
+                self._tally.count_received(message.device, size)
                 self._step(MessageReceived(message))
                 if not isinstance(message, Death):
-                    self._tally.heard(message.device)
+                    self._tally.note_contact(message.device)
                 else:
                     self._tick_at(self._timeline.now + self._federation.rules.rejoin_s)
             case MessageToDevice(device, message):
@@ -203,9 +203,9 @@ class Simulation:
                 for edge in self._devices.values():
                     edge.receive(message)
             case Downloaded(device, digest, transit):
-                self._devices[device].downloaded(digest, transit)
+                self._devices[device].on_downloaded(digest, transit)
             case Uploaded(device, digest, transit):
-                if self._devices[device].uploaded(digest, transit) is not None:
+                if self._devices[device].on_uploaded(digest, transit) is not None:
                     link(self._around.store, self._coordinator.storage.store, digest)
                     self._step(UpdateStored(device))
             case WorkEnded(device, attempt):
@@ -219,7 +219,7 @@ class Simulation:
 
     # --- the devices ---
     def _work_ended(self, device: DeviceEdge, attempt: int) -> None:
-        job = device.awaited(attempt)
+        job = device.awaited_job(attempt)
         outcome = None
         while job is not None and outcome is None and not self._stopping:
             outcome = self._around.engine.result(job, timeout_s=WAIT_S)
@@ -270,14 +270,14 @@ class Simulation:
                 self._devices[device].download(ref)
             case Announce(message):
                 assert isinstance(message, FromServer)
-                self._tally.announced(self._federation.fleet.present(), len(encode_message(message)))
+                self._tally.count_announced(self._federation.fleet.present(), len(encode_message(message)))
                 self._timeline.post(now + self._latency_s, AnnouncementToAll(message))
             case PlanRound():
                 self._timeline.post(now, ServerEvent(self._plan(command)))
             case CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
                 assert isinstance(task, TrainTask)
-                with self._coordinator.context.durations.timed("checking"):
+                with self._coordinator.context.durations.time_block("checking"):
                     checked = self._coordinator.checker.check(command, task, self._coordinator.model.state)
                 self._timeline.post(now, ServerEvent(checked))
             case CloseRound():
@@ -289,7 +289,7 @@ class Simulation:
             case RecordStrike(device, number, why):
                 self._coordinator.strike(device, number, why)
             case RecordDelivery(delivery):
-                self._tally.delivered(delivery)
+                self._tally.add_delivery(delivery)
             case EndRun():
                 self._end = command
             case _:
@@ -297,7 +297,7 @@ class Simulation:
 
     def _send(self, device: DeviceEdge, message: Message) -> None:
         assert isinstance(message, FromServer)
-        self._tally.sent(device.device.name, len(encode_message(message)))
+        self._tally.count_sent(device.device.name, len(encode_message(message)))
         if isinstance(message, Task):
             lay_out(message, self._coordinator.storage.store, self._around.store)
         arrives = self._timeline.now + device.latency_s
@@ -309,7 +309,7 @@ class Simulation:
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
         self._forget_old_blobs()
-        with self._coordinator.context.durations.timed("planning"):
+        with self._coordinator.context.durations.time_block("planning"):
             planned = self._coordinator.planner.plan(command)
         if not command.deliver and (self._export or self._federation.rules.deliver):
             self._coordinator.early_graphs.begin()
@@ -318,10 +318,10 @@ class Simulation:
     def _forget_old_blobs(self) -> None:
         """Remove devices' blobs that are no longer needed, except new ones of running jobs."""
         store = self._around.store
-        in_use = {digest for device in self._devices.values() for digest in device.needed()}
+        in_use = {digest for device in self._devices.values() for digest in device.needed_blobs()}
         if any(device.busy for device in self._devices.values()):
             for digest in self._seen - in_use:
-                store.path(digest).unlink(missing_ok=True)
+                store.blob_path(digest).unlink(missing_ok=True)
         else:
             store.keep_only(frozenset(in_use))
         self._seen = in_use
@@ -330,7 +330,7 @@ class Simulation:
         """Aggregate; the round closes when the last acknowledgements have reached their devices."""
         now = self._timeline.now
         uplink, downlink, seconds = self._tally.round_figures()
-        with self._coordinator.context.durations.timed("closing"):
+        with self._coordinator.context.durations.time_block("closing"):
             figures = RoundFigures(uplink, downlink, seconds, virtual_time_s=now)
             record = self._coordinator.aggregator.close(command, figures)
         self._tally.begin_round()
@@ -345,10 +345,10 @@ class Simulation:
 
     def _report_records(self) -> None:
         for record in self._coordinator.recorder.take():
-            self._reporter.closed(record)
+            self._reporter.report_closed(record)
             self._reporter.show()
 
-    def _closed(self, closed: RoundClosed) -> None:
+    def _on_closed(self, closed: RoundClosed) -> None:
         if self._federation.rules.buffering is None:
             self._federation, commands = report_findings(self._federation, closed)
             for command in commands:
@@ -417,7 +417,7 @@ class Simulation:
         left = self._federation.rules.rounds - len(self._tally.history)
         return elapsed / done * left if done > 0 else None
 
-    def _exported(self, end: EndRun) -> Mapping[int, Path]:
+    def _export_tiers(self, end: EndRun) -> Mapping[int, Path]:
         wanted = end.outcome == "finished" and self._export
         return self._coordinator.exporter.export_tiers() if wanted else {}
 

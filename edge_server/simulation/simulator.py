@@ -58,11 +58,11 @@ def simulate(
     user should know before the first round. Raises `ConfigError`, and `EdgeError` for a disk that is full.
     """
     with told_in_words(out):
-        config = with_scaling(as_simulated(config), out, registries_near(out), _measured)
+        config = with_scaling(as_simulated(config), out, registries_near(out), _measure_statistics)
         return _simulate(config, out, watcher, resume=resume, export=export, notify=notify, stopped=stopped)
 
 
-def _measured(config: Config, folder: Path) -> Summary:
+def _measure_statistics(config: Config, folder: Path) -> Summary:
     """Simulate a pass of statistics, from its beginning if it was cut off."""
     shutil.rmtree(folder, ignore_errors=True)
     return _simulate(config, folder, WatcherGroup(), resume=False, export=False, notify=print_notices)

@@ -64,7 +64,7 @@ def make_edges(
     shared: SharedData,
 ) -> dict[str, DeviceEdge]:
     """The virtual devices by name; of up to 100,000, equal ones share their profile and data card."""
-    shares = shared.open() if config.simulation.arrives_s else None
+    shares = shared.open_shares() if config.simulation.arrives_s else None
 
     @cache
     def profile_of(board: str, tier: int, trainer: TrainerName) -> CapabilityProfile:

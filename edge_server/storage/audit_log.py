@@ -49,7 +49,7 @@ def local_user() -> str:
         return f"local:{os.getuid()}"
 
 
-def append(
+def append_entry(
     path: Path,
     *,
     who: str,
@@ -78,7 +78,7 @@ def append(
     return entry
 
 
-def read(path: Path) -> Iterator[AuditEntry]:
+def read_entries(path: Path) -> Iterator[AuditEntry]:
     """Every entry, the oldest first; a last line that a power cut has torn is left out."""
     if not path.exists():
         return

@@ -66,10 +66,10 @@ class GatewayJournal:
         """A number above those of all earlier sessions, also of another folder; it is reserved on disk."""
         ((last,),) = self._read("SELECT COALESCE(MAX(number), 0) FROM sessions")
         session = max(int(last) + 1, int(time.time() * 1000))
-        self.connected(session)
+        self.reserve_sessions(session)
         return session
 
-    def connected(self, session: int) -> None:
+    def reserve_sessions(self, session: int) -> None:
         """Reserve the numbers of the sessions that follow this one: a last will has them first."""
         with self.writing() as written:
             written.execute("DELETE FROM sessions")
@@ -81,7 +81,7 @@ class GatewayJournal:
         with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO devices VALUES (?, ?)", (device, session))
 
-    def died(self, device: str) -> None:
+    def write_death(self, device: str) -> None:
         """Write that the server above knows of its death."""
         with self.writing() as written:
             written.execute("DELETE FROM devices WHERE device = ?", (device,))
@@ -91,12 +91,12 @@ class GatewayJournal:
         return {device: int(session) for device, session in self._read("SELECT device, session FROM devices")}
 
     # --- tasks and updates ---
-    def given(self, device: str, task: Task) -> None:
+    def write_task(self, device: str, task: Task) -> None:
         """Write a device's task; only the last one is kept."""
         with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?)", (device, task.model_dump_json()))
 
-    def examined(self, update: Update) -> None:
+    def write_examined(self, update: Update) -> None:
         """Write an update with its receipt; only a device's last one is kept."""
         row = (update.device, update.run, update.round, update.model_dump_json())
         with self.writing() as written:

@@ -152,14 +152,14 @@ class Journal:
             written.execute("DELETE FROM run")
             written.execute("INSERT INTO run VALUES (?, ?, ?)", (run, federation, time.time()))
 
-    def held(self, epoch: int, holder: str) -> int:
+    def write_epoch(self, epoch: int, holder: str) -> int:
         """Write that a server, in words, goes on with the run in this epoch; returns the run's first one."""
         with self.writing() as written:
             written.execute("INSERT OR IGNORE INTO epochs VALUES (?, ?, ?)", (epoch, holder, time.time()))
             (first,) = written.execute("SELECT min(epoch) FROM epochs").fetchone()
         return int(first)
 
-    def restored(self, attempt: int, *, epochs: int, at: float) -> None:
+    def write_restoration(self, attempt: int, *, epochs: int, at: float) -> None:
         """Write that the run was restored from a backup at `at`; plannings go on above the number `attempt`.
 
         The next server's epoch is later than the last one by `epochs` at least.
@@ -172,7 +172,7 @@ class Journal:
             written.execute("INSERT INTO epochs VALUES (?, ?, ?)", (epoch, "restored from a backup", at))
             written.execute("INSERT INTO restored VALUES (?, ?, ?)", (attempt, epoch, at))
 
-    def agreed(self, classes: Iterable[str], columns: Iterable[Feature] = ()) -> None:
+    def write_agreed_lists(self, classes: Iterable[str], columns: Iterable[Feature] = ()) -> None:
         """Write the federation's lists of classes and columns."""
         said = [column.model_dump() for column in columns]
         with self.writing() as written:
@@ -180,7 +180,7 @@ class Journal:
                 written.execute(f"DELETE FROM {table}")
                 written.execute(f"INSERT INTO {table} VALUES (?, ?)", (json.dumps(values), time.time()))
 
-    def planned(
+    def write_planning(
         self,
         attempt: int,
         round_number: int,
@@ -222,7 +222,7 @@ class Journal:
                     ],
                 )
 
-    def examined(
+    def write_examined(
         self,
         update: Update,
         *,
@@ -250,7 +250,7 @@ class Journal:
         if self._together is not None:
             self._together.append(row)
         else:
-            self.write_examined([row])
+            self.write_examined_rows([row])
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -261,9 +261,9 @@ class Journal:
             yield
         finally:
             self._together = None
-        self.write_examined(rows)
+        self.write_examined_rows(rows)
 
-    def write_examined(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def write_examined_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
         with self.writing() as written:
             values = ", ".join("?" * 11)
             written.executemany(f"INSERT OR REPLACE INTO updates VALUES ({values})", rows)
@@ -273,7 +273,7 @@ class Journal:
         with self.writing() as written:
             written.execute("INSERT INTO strikes VALUES (?, ?, ?)", (device, round_number, reason))
 
-    def closed(
+    def write_closed_round(
         self,
         round_number: int,
         state_sha256: str,
@@ -322,7 +322,7 @@ class Journal:
         with self._lock:
             return [row for name in devices for row in self._connection.execute(asked, (name,))]
 
-    def tested(self, round_number: int, record: str) -> None:
+    def write_test(self, round_number: int, record: str) -> None:
         with self.writing() as written:
             written.execute("UPDATE rounds SET record = ? WHERE round = ?", (record, round_number))
             written.execute("DELETE FROM untested WHERE round = ?", (round_number,))
@@ -359,12 +359,12 @@ class Journal:
             )
             return {}
 
-    def delivered(self, delivery: Delivery) -> None:
+    def write_delivery(self, delivery: Delivery) -> None:
         row = (delivery.attempt, delivery.device, delivery.model_dump_json(), time.time())
         with self.writing() as written:
             written.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?, ?)", row)
 
-    def ended(self, outcome: str, detail: str) -> None:
+    def write_end(self, outcome: str, detail: str) -> None:
         """Write that the run is over; devices receive the end after that."""
         with self.writing() as written:
             written.execute("INSERT INTO ends VALUES (?, ?, ?)", (outcome, detail, time.time()))
@@ -400,10 +400,10 @@ def _device_rows(devices: Iterable[Device], now: float) -> Iterator[tuple[Any, .
     # The values are kept so that their ids stay valid.
     known: dict[int, tuple[Frozen, str]] = {}
 
-    def encoded(value: Frozen) -> str:
+    def encode_once(value: Frozen) -> str:
         if id(value) not in known:
             known[id(value)] = value, value.model_dump_json()
         return known[id(value)][1]
 
     for device in devices:
-        yield device.name, device.session, encoded(device.profile), encoded(device.data), now
+        yield device.name, device.session, encode_once(device.profile), encode_once(device.data), now

@@ -124,7 +124,7 @@ class JournalReader:
         if found != FORMAT:
             raise unknown_format(path, found)
 
-    def _asked(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _query_rows(self, asked: str, values: tuple[Any, ...] = ()) -> list[Any]:
         """The rows of a query; none for a lost table that a run can do without."""
         try:
             return self._connection.execute(asked, values).fetchall()
@@ -135,7 +135,9 @@ class JournalReader:
             log.warning("%s: table '%s' is gone: the run continues without what it held", self._path, gone)
             return []
 
-    def _made(self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1) -> list[T]:
+    def _make_objects(
+        self, table: str, rows: Iterable[Any], make: Callable[..., T], *, keys: int = 1
+    ) -> list[T]:
         """An object per row; a row that cannot be read is skipped and logged by its first `keys` columns."""
         made = []
         for row in rows:
@@ -152,37 +154,41 @@ class JournalReader:
 
     def run(self) -> str | None:
         """The run's name; None before it has one."""
-        rows = self._asked("SELECT run FROM run")
+        rows = self._query_rows("SELECT run FROM run")
         return str(rows[0][0]) if rows else None
 
     def epochs(self) -> tuple[int, ...]:
         """The epochs of the lease in which the run was served, in order."""
-        rows = self._asked("SELECT epoch FROM epochs ORDER BY epoch")
-        return tuple(self._made("epochs", rows, int))
+        rows = self._query_rows("SELECT epoch FROM epochs ORDER BY epoch")
+        return tuple(self._make_objects("epochs", rows, int))
 
-    def restored(self) -> int:
+    def restored_attempt(self) -> int:
         """The number that plannings exceed since the run was restored from a backup; 0 if it never was."""
-        return max(self._made("restored", self._asked("SELECT attempt FROM restored"), int), default=0)
+        return max(
+            self._make_objects("restored", self._query_rows("SELECT attempt FROM restored"), int), default=0
+        )
 
     def began_at(self) -> float | None:
         """When the run began, or was first planned, in seconds since 1970; None if neither has happened."""
         asked = "SELECT coalesce((SELECT began_at FROM run), (SELECT min(planned_at) FROM plannings))"
-        times = self._made("run", [row for row in self._asked(asked) if row[0] is not None], float)
+        times = self._make_objects(
+            "run", [row for row in self._query_rows(asked) if row[0] is not None], float
+        )
         return times[0] if times else None
 
     def classes(self) -> tuple[str, ...]:
         """The federation's list of classes; empty before it is known."""
-        rows = self._asked("SELECT 'names', names FROM classes")
-        return next(iter(self._made("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
+        rows = self._query_rows("SELECT 'names', names FROM classes")
+        return next(iter(self._make_objects("classes", rows, lambda _, names: tuple(json.loads(names)))), ())
 
     def columns(self) -> tuple[Feature, ...]:
         """The federation's list of columns; empty before it is known, and without names."""
 
-        def listed(_: str, said: str) -> tuple[Feature, ...]:
+        def parse_columns(_: str, said: str) -> tuple[Feature, ...]:
             return tuple(map(Feature.model_validate, json.loads(said)))
 
-        rows = self._asked("SELECT 'said', said FROM columns")
-        return next(iter(self._made("columns", rows, listed)), ())
+        rows = self._query_rows("SELECT 'said', said FROM columns")
+        return next(iter(self._make_objects("columns", rows, parse_columns)), ())
 
     def last_planning(self) -> RecordedPlanning | None:
         return next(iter(self._plannings("ORDER BY attempt DESC LIMIT 1")), None)
@@ -191,49 +197,53 @@ class JournalReader:
         return self._plannings("ORDER BY attempt")
 
     def _plannings(self, which: str) -> list[RecordedPlanning]:
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT attempt, round, deliver, needed, selected, clients, rng, planned_at"
             f" FROM plannings {which}"
         )
-        return self._made("plannings", rows, _planned)
+        return self._make_objects("plannings", rows, _parse_planning)
 
     def tiers(self) -> dict[str, int]:
         """The tier of each device at the last planning that it was present for."""
-        rows = self._asked("SELECT attempt, clients FROM plannings ORDER BY attempt")
-        known = self._made("plannings", rows, lambda _, clients: json.loads(clients).items())
+        rows = self._query_rows("SELECT attempt, clients FROM plannings ORDER BY attempt")
+        known = self._make_objects("plannings", rows, lambda _, clients: json.loads(clients).items())
         return {name: tier for clients in known for name, (tier, _) in clients}
 
     def tasks(self) -> list[OpenTask]:
-        rows = self._asked("SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device")
-        return self._made("tasks", rows, _open_task, keys=2)
+        rows = self._query_rows("SELECT device, attempt, task, max_bytes FROM tasks ORDER BY attempt, device")
+        return self._make_objects("tasks", rows, _open_task, keys=2)
 
     def devices(self) -> list[tuple[str, int, str, str]]:
         """Every device that was present at a planning, as (name, session, profile, data)."""
-        rows = self._asked("SELECT device, session, profile, data FROM devices ORDER BY device")
-        return self._made("devices", rows, _device)
+        rows = self._query_rows("SELECT device, session, profile, data FROM devices ORDER BY device")
+        return self._make_objects("devices", rows, _device)
 
-    def seen(self) -> list[tuple[str, str, str, float]]:
+    def seen_devices(self) -> list[tuple[str, str, str, float]]:
         """Every device of a planning as (name, profile, data, last presence in seconds since 1970)."""
-        rows = self._asked("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
-        return self._made("devices", rows, _seen)
+        rows = self._query_rows("SELECT device, profile, data, seen_at FROM devices ORDER BY device")
+        return self._make_objects("devices", rows, _parse_seen)
 
     def verdicts(self, attempt: int) -> dict[str, str | None]:
         """The last verdict on each device's updates in an attempt: None for accepted, else why not."""
-        rows = self._asked("SELECT device, reason FROM updates WHERE attempt = ? ORDER BY rowid", (attempt,))
+        rows = self._query_rows(
+            "SELECT device, reason FROM updates WHERE attempt = ? ORDER BY rowid", (attempt,)
+        )
         return dict(rows)
 
     def verdicts_of(self, device: str) -> list[tuple[int, str | None]]:
         """The verdicts on a device's updates as (round, None for accepted, else why not), in order."""
-        return self._asked("SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,))
+        return self._query_rows(
+            "SELECT round, reason FROM updates WHERE device = ? ORDER BY rowid", (device,)
+        )
 
     def choices_of(self, device: str) -> list[tuple[int, DeviceChoice]]:
         """Why each planning chose one device or not, as (round, choice), in order."""
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT round, value FROM choices, json_each(said, '$.devices')"
             " WHERE json_extract(value, '$.device') = ? ORDER BY attempt",
             (device,),
         )
-        return self._made(
+        return self._make_objects(
             "choices", rows, lambda number, said: (number, DeviceChoice.model_validate_json(said))
         )
 
@@ -242,43 +252,43 @@ class JournalReader:
 
         `since` leaves out those of earlier attempts.
         """
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT attempt, device, message, reason, ratio FROM updates WHERE attempt >= ? ORDER BY rowid",
             (since,),
         )
-        return self._made("updates", rows, _update, keys=2)
+        return self._make_objects("updates", rows, _update, keys=2)
 
-    def worked(self) -> dict[str, int]:
+    def work_by_device(self) -> dict[str, int]:
         """The sum of examples times epochs over each device's examined updates."""
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT device, sum(json_extract(message, '$.metrics.examples')"
             " * json_extract(message, '$.metrics.epochs')) FROM updates GROUP BY device"
         )
         return {device: int(work or 0) for device, work in rows}
 
     def last_accepted(self) -> dict[str, Update]:
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT device, message, max(attempt) FROM updates WHERE reason IS NULL GROUP BY device"
         )
-        known = self._made(
+        known = self._make_objects(
             "updates", rows, lambda device, message, _: (device, Update.model_validate_json(message))
         )
         return dict(known)
 
-    def examined(self) -> list[ExaminedUpdate]:
+    def examined_updates(self) -> list[ExaminedUpdate]:
         """Every examined update as the firewall remembers it, in order."""
-        rows = self._asked("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
-        return self._made("updates", rows, _examined, keys=3)
+        rows = self._query_rows("SELECT round, device, digest, reason, norms FROM updates ORDER BY rowid")
+        return self._make_objects("updates", rows, _parse_examined, keys=3)
 
     def strikes(self) -> list[Strike]:
-        rows = self._asked("SELECT device, round, reason FROM strikes ORDER BY rowid")
-        return self._made(
+        rows = self._query_rows("SELECT device, round, reason FROM strikes ORDER BY rowid")
+        return self._make_objects(
             "strikes", rows, lambda device, number, why: Strike(device, int(number), why), keys=2
         )
 
     def refusals(self) -> dict[str, dict[str, int]]:
         """In how many rounds each device was refused or struck, by reason."""
-        rows = self._asked(
+        rows = self._query_rows(
             "SELECT device, reason, count(*) FROM (SELECT device, round, reason FROM updates"
             " WHERE reason IS NOT NULL UNION SELECT device, round, reason FROM strikes"
             f" WHERE reason NOT IN ('{ROLLED_BACK}', '{FORGIVEN}'))"
@@ -290,13 +300,15 @@ class JournalReader:
         return counts
 
     def rounds(self) -> list[ClosedRound]:
-        rows = self._asked("SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round")
-        untested = {number for (number,) in self._asked("SELECT round FROM untested")}
+        rows = self._query_rows(
+            "SELECT round, state_sha256, updates, record, traffic FROM rounds ORDER BY round"
+        )
+        untested = {number for (number,) in self._query_rows("SELECT round FROM untested")}
         return [
             ClosedRound(
                 number,
                 sha256,
-                self._aggregated(number, updates),
+                self._parse_aggregated(number, updates),
                 record,
                 self._traffic(number, traffic),
                 tested=number not in untested,
@@ -304,9 +316,9 @@ class JournalReader:
             for number, sha256, updates, record, traffic in rows
         ]
 
-    def _aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
+    def _parse_aggregated(self, number: int, updates: str) -> tuple[AggregatedUpdate, ...]:
         """The updates that a round aggregated; empty if they cannot be read."""
-        made = self._made(
+        made = self._make_objects(
             "rounds",
             [(number, updates)],
             lambda _, said: [AggregatedUpdate(*update) for update in json.loads(said)],
@@ -314,17 +326,21 @@ class JournalReader:
         return tuple(made[0]) if made else ()
 
     def _traffic(self, number: int, traffic: str) -> Mapping[str, Any]:
-        made = self._made("rounds", [(number, traffic)], lambda _, said: dict(json.loads(said)))
+        made = self._make_objects("rounds", [(number, traffic)], lambda _, said: dict(json.loads(said)))
         return made[0] if made else {}
 
     def undone(self) -> list[UndoneRound]:
         """Every closed round that was given up, in order."""
-        rows = self._asked("SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round")
-        return self._made("undone", rows, _given_up)
+        rows = self._query_rows(
+            "SELECT round, attempt, state_sha256, left_out, why FROM undone ORDER BY round"
+        )
+        return self._make_objects("undone", rows, _given_up)
 
-    def ended(self) -> EndRun | None:
+    def end_of_run(self) -> EndRun | None:
         """The end of a run that is over; None for any other."""
-        ends = self._made("ends", self._asked("SELECT outcome, detail FROM ends LIMIT 1"), EndRun)
+        ends = self._make_objects(
+            "ends", self._query_rows("SELECT outcome, detail FROM ends LIMIT 1"), EndRun
+        )
         return ends[0] if ends else None
 
     def begun_with(self) -> dict[int, str]:
@@ -334,30 +350,32 @@ class JournalReader:
 
     def traffic(self) -> Mapping[str, Any]:
         """The counts of the run up to its last closed round (`Tally.traffic`)."""
-        rows = self._asked("SELECT round, traffic FROM rounds ORDER BY round DESC LIMIT 1")
+        rows = self._query_rows("SELECT round, traffic FROM rounds ORDER BY round DESC LIMIT 1")
         return self._traffic(*rows[0]) if rows else {}
 
     def deliveries(self) -> list[Delivery]:
-        rows = self._asked("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
-        return self._made("deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2)
+        rows = self._query_rows("SELECT attempt, device, message FROM deliveries ORDER BY rowid")
+        return self._make_objects(
+            "deliveries", rows, lambda *row: Delivery.model_validate_json(row[2]), keys=2
+        )
 
     def choices(self, *, since: int = 0) -> list[RoundChoices]:
         """The reasons of each planning's choice, in order; `since` leaves out earlier attempts."""
-        rows = self._said("choices", "attempt", since)
-        return self._made("choices", rows, lambda _, said: RoundChoices.model_validate_json(said))
+        rows = self._said_rows("choices", "attempt", since)
+        return self._make_objects("choices", rows, lambda _, said: RoundChoices.model_validate_json(said))
 
     def observations(self, *, since: int = 0) -> list[Observation]:
         """The observations of closed rounds, in order; `since` leaves out earlier rounds."""
-        rows = self._said("observations", "round", since)
-        return self._made("observations", rows, lambda _, said: Observation.model_validate_json(said))
+        rows = self._said_rows("observations", "round", since)
+        return self._make_objects("observations", rows, lambda _, said: Observation.model_validate_json(said))
 
-    def _said(self, table: str, key: str, since: int) -> list[tuple[int, str]]:
-        return self._asked(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
+    def _said_rows(self, table: str, key: str, since: int) -> list[tuple[int, str]]:
+        return self._query_rows(f"SELECT {key}, said FROM {table} WHERE {key} >= ? ORDER BY {key}", (since,))
 
 
 def read_examined(path: Path) -> list[ExaminedUpdate]:
     with closing(JournalReader(path)) as reader:
-        return reader.examined()
+        return reader.examined_updates()
 
 
 def read_strikes(path: Path) -> list[Strike]:
@@ -365,7 +383,7 @@ def read_strikes(path: Path) -> list[Strike]:
         return reader.strikes()
 
 
-def _planned(
+def _parse_planning(
     attempt: int,
     number: int,
     deliver: int,
@@ -398,7 +416,7 @@ def _device(device: str, session: int, profile: str, data: str) -> tuple[str, in
     return device, int(session), profile, data
 
 
-def _seen(device: str, profile: str, data: str, at: float) -> tuple[str, str, str, float]:
+def _parse_seen(device: str, profile: str, data: str, at: float) -> tuple[str, str, str, float]:
     _device(device, 0, profile, data)
     return device, profile, data, float(at)
 
@@ -410,7 +428,7 @@ def _update(
     return Update.model_validate_json(message), why, None if ratio is None else float(ratio)
 
 
-def _examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> ExaminedUpdate:
+def _parse_examined(number: int, device: str, digest: str, reason: str | None, norms: str) -> ExaminedUpdate:
     # Nothing was found in an update that only came too late for its round.
     found = None if reason == Reason.STALE_ROUND else reason
     return ExaminedUpdate(int(number), device, digest, found, dict(json.loads(norms)))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from edge_client.data.classes import shortened
+from edge_client.data.classes import shorten_names
 from edge_server.storage.data_statistics import DataStatistics
 from schemas.base import Frozen
 from schemas.names import Digest
@@ -181,8 +181,8 @@ class StartedFrom(Frozen):
         return "; ".join(
             [
                 f"{self.stated} ({detail})" if detail else self.stated,
-                *([f"new: {shortened(self.new_classes)}"] if self.new_classes else ()),
-                *([f"without: {shortened(self.left_classes)}"] if self.left_classes else ()),
+                *([f"new: {shorten_names(self.new_classes)}"] if self.new_classes else ()),
+                *([f"without: {shorten_names(self.left_classes)}"] if self.left_classes else ()),
             ]
         )
 

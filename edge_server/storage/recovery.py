@@ -113,14 +113,14 @@ def recover(
     if run is None:
         return None
     rounds, tasks, given_up = reader.rounds(), reader.tasks(), reader.undone()
-    seen = _seen(reader, rules, rounds[-1].round if rounds else 0, tasks, given_up)
+    seen = _read_seen(reader, rules, rounds[-1].round if rounds else 0, tasks, given_up)
     records = {closed.round: _record(closed, lines or {}) for closed in rounds}
     history = tuple(records[closed.round] for closed in rounds if closed.tested)
     untested = next((records[closed.round] for closed in rounds[-1:] if not closed.tested), None)
     deliveries = reader.deliveries()
     participants = _participants(tasks, seen, rules, {(d.device, d.attempt) for d in deliveries}, now)
     strikes = [(strike.device, strike.round, strike.reason) for strike in reader.strikes()]
-    fleet, over = _fleet(reader, now), reader.ended()
+    fleet, over = _fleet(reader, now), reader.end_of_run()
     return Recovered(
         replace(
             _federation(federation, run, rules, seen, participants, fleet, now),
@@ -133,11 +133,11 @@ def recover(
         history,
         rounds[-1].traffic if rounds else {},
         tuple(deliveries),
-        restored=reader.restored(),
+        restored=reader.restored_attempt(),
     )
 
 
-def _seen(
+def _read_seen(
     reader: JournalReader, rules: RoundRules, closed: int, tasks: list[OpenTask], given_up: list[UndoneRound]
 ) -> _Seen:
     plannings = reader.plannings()
@@ -150,7 +150,7 @@ def _seen(
         undone=next((undone for undone in given_up if undone.round == closed), None),
         # At least that of any task or update: the row of its planning may be unreadable.
         attempt=max(
-            [reader.restored()]
+            [reader.restored_attempt()]
             + [planned.attempt for planned in plannings]
             + [attempt for _, attempt, _, _ in tasks]
             + [update.attempt for update, _, _ in examined],
@@ -167,7 +167,7 @@ def _resumption(
         reader.begun_with().get(seen.closed),
         clients=_since(seen),
         ratios={key: ratio for key, (_, reason, ratio) in seen.verdicts.items() if not reason and ratio},
-        examined=tuple(reader.examined()),
+        examined=tuple(reader.examined_updates()),
         short_of_memory=Counter(device for device, _, why in strikes if why == Reason.NO_MEMORY),
         undecided=frozenset(name for name, device in fleet.devices.items() if device.profile.tier is None),
         undone=seen.undone,
@@ -272,10 +272,10 @@ def _participants(
         participant = Participant(device, assignment, deadline=now + left, began=now - max(gone, 0.0))
         made.append(_as_it_stood(participant, seen, delivered))
     masked = any(participant.assignment.task.masking is not None for participant in made)
-    return _unmasked(made, seen) if masked else Participants.of(made)
+    return _find_sum(made, seen) if masked else Participants.of(made)
 
 
-def _unmasked(made: list[Participant], seen: _Seen) -> Participants:
+def _find_sum(made: list[Participant], seen: _Seen) -> Participants:
     """The sum of a masked round, if it was opened; else nothing, as the agreed masks are lost."""
     for participant in made:
         update, _, _ = seen.verdicts.get((COHORT, participant.assignment.task.attempt), (None, None, None))

@@ -106,7 +106,7 @@ class RunFolder:
         return next(filter(None, held), {})
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return (self.path / "summary.json").exists()
 
     def checkpoint(self, round_number: int) -> Path:

@@ -39,7 +39,7 @@ class ServiceFolder:
         return False
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock_folder(self) -> Iterator[None]:
         """Hold the folder; raises `ConfigError` while another service runs in it."""
         with (self.path / "lock").open("a+") as file:
             try:

@@ -32,8 +32,8 @@ def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryAr
     try:
         values = read_plain(path)
         state = State(**{**values, _MODEL: {name: model["model"][name] for name in values[_MODEL]}})
-        optimizer = _kept(state.server_optimizer, keep)
-        return replace(state, groups=_kept(state.groups, keep), server_optimizer=optimizer)
+        optimizer = _store_groups(state.server_optimizer, keep)
+        return replace(state, groups=_store_groups(state.groups, keep), server_optimizer=optimizer)
     except (NotPlainFile, TypeError) as error:
         raise ConfigError(f"{path} is not a checkpoint of this program: {error}") from error
     except (OSError, PeerError, KeyError) as error:
@@ -53,5 +53,5 @@ def load_state(
     return state
 
 
-def _kept(groups: Groups, keep: NewArrayStore) -> Groups:
+def _store_groups(groups: Groups, keep: NewArrayStore) -> Groups:
     return {name: store_arrays(arrays, keep) for name, arrays in groups.items()}

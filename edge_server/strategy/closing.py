@@ -19,7 +19,7 @@ from edge_server.strategy.aggregation.updates import (
     is_statistic,
     sources_of,
 )
-from edge_server.strategy.data_statistics import STATISTICS, pooled
+from edge_server.strategy.data_statistics import STATISTICS, pool_statistics
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups.rule import fold_groups
 from edge_server.strategy.optimizer.optimizers import add_change, apply_optimizer, clamp_variances
@@ -34,7 +34,7 @@ from schemas.tensors.arrays import rows_of
 from schemas.tensors.blobs import Array, Arrays, Groups
 
 
-def close(
+def close_round(
     strategy: Strategy,
     state: State,
     updates: Sequence[ClientUpdate],
@@ -51,7 +51,7 @@ def close(
     """
     if (request := statistics_request(strategy, state)) is not None:
         return _close_statistics(strategy, state, updates, request)
-    updates, _ = strategy.claims.believed(updates, known_examples(state))
+    updates, _ = strategy.claims.bound_figures(updates, known_examples(state))
     matched = transform_updates(
         strategy.transforms, updates, state.params, channel_map, ordered=state.ordered
     )
@@ -69,7 +69,7 @@ def close(
     result = RoundResult(number, matched, weights, state.params, params, clients, channel_map, keep)
     groups, result = fold_groups(strategy.groups, state.groups, result)
     after = replace(
-        _learned(strategy, state, result),
+        _learn_from_round(strategy, state, result),
         params=result.after,
         round=number,
         ordered=state.ordered or ranks,
@@ -85,9 +85,11 @@ def _close_statistics(
 ) -> State:
     """Close a round in which devices measured their data; claims limit their shares of the examples."""
     sent = {update.client: update.examples for update in updates}
-    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    believed, _ = strategy.claims.bound_figures(updates, known_examples(state))
     shares = {update.client: update.examples / sent[update.client] for update in believed}
-    return replace(state, round=state.round + 1, observed={STATISTICS: pooled(believed, request, shares)})
+    return replace(
+        state, round=state.round + 1, observed={STATISTICS: pool_statistics(believed, request, shares)}
+    )
 
 
 def _combine(
@@ -101,7 +103,7 @@ def _combine(
     if strategy.privacy is None:
         weighed = strategy.weighting.weigh_updates(state.weighting, matched)
         if WeightingTraits.of(strategy.weighting).is_measured:
-            weighed = replace(weighed, weights=strategy.claims.limited(weighed.weights))
+            weighed = replace(weighed, weights=strategy.claims.limit_weights(weighed.weights))
         counts = strategy.weighting.counts(sources_of(matched)) if state.exact else None
         if counts is not None:
             return weighed, exact_mean(matched, counts, parts), state.privacy
@@ -128,13 +130,16 @@ def decay_missing(change: Arrays, updates: Sequence[GlobalUpdate], weights: Floa
         if is_statistic(name):
             return made
 
-        def summed(coverages: Sequence[UpdateCoverage], summands: Sequence[float]) -> Floats:
+        def sum_coverages(coverages: Sequence[UpdateCoverage], summands: Sequence[float]) -> Floats:
             parts = [coverage.index_set(name).slice_rows(start, stop)[1] for coverage in coverages]
             return sum_weights(parts, summands)
 
         covered, held = [update.coverage for update in updates], [update.held for update in updates]
-        total = summed(covered, list(weights))
-        lacking, lost = total - summed(held, list(weights)), summed(covered, decays) - summed(held, decays)
+        total = sum_coverages(covered, list(weights))
+        lacking, lost = (
+            total - sum_coverages(held, list(weights)),
+            sum_coverages(covered, decays) - sum_coverages(held, decays),
+        )
         shape = np.broadcast_shapes(np.shape(lacking), np.shape(total))
         share = np.divide(lost * lacking, total**2, out=np.zeros(shape), where=total > 0)
         decayed: Array = made - (share * as_rows(params[name])[start:stop]).astype(np.float32)
@@ -157,7 +162,7 @@ def _apply_change(
     return clamp_variances(params), gathered
 
 
-def _learned(strategy: Strategy, state: State, result: RoundResult) -> State:
+def _learn_from_round(strategy: Strategy, state: State, result: RoundResult) -> State:
     pruning = state.pruning
     if not strategy.own_order:
         pruning = strategy.pruner.observe(pruning, sources_of(result.updates), result.channel_map)
@@ -174,7 +179,7 @@ def whole_weights(strategy: Strategy, state: State, updates: Sequence[ClientUpda
     """The whole weights of updates that may be added in parts, by client; None where each is needed."""
     if not state.exact or statistics_request(strategy, state) is not None:
         return None
-    believed, _ = strategy.claims.believed(updates, known_examples(state))
+    believed, _ = strategy.claims.bound_figures(updates, known_examples(state))
     ordered = sorted(believed, key=lambda update: update.client)
     counts = strategy.weighting.counts(ordered)
     names = [update.client for update in ordered]
@@ -192,7 +197,10 @@ def _observed_of_updates(sources: Sequence[ClientUpdate], weighed: WeighedUpdate
 
 def _observed_of_state(strategy: Strategy, before: State, after: State) -> Observed:
     """The privacy that the round has spent, and what selection and ratio say of themselves."""
-    seen: Observed = {**strategy.selection.observed(after.selection), **strategy.ratio.observed(after.ratio)}
+    seen: Observed = {
+        **strategy.selection.observations(after.selection),
+        **strategy.ratio.observations(after.ratio),
+    }
     if strategy.privacy is None or after.privacy is None or before.privacy is None:
         return seen
-    return {**dp.observed(strategy.privacy, after.privacy, before.privacy["clip"]), **seen}
+    return {**dp.observe_round(strategy.privacy, after.privacy, before.privacy["clip"]), **seen}

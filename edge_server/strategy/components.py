@@ -25,7 +25,9 @@ def make_component(
         raise ConfigError(f"unknown {concept} '{component.name}'{nearest(component.name, registry)}")
     parameters = inspect.signature(factory).parameters
     allowed, named = set(parameters) - set(provided), f"{concept} '{component.name}'"
-    options = {key: _checked(named, factory, key, value, allowed) for key, value in component.options.items()}
+    options = {
+        key: _check_option(named, factory, key, value, allowed) for key, value in component.options.items()
+    }
     wanted = {name: value for name, value in provided.items() if name in parameters}
     try:
         return factory(**wanted, **options)
@@ -33,7 +35,7 @@ def make_component(
         raise ConfigError(f"{named}: {error}") from error
 
 
-def _checked(
+def _check_option(
     named: str, factory: Callable[..., object], option: str, value: object, allowed: set[str]
 ) -> object:
     """The value as the factory's annotation has it; raises `ConfigError` for an option that it lacks."""

@@ -17,8 +17,8 @@ from schemas.statistics import (
     FEATURES,
     HISTOGRAM,
     LABELS,
-    LEAST,
-    MOST,
+    MAX,
+    MIN,
     SQUARES,
     SUM,
     TARGETS,
@@ -68,7 +68,7 @@ def _request(ranges: Mapping[str, Ranges]) -> StatisticsRequest:
     return StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
 
 
-def pooled(
+def pool_statistics(
     updates: Sequence[ClientUpdate], request: StatisticsRequest, believed: Mapping[str, float]
 ) -> Figures:
     """The figures of all examples, equal for every order of the `updates`, of which there is at least one.
@@ -99,8 +99,8 @@ def _moments(answers: Sequence[Arrays], shares: Sequence[float], ranges: Ranges 
         COUNT: count,
         "mean": centre + apart,
         "variance": np.maximum(squares / count - np.square(apart), 0.0),
-        LEAST: np.min([answer[LEAST] for answer in answers], axis=0),
-        MOST: np.max([answer[MOST] for answer in answers], axis=0),
+        MIN: np.min([answer[MIN] for answer in answers], axis=0),
+        MAX: np.max([answer[MAX] for answer in answers], axis=0),
     }
     if ranges is not None:
         ends = (("low", ranges.low), ("high", ranges.high))
@@ -119,6 +119,6 @@ def _sum(answers: Sequence[Arrays], name: str, shares: Sequence[float]) -> Numbe
 def _ranges(figures: Mapping[str, Any]) -> Ranges:
     mean = np.asarray(figures["mean"], np.float64)
     spread = WIDTH * np.sqrt(np.maximum(figures["variance"], np.square(NOISE * mean)))
-    low = np.minimum(np.maximum(figures[LEAST], mean - spread), mean)
-    high = np.maximum(np.minimum(figures[MOST], mean + spread), mean)
+    low = np.minimum(np.maximum(figures[MIN], mean - spread), mean)
+    high = np.maximum(np.minimum(figures[MAX], mean + spread), mean)
     return Ranges(centre=tuple(mean.tolist()), low=tuple(low.tolist()), high=tuple(high.tolist()))

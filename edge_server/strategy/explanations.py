@@ -13,8 +13,8 @@ from schemas.names import Name
 from schemas.submodel import Kept
 from schemas.values import Attempt, RoundNumber, Text
 
-MOST_DEVICES = 1000  # devices listed one by one; the chosen ones come first
-MOST_SIMILAR = 64  # clients in a similarity table
+MAX_DEVICES = 1000  # devices listed one by one; the chosen ones come first
+MAX_SIMILAR = 64  # clients in a similarity table
 
 
 class SimilarityTable(TypedDict):

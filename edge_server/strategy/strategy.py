@@ -128,7 +128,7 @@ class Network:
     channel_map: ChannelMap
 
 
-def start(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:
+def start_state(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:
     """The state before round one; `keep` as in `close`."""
     groups = {rule.name: store_arrays(rule.start(params), keep) for rule in strategy.groups}
     return State(params, groups=groups, exact=strategy.summed)

@@ -46,7 +46,7 @@ class BrokerConnection:
     @property
     def chunk_bytes(self) -> int | None:
         """The largest chunks that the broker passes on; None until the echo test has found out."""
-        return self.echo.found
+        return self.echo.chunk_bytes
 
     def receive(self, event: LinkEvent, now: float) -> tuple[DeviceTopic | SiteTopic, bytes] | None:
         """Handle an event of the link; returns topic and payload of a device's or site's message, else None.
@@ -59,7 +59,7 @@ class BrokerConnection:
             case LinkUp(session):
                 self.trouble, self.session = "", session
                 self.link.handle(event)
-                self.echo.connected(event, now)
+                self.echo.on_connected(event, now)
             case LinkDown(reason):
                 self.trouble = f"no connection to {self.address}: {reason}; trying again"
                 self.echo.cut()

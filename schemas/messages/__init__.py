@@ -91,21 +91,21 @@ def encode_message(message: Message) -> bytes:
     """Encode a message as JSON; raises `PeerError` if it is larger than its kind allows."""
     payload = message.model_dump_json().encode()
     if len(payload) > message.max_bytes:
-        raise _oversized(message.kind, len(payload), message.max_bytes)
+        raise _make_oversized_error(message.kind, len(payload), message.max_bytes)
     return payload
 
 
 def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessage:
     """Decode a message; raises `PeerError` with a reason if it is not valid."""
     if len(payload) > MAX_MESSAGE_BYTES:
-        raise _oversized("message", len(payload), MAX_MESSAGE_BYTES)
+        raise _make_oversized_error("message", len(payload), MAX_MESSAGE_BYTES)
     head = _head(payload)
     kind = str(head.get("kind"))
     model = task_class(head.get("action")) if kind == "task" else MESSAGES.get(kind)
     if model is None:
         raise PeerError(f"unknown kind of message {kind[:40]!r}", reason=Reason.UNKNOWN_KIND)
     if len(payload) > model.max_bytes:
-        raise _oversized(kind, len(payload), model.max_bytes)
+        raise _make_oversized_error(kind, len(payload), model.max_bytes)
     low, high = PROTOCOL_RANGE
     version = head.get("protocol", PROTOCOL)
     if not isinstance(version, int) or not low <= version <= high:
@@ -124,7 +124,7 @@ def decode_message(payload: bytes, *, federation: str | None = None) -> AnyMessa
     return cast(AnyMessage, message)
 
 
-def _oversized(what: str, size: int, limit: int) -> PeerError:
+def _make_oversized_error(what: str, size: int, limit: int) -> PeerError:
     return PeerError(f"{what} of {size} bytes exceeds {limit}", reason=Reason.OVERSIZED)
 
 

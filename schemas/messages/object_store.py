@@ -50,6 +50,6 @@ class Addresses(Frozen):
     put: Annotated[Url | None, Field(repr=False)] = None
 
 
-def shown(url: str) -> str:
+def strip_signature(url: str) -> str:
     """An address without its signature, as it may be logged."""
     return url.partition("?")[0]

@@ -64,7 +64,7 @@ class Birth(Message):
         return frozenset(word for word in Capability if word in self.can or getattr(self, word, False))
 
     @property
-    def shown(self) -> dict[str, str]:
+    def page_texts(self) -> dict[str, str]:
         """The texts that the fleet's page shows, by label."""
         marks = {name: field.metadata for name, field in type(self).model_fields.items()}
         return {

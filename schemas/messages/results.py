@@ -77,7 +77,7 @@ class Update(TaskMessage):
     max_bytes: ClassVar[int] = MAX_MESSAGE_BYTES
 
     @property
-    def sent(self) -> BlobRef | None:
+    def sent_blob(self) -> BlobRef | None:
         """The blob that the server gets: of an update that lies at a site its other groups, if any."""
         return self.blob if self.receipt is None else self.receipt.groups
 

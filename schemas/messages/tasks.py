@@ -134,7 +134,7 @@ class TaskBase(ServedMessage):
         """The task's ONNX graphs by the names of their blobs."""
         return {n: ref for n, ref in self.blobs.items() if n in (GRAPH, STEP) or n.startswith(f"{STEP}-")}
 
-    def pushed(self) -> tuple[BlobRef, ...]:
+    def pushed_blobs(self) -> tuple[BlobRef, ...]:
         """The blobs sent unasked with the task: small ones of the newest frame that no other device needs."""
         newest = max((increment.frame for increment in self.layers), default=0)
         own = [increment.blob for increment in self.layers if increment.frame == newest] or [*self.blobs]

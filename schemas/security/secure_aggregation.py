@@ -9,7 +9,7 @@ from schemas.base import Frozen
 from schemas.names import Name
 from schemas.submodel import SubModelSpec
 
-LEAST_HOLDERS = 3  # in a sum over two devices, each learns the other's update
+MIN_HOLDERS = 3  # in a sum over two devices, each learns the other's update
 MAX_COHORT = 500  # shares of 500 devices and five segments still fit a message
 
 Key = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # an X25519 public key, 32 bytes in hex
@@ -37,7 +37,7 @@ class MaskingTerms(Frozen):
     value_range: float = Field(gt=0, le=1e6)
     weighting: Literal["examples", "equal"] = "examples"
     max_weight: int = Field(ge=1, lt=2**31)
-    min_holders: int = Field(ge=LEAST_HOLDERS)
+    min_holders: int = Field(ge=MIN_HOLDERS)
     threshold: float = Field(gt=0.5, le=1)
 
     @model_validator(mode="after")
@@ -46,11 +46,11 @@ class MaskingTerms(Frozen):
             raise ValueError("a segment is held by a sub-model that is not there")
         return self
 
-    def held(self, sub_model: int) -> tuple[int, ...]:
+    def segments_of(self, sub_model: int) -> tuple[int, ...]:
         """Indices of the segments that a sub-model holds."""
         return tuple(index for index, segment in enumerate(self.segments) if sub_model in segment.holders)
 
-    def needed(self, members: int) -> int:
+    def min_helpers(self, members: int) -> int:
         """How many of `members` must help to unmask: always more than half, despite rounding."""
         return max(members // 2 + 1, math.ceil(self.threshold * members - 1e-9))
 

@@ -113,7 +113,7 @@ def rows_of(arrays: Mapping[str, AnyArray], name: str, start: int, stop: int) ->
     return array[start:stop] if array.ndim else array
 
 
-def added(arrays: Mapping[str, AnyArray], changes: Mapping[str, AnyArray]) -> LazyArrays:
+def add_changes(arrays: Mapping[str, AnyArray], changes: Mapping[str, AnyArray]) -> LazyArrays:
     """The changed arrays plus their changes, made when read."""
 
     def rows(name: str, start: int, stop: int) -> AnyArray:

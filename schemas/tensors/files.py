@@ -154,7 +154,7 @@ def _header(
     arrays: Mapping[str, AnyArray], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytes, Mapping[str, tuple[str, tuple[int, ...]]]]:
     """The file's header, and the arrays' types and shapes in file order."""
-    kinds = {name: _named(name, kind_of(arrays, name)) for name in arrays}
+    kinds = {name: _safetensors_type(name, kind_of(arrays, name)) for name in arrays}
     names = sorted(kinds, key=lambda name: (-_ALIGNED.index(kinds[name][0]), name))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
@@ -179,7 +179,7 @@ def tensor_file_blocks(
                 yield block.reshape(-1).view(np.uint8).data
 
 
-def _named(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
+def _safetensors_type(name: str, kind: Kind) -> tuple[str, tuple[int, ...]]:
     dtype = _NAMES.get(kind[0].newbyteorder("<"))
     if dtype is None:
         raise InvariantError(f"'{name}': safetensors has no type {kind[0]}")

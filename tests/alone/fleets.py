@@ -21,7 +21,7 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_server.config.load import load_config
 from edge_server.simulation.simulator import simulate
 from schemas.messages import DeliverTask
-from schemas.tensors.arrays import added
+from schemas.tensors.arrays import add_changes
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Personalisation
 from tests.edge_server.simulation.in_process import in_process
@@ -90,7 +90,7 @@ def _alone(
     first = in_sub_model({"model": known}, task.spec, training.channel_map)["model"]
     plan = tuning.training.model_copy(update={"seed": seed, "objectives": (), "local_epochs": epochs})
     trained = training.own(tuning.model_copy(update={"training": plan}), {**received, "model": first})
-    return {name: np.asarray(array) for name, array in added(first, trained.delta).items()}
+    return {name: np.asarray(array) for name, array in add_changes(first, trained.delta).items()}
 
 
 def _measured(

@@ -17,7 +17,7 @@ from torch import nn
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -71,7 +71,8 @@ def _offer(folder: Path, model: ModelSpec, spec: SubModelSpec, plan: TrainingPla
     state = store.put_groups({"model": extract(arrays_of(module), spec, channel_map)})
     task = TrainTask(
         federation="home", run="run-1", round=1, attempt=1, tier=1, ratio=0, model=model,
-        spec=spec, training=plan, blobs={"state": state, "channel-map": store.put(encode_json(channel_map))},
+        spec=spec, training=plan, blobs={"state": state,
+        "channel-map": store.put_blob(encode_json(channel_map))},
     )  # fmt: skip
     (folder / "task.json").write_text(task.model_dump_json())
 
@@ -103,7 +104,7 @@ def _place(folder: Path, data: LabelledData) -> TaskContext:
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
     rng = np.random.default_rng(0)
-    return labelled(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
+    return make_labelled_data(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
 
 
 def measured(work: Callable[[], dict[str, int]]) -> dict[str, int]:

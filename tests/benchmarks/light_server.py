@@ -63,7 +63,9 @@ class LightCoordinator:
             store=self.store,
             object_store=object_store,
             events=EventRecorder(folder / "events.jsonl"),
-            journal=SimpleNamespace(ended=lambda outcome, detail: None, has_accepted=lambda update: False),
+            journal=SimpleNamespace(
+                write_end=lambda outcome, detail: None, has_accepted=lambda update: False
+            ),
             close=lambda: None,
         )
         self.aggregators = NoAggregators()
@@ -78,7 +80,7 @@ class LightCoordinator:
             take=self._taken, record_round=lambda: None, when_due=lambda record: None
         )
         self.repair = SimpleNamespace(repair=lambda digests, tasks: frozenset[str](), repair_all=None)
-        self._ref, self.began, self.ended = self.store.put(model), 0.0, 0.0
+        self._ref, self.began, self.write_end = self.store.put_blob(model), 0.0, 0.0
 
     def plan(self, command: PlanRound, *, chunk_bytes: int) -> RoundPlanned:
         """Plan the tasks of the only round; the clock starts."""
@@ -116,7 +118,7 @@ class LightCoordinator:
 
     def close(self, command: CloseRound, figures: RoundFigures) -> RoundRecord:
         """Close the round; the clock stops."""
-        self.ended = time.perf_counter()
+        self.write_end = time.perf_counter()
         record = RoundRecord(
             round=command.round,
             fraction=1.0,

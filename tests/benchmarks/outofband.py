@@ -61,7 +61,7 @@ def round_trip(folder: Path, size: int, *, store: str | None, secret: Path) -> T
     names = [f"device-{index:02d}" for index in range(DEVICES)]
     generator = np.random.default_rng(0)
     for name in names:
-        ref = BlobStore(folder / name / "blobs", durable=False).put(generator.bytes(size))
+        ref = BlobStore(folder / name / "blobs", durable=False).put_blob(generator.bytes(size))
         (folder / name / "update.json").write_text(ref.model_dump_json())
     with (
         running_broker("auto", folder / "broker") as broker,

@@ -30,7 +30,7 @@ import onnxruntime
 import torch
 
 from edge_client.inference.onnx_model import LoadedModel, load_model
-from edge_client.inference.quantization.quantize import quantised
+from edge_client.inference.quantization.quantize import quantise_model
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -138,7 +138,7 @@ def _tiers(name: str, shape: tuple[int, ...]) -> Iterator[Tier]:
                 seen.add(size)
                 data = _exported(smaller, shape)
                 inputs = np.random.default_rng(0).standard_normal((4, *shape), dtype=np.float32)
-                eight = quantised(data, inputs, {})
+                eight = quantise_model(data, inputs, {})
                 yield Tier(number, ratio, multiple, size[1], count_macs(smaller, shape), data, eight)
 
 

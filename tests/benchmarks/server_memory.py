@@ -33,11 +33,11 @@ from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.groups.rule import zeros
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import start
+from edge_server.strategy.strategy import start_state
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import ComputedArrays
@@ -49,8 +49,8 @@ from tests.benchmarks.resident import peak_rss, rss
 
 RATIOS = (0.7, 0.5, 0.3, 0.1, 0.0)
 FEW = 10
-MOST_MODELS = 3.0
-MOST_GROWTH = 1.1
+MAX_MODELS = 3.0
+MAX_GROWTH = 1.1
 IMPORTED = ("edge_server.coordinator.assembly", "dp_accounting")
 
 
@@ -127,7 +127,7 @@ def figures(options: Options) -> list[Figure]:
                 f"{name}: peak while closing",
                 "models",
                 (max(ratios),),
-                MOST_MODELS,
+                MAX_MODELS,
                 detail=detail,
                 raw=raw,
             )
@@ -138,7 +138,7 @@ def figures(options: Options) -> list[Figure]:
                 f"{name}: {many.clients} clients over {few.clients}",
                 "",
                 (ratios[1] / ratios[0],),
-                MOST_GROWTH,
+                MAX_GROWTH,
             )
         )
     return found
@@ -208,7 +208,7 @@ def take(name: str, folder: Path, clients: int) -> Taken:
     drawn = _drawn(channel_map, 99)
     params = {name: drawn[name] for name in drawn}
     keep = partial(FileArrays, folder)
-    state = start(strategy, params, keep=keep)
+    state = start_state(strategy, params, keep=keep)
     moments = {name: store_arrays(zeros(params), keep) for name in case.moments}
     state = replace(state, server_optimizer=moments)
     if case.private:
@@ -217,7 +217,7 @@ def take(name: str, folder: Path, clients: int) -> Taken:
     updates = list(_updates(case, folder, clients, channel_map))
     known = [Client(update.client, 1, update.examples) for update in updates]
     began = time.perf_counter()
-    after = close(strategy, state, updates, channel_map, clients=known, keep=keep)
+    after = close_round(strategy, state, updates, channel_map, clients=known, keep=keep)
     seconds, peak = time.perf_counter() - began, peak_rss() or 0
     if not all(np.isfinite(array).all() for array in after.params.values()):
         raise RuntimeError(f"{name}: the model is not finite")

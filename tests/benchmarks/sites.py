@@ -49,7 +49,7 @@ NETWORK = "tests.benchmarks.networks:narrow"
 BITS_PER_S, ROUND_TRIP_S = 1e6, 0.3
 QUICK_BITS_PER_S = 20e6
 LIMIT_S = 900.0
-PATIENT = {**(chunk_transfer.start.__kwdefaults__ or {}), "least": chunk_transfer.FAR_PATIENCE_S}
+PATIENT = {**(chunk_transfer.start_transfer.__kwdefaults__ or {}), "least": chunk_transfer.FAR_PATIENCE_S}
 EXACT = ("strategy.uplink=[]", "strategy.downlink=[]")
 
 
@@ -187,7 +187,7 @@ def _patient(far: BrokerAddress) -> Iterator[BrokerAddress]:
     """The devices are at the server's broker, and wait long for chunks."""
     with (
         mock.patch.object(chunk_transfer, "PATIENCE_S", chunk_transfer.FAR_PATIENCE_S),
-        mock.patch.object(chunk_transfer.start, "__kwdefaults__", PATIENT),
+        mock.patch.object(chunk_transfer.start_transfer, "__kwdefaults__", PATIENT),
     ):
         yield far
 

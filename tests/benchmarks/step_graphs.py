@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.system.malloc import keep_freed_memory, return_large_blocks
 from edge_client.training.loop import single_thread, train
@@ -113,4 +113,4 @@ def _epoch(work: Callable[[OnEpoch], Any]) -> float:
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
     random = np.random.default_rng(0)
-    return labelled(random.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
+    return make_labelled_data(random.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)

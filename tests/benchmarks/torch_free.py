@@ -28,7 +28,7 @@ from tests.pictures import write_pictures
 from tests.wheel import NoWheel, build_wheel, install_wheel, programs_of
 
 AREA = "without torch"
-MOST_START_S, MOST_MB, LIMIT_BYTES = 1.0, 110, 160 * 1024 * 1024
+MAX_START_S, MAX_MB, LIMIT_BYTES = 1.0, 110, 160 * 1024 * 1024
 REPEATS = 3
 CONNECT_S, RUN_S = 60, 300
 SETTINGS = (
@@ -58,7 +58,7 @@ def _of(runs: list[tuple[float, int]]) -> list[Figure]:
             "start until connected, processor time",
             "s",
             starts,
-            MOST_START_S,
+            MAX_START_S,
             detail="`edge-client run`, user and system time until its log says that it is connected",
         ),
         Figure(
@@ -66,7 +66,7 @@ def _of(runs: list[tuple[float, int]]) -> list[Figure]:
             "peak of a device, tier 1 of two-nn",
             "MB",
             tuple(peak / 1e6 for peak in peaks),
-            MOST_MB,
+            MAX_MB,
             detail="VmHWM of `edge-client run` after two rounds on 576 examples of 28x28 and the export",
         ),
     ]

@@ -9,7 +9,7 @@ from tests.browser.fleets import Stage, device, snapshot, staged
 from tests.browser.screen import Screen
 
 COUNT = 1000
-MOST_ROWS = 64
+MAX_ROWS = 64
 """A window 900 pixels high shows at most 24 rows of 38 pixels; the table may hold 8 more at each end
 and two spacer rows: 42. The rest of the limit allows for fonts and borders."""
 NAMES = "() => [...document.querySelectorAll('.rows tbody th')].map(cell => cell.innerText)"
@@ -53,12 +53,12 @@ def fleet(stage: Stage, screen: Callable[..., Screen]) -> Iterator[Screen]:
 
 
 def test_only_visible_rows_are_in_the_document_while_scrolling(fleet: Screen) -> None:
-    assert 10 < fleet.page.evaluate(ROWS) < MOST_ROWS
+    assert 10 < fleet.page.evaluate(ROWS) < MAX_ROWS
     assert fleet.page.get_attribute(".rows", "aria-rowcount") == "1001"
     for share in (0.25, 0.5, 0.75, 1):
         fleet.page.evaluate(SCROLL, share)
         fleet.until(FILLED)
-        assert fleet.page.evaluate(ROWS) < MOST_ROWS
+        assert fleet.page.evaluate(ROWS) < MAX_ROWS
     # Rows are sorted by tier, then by name: the last row is the last device of tier 5.
     assert fleet.page.evaluate(NAMES)[-1] == "device-0999"
     fleet.shot("fleet-1000")
@@ -74,7 +74,7 @@ def test_sorting_by_a_column_orders_all_rows_and_marks_the_column(fleet: Screen)
     head.get_by_role("button").click()
     assert head.get_attribute("aria-sort") == "ascending"
     assert fleet.page.evaluate(NAMES)[0] == f"device-{expected[-1]:04d}"
-    assert fleet.page.evaluate(ROWS) < MOST_ROWS
+    assert fleet.page.evaluate(ROWS) < MAX_ROWS
     assert fleet.page.evaluate("() => location.hash") == "#fleet?sort=attention"
 
 

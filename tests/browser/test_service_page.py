@@ -140,7 +140,7 @@ def test_an_operator_sets_labels_by_keyboard_and_sees_the_command(
     dialog.wait_for(state="detached")
     seen.page.locator("li[data-own]", has_text="role=camera").wait_for()
     assert seen.page.evaluate("() => document.activeElement.dataset.action") == "devices.label"
-    last = list(audit_log.read(served.folder.audit))[-1]
+    last = list(audit_log.read_entries(served.folder.audit))[-1]
     assert (last.who, last.what, last.target) == ("user:otto", "label", "home/pi-0005")
 
 
@@ -203,8 +203,8 @@ def test_a_bad_night_is_seen_and_answered_on_one_page(tmp_path: Path, screen: Ca
         add_job(night.folder, Job(name="nightly", words=words, schedule=schedule, **about), who="local:ada")
         run = JobRun(name="nightly-1", job="nightly", due=1, by="schedule", phase=RunPhase.FAILED, why=long)
         with closing(JobJournal(night.folder.jobs)) as journal:
-            queue = journal.load(QueueRules())
-            journal.save(queue, queue.put(run))
+            queue = journal.load_queue(QueueRules())
+            journal.save(queue, queue.with_run(run))
         (night.folder.runs / "nightly-1").mkdir(parents=True)
         (night.folder.runs / "nightly-1" / "job.log").write_text("round 1 of 200\nno connection\n")
 

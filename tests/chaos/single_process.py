@@ -73,11 +73,11 @@ class Device:
         key = task.model_copy(update={"attempt": 1, "deadline_s": None}).model_dump_json()
         if key not in self.answers:
             for ref in task.blobs.values():
-                shutil.copy(server.path(ref.digest), self.store.path(ref.digest))
+                shutil.copy(server.blob_path(ref.digest), self.store.blob_path(ref.digest))
             update = do_training(task, self.place, on_epoch=lambda _: None, should_stop=lambda: False)
-            self.answers[key] = update, self.store.path(update.blob.digest).read_bytes()
+            self.answers[key] = update, self.store.blob_path(update.blob.digest).read_bytes()
         update, data = self.answers[key]
-        self.store.put(data)
+        self.store.put_blob(data)
         return update.model_copy(update={"run": task.run, "attempt": task.attempt})
 
 
@@ -163,7 +163,7 @@ class SingleProcessServer:
             case WriteUpdateChunk(_, chunk):
                 self.coordinator.storage.store.write_chunk(chunk.ref, chunk.index, chunk.data)
             case RecordDelivery(delivery):
-                self.coordinator.storage.journal.delivered(delivery)
+                self.coordinator.storage.journal.write_delivery(delivery)
             case EndRun(outcome):
                 self.outcome = outcome
             case Announce() | SendChunks() | Note():

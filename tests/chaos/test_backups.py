@@ -62,7 +62,7 @@ def unsound(run: Path, config) -> list[str]:
     # No coordinator: two of one process must not trace networks at the same time.
     folder.load_state(recovered.resumption.round, recovered.resumption.state_sha256)
     store = BlobStore(folder.blobs)
-    updates = [update.sent for update in recovered.federation.updates.values()]
+    updates = [update.sent_blob for update in recovered.federation.updates.values()]
     at_work = [participant.assignment.task for participant in recovered.federation.at_work]
     blobs = [*updates, *(ref for task in at_work for ref in task.blobs.values())]
     return [ref.digest for ref in blobs if ref and not store.is_sound(ref.digest)]

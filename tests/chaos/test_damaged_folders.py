@@ -123,7 +123,7 @@ def read_folder(folder: Path) -> None:
     assert main(["devices", str(folder), "--why", "weak"]) in (0, 1, 2)
     with suppress(EdgeError):
         read_facts(folder)
-    asyncio.run(Feed(folder, live=False).shown())
+    asyncio.run(Feed(folder, live=False).read_state())
 
 
 def try_all(of: Path, tmp_path: Path, use: Callable[[Path], Any]) -> tuple[list[Any], list[str]]:

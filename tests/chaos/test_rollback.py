@@ -41,7 +41,7 @@ class PoisoningDevice(Device):
         update = super().answer(task, server)
         if task.round != 1:
             return update
-        groups = FileGroups(self.store.path(update.blob.digest))
+        groups = FileGroups(self.store.blob_path(update.blob.digest))
         poisoned = {
             group: {name: np.full_like(arrays[name], ADMITTED) for name in arrays}
             for group, arrays in groups.items()

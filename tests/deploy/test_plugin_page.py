@@ -14,7 +14,7 @@ import torch
 from onnxruntime import InferenceSession
 from torch import nn
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.losses import losses_of
@@ -83,9 +83,9 @@ def test_the_metric_leads_and_the_smaller_is_better(folder: Path) -> None:
     task = learning_task("faults")
     # One missed fault (5) and one false alarm (1) among four answers.
     outputs, labels = np.eye(2)[[0, 1, 0, 1]], np.array([1, 0, 0, 1])
-    found = task.measured(Answers(outputs, labels, labels))
+    found = task.measure_answers(Answers(outputs, labels, labels))
     assert next(iter(found.items())) == ("cost", 1.5)
-    assert task.leading(found).lost(1.5, 3.0) == 1.0
+    assert task.leading(found).worsening(1.5, 3.0) == 1.0
 
 
 def test_a_device_without_torch_gets_the_loss_in_its_graph(folder: Path) -> None:
@@ -130,5 +130,7 @@ def test_a_task_without_its_loss_is_refused_with_the_group(folder: Path) -> None
 
 
 def test_labels_of_the_task_are_those_of_the_one_that_it_is_made_from(folder: Path) -> None:
-    data = labelled(np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1]), class_names=("fine", "fault"))
+    data = make_labelled_data(
+        np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1]), class_names=("fine", "fault")
+    )
     assert in_task(data, "faults", ("fine", "fault")).learning_task is import_module("faults").FAULTS

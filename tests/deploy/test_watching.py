@@ -39,7 +39,7 @@ def exported_samples(out: Path) -> dict[str, set[str]]:
     collector.show(busy())
     tally = RequestMetrics()
     tally.request("http", "ok")
-    tally.predicted(1, 0.01)
+    tally.count_prediction(1, 0.01)
     tally.reload("ok")
     texts = [exposition(run_registry(collector))[1].decode(), tally.text({"version": "v"})]
     found: dict[str, set[str]] = {"up": set()}

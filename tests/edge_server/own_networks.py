@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 
 NAME = "tests.edge_server.own_networks"
 
@@ -94,7 +94,7 @@ def four_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 def named_pictures() -> LabelledData:
     images, labels = pictures()
-    return labelled(images, labels, class_names=("cat", "dog", "hen"))
+    return make_labelled_data(images, labels, class_names=("cat", "dog", "hen"))
 
 
 class Recurrent(nn.Module):

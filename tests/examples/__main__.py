@@ -46,13 +46,15 @@ def digits(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
     test = load_source(source, split="test")
     run(folder / "attending", "attending", settings)
     for tier in TIERS:
-        found = load_model(onnx(folder / "attending", tier), threads=1).measured(test.images, test.labels)
+        found = load_model(onnx(folder / "attending", tier), threads=1).measure_examples(
+            test.images, test.labels
+        )
         yield f"digits, attending, tier {tier}: accuracy", found["accuracy"]
     for tier, path in over_broker(folder / "broker", settings).items():
-        found = load_model(path, threads=1).measured(test.images, test.labels)
+        found = load_model(path, threads=1).measure_examples(test.images, test.labels)
         yield f"digits, attending over a broker, tier {tier}: accuracy", found["accuracy"]
     run(folder / "fedavg", "fedavg", settings)
-    whole = load_model(onnx(folder / "fedavg", 1), threads=1).measured(test.images, test.labels)
+    whole = load_model(onnx(folder / "fedavg", 1), threads=1).measure_examples(test.images, test.labels)
     yield "digits, fedavg: accuracy", whole["accuracy"]
     last = run(folder / "fedper", "fedper", settings)
     yield "digits, fedper, each speaker's own model, own data: accuracy", last.client_metrics["accuracy"]
@@ -69,7 +71,7 @@ def room(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
         for name in ("datatest", "datatest2"):
             test = load_source(f"csv:{data / 'occupancy' / name}.txt?{options}")
             for tier, path in models.items():
-                found = load_model(path, threads=1).measured(test.images, test.labels)
+                found = load_model(path, threads=1).measure_examples(test.images, test.labels)
                 yield f"{way}, {name}, tier {tier}: auroc", found["auroc"]
 
 
@@ -84,7 +86,7 @@ def forecast(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]
     run(folder, "attending", settings)
     for name in ("datatest", "datatest2"):
         test = load_source(f"csv:{data / 'occupancy' / name}.txt?{CO2}")
-        found = load_model(onnx(folder, 1), threads=1).measured(test.images, test.labels)
+        found = load_model(onnx(folder, 1), threads=1).measure_examples(test.images, test.labels)
         yield f"CO2, {name}, tier 1: mae", found["mae"]
         yield f"CO2, {name}, no change: mae", float(np.abs(test.labels).mean())
 
@@ -97,7 +99,7 @@ def unusual(data: Path, folder: Path, seed: int) -> Iterator[tuple[str, float]]:
     for name in ("datatest", "datatest2"):
         test = load_source(f"csv:{data / 'occupancy' / name}.txt?label=Occupancy&ignore=date")
         for tier in TIERS:
-            found = load_model(onnx(folder, tier), threads=1).measured(test.images, test.labels)
+            found = load_model(onnx(folder, tier), threads=1).measure_examples(test.images, test.labels)
             yield f"unusual minutes, {name}, tier {tier}: auroc", found["auroc"]
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fitted
+from edge_client.data.shapes import fit_images
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
 from edge_client.inference.onnx_model import LoadedModel, load_model
@@ -119,7 +119,7 @@ def _infer(case: _Case) -> str:
     model = _model(case)
     named = read_input(Path(case.placed(case.row.asked or case.row.source)), model)
     model.predict(named.images)
-    images = fitted(named.images, model.input_shape)
+    images = fit_images(named.images, model.input_shape)
     assert images is not None
     return _differ(case.truth, images, named.labels, case.names, model.preprocessing)
 

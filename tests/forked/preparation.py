@@ -73,13 +73,13 @@ def _import_tests() -> None:
 
 def _draw() -> None:
     """Draw a small network and a training step of it: torch's first graph takes three seconds longer."""
-    from edge_client.inference.export.graph_export import draw
+    from edge_client.inference.export.graph_export import draw_graph
     from edge_client.models.build import build_model
     from edge_client.training.step_graphs.drawing.step import draw_step
     from schemas.values import ModelSpec
 
     model = ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=10)
-    draw(build_model(model), model.input_shape)
+    draw_graph(build_model(model), model.input_shape)
     draw_step(build_model(model), model.input_shape)
 
 

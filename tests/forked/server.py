@@ -12,9 +12,9 @@ from tests.forked.child import become
 from tests.forked.preparation import prepare
 from tests.forked.request import Request
 
-MOST_BYTES = 1 << 18
+MAX_BYTES = 1 << 18
 """A request has all environment variables."""
-MOST_DESCRIPTORS = 16
+MAX_DESCRIPTORS = 16
 CLONE_NEWPID = 0x20000000
 
 
@@ -67,7 +67,7 @@ class _Server:
     def _hear(self, caller: socket.socket) -> None:
         request, descriptors = b"", []
         with contextlib.suppress(ConnectionError):
-            request, descriptors, _, _ = socket.recv_fds(caller, MOST_BYTES, MOST_DESCRIPTORS)
+            request, descriptors, _, _ = socket.recv_fds(caller, MAX_BYTES, MAX_DESCRIPTORS)
         if not request:
             self._leave(caller)
             return

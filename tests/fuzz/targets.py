@@ -58,10 +58,10 @@ from tests.edge_server.coordinator.validation.test_firewall import (
 from tests.groups import decode_groups, encode_groups
 from tests.schemas.examples import CHANNEL_MAP, DIGEST, GROUPS, MESSAGES_BY_KIND, SPEC
 
-FEW, LEAST = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
+FEW, MIN_LEVELS = {"name": "int8", "levels": 7}, {"name": "int8", "levels": 1}
 CHAINS: tuple[Chain, ...] = tuple(
     make_chain([Component.model_validate(target) for target in named])
-    for named in ((), ("fp16",), ("int8",), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8"))
+    for named in ((), ("fp16",), ("int8",), (FEW,), (MIN_LEVELS,), ("top-k",), ("top-k", "int8"))
 )
 _SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
 
@@ -107,7 +107,7 @@ def _encoded(data: bytes) -> None:
     for chain in CHAINS:
         with contextlib.suppress(PeerError):
             check_encoding(FileGroups(path), chain)
-            examine(update(PREFIX), decoding.decoded(FileGroups(path)), PLAIN, MAP)
+            examine(update(PREFIX), decoding.decode_groups(FileGroups(path)), PLAIN, MAP)
             return
     raise PeerError("of no form")
 

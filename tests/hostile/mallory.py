@@ -57,21 +57,21 @@ class Mallory(Agent):
 
     def bytes_of(self, update: Update) -> bytes:
         """The bytes of the trained update's blob."""
-        return self._store.path(update.blob.digest).read_bytes()
+        return self._store.blob_path(update.blob.digest).read_bytes()
 
     def with_bytes(self, update: Update, data: bytes) -> WorkDone:
         """The update with another blob."""
-        return WorkDone(update.model_copy(update={"blob": self._store.put(data)}))
+        return WorkDone(update.model_copy(update={"blob": self._store.put_blob(data)}))
 
     def changed(self, update: Update, change: Callable[[np.ndarray], np.ndarray]) -> WorkDone:
         """The update with all its arrays changed."""
-        groups = read_groups(self._store.path(update.blob.digest))
+        groups = read_groups(self._store.blob_path(update.blob.digest))
         return self.with_bytes(update, encode_groups(each(groups, change)))
 
     def smaller_tier(self) -> tuple[ChannelMap, SubModelSpec]:
         """Half of every channel group."""
         assert self.runner.session.task is not None
-        path = self._store.path(self.runner.session.task.blobs["channel-map"].digest)
+        path = self._store.blob_path(self.runner.session.task.blobs["channel-map"].digest)
         channel_map = ChannelMap.model_validate_json(path.read_bytes())
         return channel_map, SubModelSpec(kept={k: g.channels // 2 for k, g in channel_map.groups.items()})
 
@@ -116,7 +116,7 @@ def flipped(mallory: Mallory, update: Update) -> Any:
 
 def wrong_tier(mallory: Mallory, update: Update) -> Any:
     channel_map, spec = mallory.smaller_tier()
-    model = read_groups(mallory._store.path(update.blob.digest))["model"]
+    model = read_groups(mallory._store.blob_path(update.blob.digest))["model"]
     small = encode_groups({"model": extract(model, spec, channel_map)})
     return mallory.with_bytes(update.model_copy(update={"spec": spec}), small)
 

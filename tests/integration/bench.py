@@ -86,7 +86,8 @@ class Bench:
             encode_message(assignment.task)
             for ref in assignment.task.blobs.values():
                 shutil.copy(
-                    self.coordinator.storage.store.path(ref.digest), self.places[name].store.path(ref.digest)
+                    self.coordinator.storage.store.blob_path(ref.digest),
+                    self.places[name].store.blob_path(ref.digest),
                 )
         self.limits = {name: assignment.max_bytes for name, assignment in planned.assignments.items()}
         return {name: assignment.task for name, assignment in planned.assignments.items()}
@@ -105,7 +106,7 @@ class Bench:
             update = self.sent(name, trained)
             encode_message(update)
             assert update.blob.size <= self.limits[name]
-            data = place.store.path(update.blob.digest).read_bytes()
+            data = place.store.blob_path(update.blob.digest).read_bytes()
             self.coordinator.storage.store.write_chunk(
                 update.blob.model_copy(update={"chunk_bytes": 2**20}), 0, data
             )

@@ -59,16 +59,16 @@ def once_accepted(run: ServerRun, call: Callable[[], object]) -> None:
     Of updates that are written together, only the first is in the journal then.
     """
     journal = run.coordinator.storage.journal
-    write = journal.write_examined
+    write = journal.write_examined_rows
 
     def written(rows: Any) -> None:
         first, *others = rows
         write([first])
-        journal.write_examined = write  # type: ignore[method-assign]
+        journal.write_examined_rows = write  # type: ignore[method-assign]
         call()
         write(others)
 
-    journal.write_examined = written  # type: ignore[method-assign]
+    journal.write_examined_rows = written  # type: ignore[method-assign]
 
 
 def at_planning(run: ServerRun, number: int, call: Callable[[], object]) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_went_on_after_its_backup_is_restored_to_the_open_round_and_t
             with closing(JournalReader(restored / "journal.sqlite")) as reader:
                 assert [closed.round for closed in reader.rounds()] == [1]
                 assert len(reader.updates(since=2)) == 1
-                first, number = min(reader.epochs()), reader.restored()
+                first, number = min(reader.epochs()), reader.restored_attempt()
             summary = ServerRun(config, address, restored).end()
     assert (summary.outcome, summary.rounds) == ("finished", 3)
     assert last_state(restored) == last_state(whole)

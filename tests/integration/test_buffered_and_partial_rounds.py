@@ -209,5 +209,5 @@ def test_scaffold_sends_control_variates_and_each_device_keeps_its_own(
         assert 2 * MLP_BYTES < record.downlink_bytes < 6.2 * MLP_BYTES
     for index in range(3):
         kept = PrivateState(tmp_path / "devices" / device_name(index) / "private")
-        control = kept.load(summary.run, 4)["own-control"]
+        control = kept.load_groups(summary.run, 4)["own-control"]
         assert any(array.any() for array in control.values())

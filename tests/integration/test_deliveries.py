@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.inference.installed_model import served, slots
+from edge_client.inference.installed_model import served_model_path, slots
 from edge_client.inference.onnx_model import load_model
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.cli.demo import device_name
@@ -43,7 +43,7 @@ def serving(folder: Path) -> dict[str, tuple[str, bytes]]:
     found = {}
     for name in DEVICES:
         path, current = (
-            served(folder / "devices" / name / "models"),
+            served_model_path(folder / "devices" / name / "models"),
             slots(folder / "devices" / name / "models").current(),
         )
         assert current is not None

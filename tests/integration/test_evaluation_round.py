@@ -10,7 +10,7 @@ from edge_server.cli.main import main
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import measured_device
 from edge_server.coordinator.tasks.task import counts_classes
-from edge_server.observability.by_class import pooled
+from edge_server.observability.by_class import sum_by_class
 from edge_server.observability.terminal.measured import print_measured, rows_of
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.records import MeasuredDevice, RoundRecord
@@ -98,7 +98,7 @@ def test_masked_figures_are_seen_in_sum_alone(tmp_path: Path, capsys: pytest.Cap
         assert main(["evaluate", *words, "--simulate", "--format", "json", "--out", str(out)]) == 0
         rows.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
         record = RoundRecord.model_validate_json((out / "history.jsonl").read_text())
-        classes.append(pooled(record.measured.values()))
+        classes.append(sum_by_class(record.measured.values()))
     (of_all,) = rows[1]
     assert (of_all["name"], of_all["devices"]) == ("all", 5)
     assert of_all["examples"] == rows[0][-1]["examples"]

@@ -148,7 +148,7 @@ def test_the_blob_is_sent_once_and_made_again_if_it_is_lost(tmp_path: Path) -> N
     assert len({ref.digest for ref in refs}) == 1
     tasks = list(run.tasks(3, 3).values())
     store = run.coordinator.storage.store
-    store.path(refs[0].digest).unlink()
+    store.blob_path(refs[0].digest).unlink()
     assert run.coordinator.repair.repair([refs[0].digest], tasks) == frozenset()
     assert refs[0].digest in store
 

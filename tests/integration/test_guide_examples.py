@@ -50,7 +50,7 @@ def test_whether_somebody_is_in_the_room(
         model = load_model(served(tmp_path, index), threads=1)
         for name in ("datatest", "datatest2"):
             test = load_source(f"csv:{name}.txt?label=Occupancy&ignore=date")
-            assert model.measured(test.images, test.labels)["auroc"] > 0.99, (index, name)
+            assert model.measure_examples(test.images, test.labels)["auroc"] > 0.99, (index, name)
 
 
 @mark_slow

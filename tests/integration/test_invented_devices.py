@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge_client.system.logging.rate_limit import MOST_DEVICES, LimitedHandler
+from edge_client.system.logging.rate_limit import MAX_DEVICES, LimitedHandler
 from edge_client.transport.broker_address import BrokerAddress
 from tests.integration.conftest import DEADLINE_S, ONE_BROKER, demo_config
 from tests.integration.device_threads import devices
@@ -61,4 +61,4 @@ def test_a_run_starts_and_ends_with_its_real_devices(
     assert set(record.selected) == set(record.completed) == set(run.server.driver.federation.fleet.devices)
     assert len(record.selected) == 2
     # At most two kinds of lines: refused unknown messages and new devices that are not planned.
-    assert 0 < len(written.getvalue().splitlines()) <= 2 * (MOST_DEVICES + 2)
+    assert 0 < len(written.getvalue().splitlines()) <= 2 * (MAX_DEVICES + 2)

@@ -201,7 +201,7 @@ def test_a_device_killed_during_an_upload_sends_only_the_missing_chunks(
     assert "round 1: train" in (tmp_path / "first.log").read_text()
     log = (tmp_path / "second.log").read_text()
     assert ("round 1: train" in log, "round 2: train" in log) == (False, True)
-    assert PrivateState(tmp_path / "state/private").load("run-1", 2).keys() == {"own-control"}
+    assert PrivateState(tmp_path / "state/private").load_groups("run-1", 2).keys() == {"own-control"}
     assert [record.completed for record in run.server.reporter.counters.history] == [(DEVICE,), (DEVICE,)]
 
 

@@ -52,16 +52,16 @@ def test_a_device_goes_on_with_its_own_head_and_sends_the_rest(tmp_path: Path, t
     assert all((before[name] == after[name]).all() for name in head)
     assert all((before[name] != after[name]).any() for name in before if name not in head)
     place = bench.places["weak"]
-    kept = PrivateState(tmp_path / "weak-private").load("run-1", 2)["own"]
+    kept = PrivateState(tmp_path / "weak-private").load_groups("run-1", 2)["own"]
     assert set(kept) == set(head)
     assert all((kept[name] != before[name]).any() for name in head)
     # With 0 epochs, the own layers after the round are those that it began with.
     still = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     done = do_training(still, place, on_epoch=lambda _: None, should_stop=lambda: False)
-    assert not set(own_names(task, read_groups(place.store.path(done.blob.digest))["model"]))
+    assert not set(own_names(task, read_groups(place.store.blob_path(done.blob.digest))["model"]))
     assert place.private is not None
     place.private.commit("run-1", 2, 2)
-    again = PrivateState(tmp_path / "weak-private").load("run-1", 3)["own"]
+    again = PrivateState(tmp_path / "weak-private").load_groups("run-1", 3)["own"]
     for name in head:
         np.testing.assert_allclose(again[name], kept[name], atol=1e-6)
 
@@ -76,7 +76,9 @@ def test_the_delivered_file_has_the_devices_own_head(tmp_path: Path, trainer: st
     delivery = do_delivery(task, place)
     assert delivery.metrics.onnx_bytes
     channel_map = bench.coordinator.context.channel_map
-    kept = extract(PrivateState(tmp_path / "weak-private").load("run-1", 2)["own"], task.spec, channel_map)
+    kept = extract(
+        PrivateState(tmp_path / "weak-private").load_groups("run-1", 2)["own"], task.spec, channel_map
+    )
     sent = received_groups(task, place.store, channel_map)["model"]
     file = onnx.load(next(place.models.rglob("model.onnx")))
     stored = [numpy_helper.to_array(tensor) for tensor in file.graph.initializer]
@@ -100,7 +102,7 @@ def test_channels_that_a_device_gains_have_the_received_values(
     bench.round(1)
     channel_map = bench.coordinator.context.channel_map
     task, whole = bench.tasks(2, 2)["weak"], SubModelSpec()
-    before = PrivateState(tmp_path / "weak-private").load("run-1", 2)
+    before = PrivateState(tmp_path / "weak-private").load_groups("run-1", 2)
     ones = {name: np.ones(layout.shape, np.float32) for name, layout in channel_map.parameters.items()}
     narrow = extract(ones, task.spec, channel_map)
     wider = with_own({"model": ones}, in_sub_model(before, whole, channel_map), task.own)["model"]

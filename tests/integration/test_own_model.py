@@ -47,7 +47,7 @@ def bench_of(folder: Path, recipe: str, *words: str, trainer: str = "torch") -> 
 
 
 def kept(folder: Path, name: str, number: int) -> Groups:
-    return PrivateState(folder / f"{name}-private").load("run-1", number)
+    return PrivateState(folder / f"{name}-private").load_groups("run-1", number)
 
 
 def own_of(folder: Path, name: str, number: int) -> Arrays:
@@ -66,7 +66,7 @@ def test_the_shared_model_is_fedavgs_to_the_bit(tmp_path: Path, trainer: str) ->
         theirs, ours = plain.round(number)[1], ditto.round(number)[1]
         for name, update in ours.items():
             assert update.blob == theirs[name].blob
-            assert set(read_groups(ditto.places[name].store.path(update.blob.digest))) == {"model"}
+            assert set(read_groups(ditto.places[name].store.blob_path(update.blob.digest))) == {"model"}
             assert update.metrics.own_metrics.keys() == update.metrics.metrics.keys()
     shared, same = params(ditto), params(plain)
     assert all((shared[name] == same[name]).all() for name in same)

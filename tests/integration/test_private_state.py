@@ -30,7 +30,7 @@ RECIPES = {
 def trained(task: Task, place: TaskContext) -> Groups:
     """The groups of a device's update."""
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    return read_groups(place.store.path(update.blob.digest))
+    return read_groups(place.store.blob_path(update.blob.digest))
 
 
 def bench_of(folder: Path, recipe: str) -> Bench:
@@ -41,7 +41,7 @@ def kept(bench: Bench, name: str, number: int) -> Groups:
     """The private state of a device before round `number`."""
     private = bench.places[name].private
     assert private is not None
-    return private.load("run-1", number)
+    return private.load_groups("run-1", number)
 
 
 def differ(first: Groups, second: Groups) -> bool:

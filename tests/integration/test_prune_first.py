@@ -22,7 +22,7 @@ def answered(bench: Bench, name: str, task: TrainTask) -> tuple[Update, Groups]:
     """A device's update, and its groups."""
     place = bench.places[name]
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    return update, read_groups(place.store.path(update.blob.digest))
+    return update, read_groups(place.store.blob_path(update.blob.digest))
 
 
 def first_tasks(bench: Bench) -> Mapping[str, TrainTask]:
@@ -45,7 +45,7 @@ def of_sub_model(bench: Bench, name: str, task: TrainTask, spec: SubModelSpec) -
     part = sent.network.sub_model(sent.state.params, spec)
     arrays = {key: tensor.detach().numpy() for key, tensor in part.state_dict().items()}
     groups = {"model": {key: array for key, array in arrays.items() if array.dtype == np.float32}}
-    blobs = {**task.blobs, "state": store.put(encode_groups(groups))}
+    blobs = {**task.blobs, "state": store.put_blob(encode_groups(groups))}
     return task.model_copy(
         update={"spec": spec, "personal": None, "blobs": blobs, "layers": (), "channels": {}}
     )

@@ -43,12 +43,12 @@ class DishonestBench(Bench):
         if name != "liar":
             return update
         place, examples = self.places[name], 3 * 10**9
-        groups = read_groups(place.store.path(update.blob.digest))
+        groups = read_groups(place.store.blob_path(update.blob.digest))
         for parameter, array in groups.get("control", {}).items():
             groups["control"][parameter] = np.full(array.shape, 9e5, np.float32)
         figures = {"examples": examples, "steps": update.metrics.epochs * (examples // 8)}
         metrics = update.metrics.model_copy(update=figures)
-        blob = place.store.put(encode_groups(groups))
+        blob = place.store.put_blob(encode_groups(groups))
         return update.model_copy(update={"metrics": metrics, "blob": blob})
 
 

@@ -19,7 +19,7 @@ from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.coordinator.run_start import locked, open_run, unfinished_run
+from edge_server.coordinator.run_start import lock_folder, open_run, unfinished_run
 from edge_server.coordinator.server import Server
 from edge_server.storage.run_names import run_name
 from edge_server.transport.broker.launch import running_broker
@@ -104,9 +104,9 @@ def test_only_an_unfinished_run_of_the_same_configuration_is_found(tmp_path: Pat
 
 
 def test_only_one_server_uses_a_folder_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path / "run"), pytest.raises(ConfigError, match="another server runs there"):
-        locked(tmp_path / "run").__enter__()
-    with locked(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"), pytest.raises(ConfigError, match="another server runs there"):
+        lock_folder(tmp_path / "run").__enter__()
+    with lock_folder(tmp_path / "run"):
         pass
 
 
@@ -114,7 +114,7 @@ def interrupted_run(path: Path, config: Config) -> None:
     """A run that was interrupted right after its first planning."""
     folder, _ = open_run(path, config, make_rules(config), now=0.0)
     coordinator = assemble(config, "interrupted", folder)
-    coordinator.storage.journal.planned(1, 1, {})
+    coordinator.storage.journal.write_planning(1, 1, {})
     coordinator.storage.close()
 
 

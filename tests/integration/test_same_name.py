@@ -63,13 +63,13 @@ def test_without_a_server_the_later_of_two_devices_with_the_same_name_ends(
     """Mosquitto 2.0.11 closes connections without a reason; the other's birth gives it away."""
     monkeypatch.setattr(mqtt_client, "FIRST_DELAY_S", 0.2)
     connected = threading.Event()
-    connect = Announcer.connected
+    connect = Announcer.on_connected
 
     def noted(announcer: Announcer, *given: Any) -> None:
         connect(announcer, *given)
         connected.set()
 
-    monkeypatch.setattr(Announcer, "connected", noted)
+    monkeypatch.setattr(Announcer, "on_connected", noted)
     config = demo_config()
     agents = [first := _agent(config, address, tmp_path / "a", 0)]
     with ThreadPoolExecutor(2) as pool:

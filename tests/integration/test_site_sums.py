@@ -48,20 +48,20 @@ class SiteBench(Bench):
             )
             if not name.startswith("barn."):
                 shutil.copy(
-                    place.store.path(trained.blob.digest),
-                    self.coordinator.storage.store.path(trained.blob.digest),
+                    place.store.blob_path(trained.blob.digest),
+                    self.coordinator.storage.store.blob_path(trained.blob.digest),
                 )
                 updates[name] = trained
                 continue
             for digest in (trained.blob.digest, *(ref.digest for ref in task.blobs.values())):
-                shutil.copy(place.store.path(digest), self.store.path(digest))
+                shutil.copy(place.store.blob_path(digest), self.store.blob_path(digest))
             updates[name] = judged = self.work.examine(trained, task)
-            if judged.sent is not None:
-                self.to_server(judged.sent.digest)
+            if judged.sent_blob is not None:
+                self.to_server(judged.sent_blob.digest)
         return updates
 
     def to_server(self, digest: str) -> None:
-        shutil.copy(self.store.path(digest), self.coordinator.storage.store.path(digest))
+        shutil.copy(self.store.blob_path(digest), self.coordinator.storage.store.blob_path(digest))
 
     def check(self, update: Update) -> tuple[Reason | None, str]:
         task, state = self.tasks_of[update.device], self.coordinator.model.state
@@ -152,7 +152,7 @@ def test_a_sum_beyond_its_members_receipts_is_refused(bench: SiteBench, change: 
     _, request = bench.weighed(1, updates)
     found = bench.added(request, updates)
     assert found.blob is not None
-    (total,) = bench.coordinator.sums.open({"barn": found})
+    (total,) = bench.coordinator.sums.open_sums({"barn": found})
     blob = bench.coordinator.storage.store.put_groups(
         planes_of(changed(total.groups, "conv1.weight", change)), write=write_sum
     )
@@ -163,7 +163,7 @@ def test_a_sum_beyond_its_members_receipts_is_refused(bench: SiteBench, change: 
 def test_a_file_that_is_no_sum_is_refused(bench: SiteBench):
     updates = bench.updates  # type: ignore[attr-defined]
     _, request = bench.weighed(1, updates)
-    blob = bench.coordinator.storage.store.put(b"not a sum")
+    blob = bench.coordinator.storage.store.put_blob(b"not a sum")
     found = bench.added(request, updates).model_copy(update={"blob": blob})
     assert bench.checked(found, updates).detail
 
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_sum_is_refused(bench: SiteBench):
 def test_a_lost_update_is_named_instead_of_a_sum(bench: SiteBench):
     updates = dict(bench.updates)  # type: ignore[attr-defined]
     _, request = bench.weighed(1, updates)
-    path = bench.store.path(updates["barn.weak"].blob.digest)
+    path = bench.store.blob_path(updates["barn.weak"].blob.digest)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
     made = bench.work.add(MakeSum(request, tuple(updates.values())), bench.tasks_of["barn.weak"])
@@ -197,7 +197,7 @@ def test_a_receipt_is_judged_as_the_update_would_be(bench: SiteBench, more, reas
 
 def test_a_site_examines_with_the_servers_firewall(bench: SiteBench):
     update, task = bench.updates["barn.strong"], bench.tasks_of["barn.strong"]  # type: ignore[attr-defined]
-    blob = bench.store.put(b"neither groups nor anything else")
+    blob = bench.store.put_blob(b"neither groups nor anything else")
     judged = bench.work.examine(update.model_copy(update={"blob": blob, "receipt": None}), task)
     assert judged.receipt is not None
     assert judged.receipt.reason is Reason.MALFORMED
@@ -212,7 +212,7 @@ def multiplied(
 ) -> SiteSum:
     """The site's sum times `factor`, which the server then has."""
     found = bench.added(request, updates)
-    (total,) = bench.coordinator.sums.open({"barn": found})
+    (total,) = bench.coordinator.sums.open_sums({"barn": found})
     groups = {
         group: {name: np.array(arrays[name]) * factor for name in arrays}
         for group, arrays in total.groups.items()

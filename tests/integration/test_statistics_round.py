@@ -11,7 +11,7 @@ import pytest
 from edge_client.agent import task_runner
 from edge_client.agent.agent import Agent, AgentSettings
 from edge_client.agent.task_runner import do_statistics
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_server.cli.main import main
@@ -93,7 +93,7 @@ class Fleet:
 def rows(classes: tuple[int, ...], count: int, seed: int) -> LabelledData:
     rng = np.random.default_rng(seed)
     images = (rng.normal(size=(count, 3)) * [1, 10, 100] + [0, 5, 1000]).astype(np.float32)
-    return labelled(images, rng.choice(classes, count), class_names=("a", "b", "c"))
+    return make_labelled_data(images, rng.choice(classes, count), class_names=("a", "b", "c"))
 
 
 def lying(task, request, context):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from edge_client.agent.task_runner import do_delivery
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.graph_export import draw_graph
 from edge_client.inference.onnx_model import load_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.training.step_graphs.drawing.step import draw_step
@@ -48,7 +48,7 @@ def test_every_recipe_trains_it_and_the_device_has_the_servers_model(
 
 def test_graphs_have_the_weight_once_by_its_first_name() -> None:
     module = Tied(SHAPE, 3)
-    for data in (draw(module, SHAPE), draw_step(module, SHAPE)):
+    for data in (draw_graph(module, SHAPE), draw_step(module, SHAPE)):
         inputs = {value.name for value in onnx.load_from_string(data).graph.input}
         assert "a.weight" in inputs
         assert "b.weight" not in inputs

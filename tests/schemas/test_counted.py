@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.counted import counted
+from schemas.counted import format_count
 
 
 @pytest.mark.parametrize(
@@ -10,4 +10,4 @@ from schemas.counted import counted
     [(1, "example", "1 example"), (0, "row", "0 rows"), (2, "class", "2 classes"), (1, "class", "1 class")],
 )
 def test_a_noun_agrees_with_its_count(count: int, thing: str, text: str) -> None:
-    assert counted(count, thing) == text
+    assert format_count(count, thing) == text

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.training.trainer import TrainingJob
 from schemas.messages import TrainTask
@@ -60,4 +60,4 @@ class Written:
 
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
     random = np.random.default_rng(0)
-    return labelled(random.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
+    return make_labelled_data(random.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)

@@ -17,7 +17,7 @@ from tests.storm.world import Outcome, play
 
 BATCH = 20
 PROGRESS_S = 5.0
-MOST_FOUND = 5
+MAX_FOUND = 5
 """Findings after which a campaign stops."""
 
 
@@ -93,12 +93,12 @@ def storm(count: int, *, first: int = 0, processes: int | None = None) -> Tally:
                 if time.monotonic() >= printed + PROGRESS_S:
                     printed = time.monotonic()
                     print(tally, file=sys.stderr, flush=True)
-                if len(tally.failed) >= MOST_FOUND:
+                if len(tally.failed) >= MAX_FOUND:
                     break
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     print(tally, flush=True)
-    for seed in sorted(tally.failed)[:MOST_FOUND]:
+    for seed in sorted(tally.failed)[:MAX_FOUND]:
         print(f"\n{shrunk_test(seed)}", flush=True)
     return tally
 

@@ -75,7 +75,7 @@ class Watch:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """See what the journal closes, and what devices are told."""
-        closed, settled, written = Journal.closed, SessionRunner.settle, Journal.writing
+        closed, settled, written = Journal.write_closed_round, SessionRunner.settle, Journal.writing
         apply = RunCopy.apply
 
         def note_applied(copy: RunCopy, entry: Any) -> None:
@@ -102,12 +102,16 @@ class Watch:
             self._note_settled(event)
 
         places: tuple[Any, Any, Any] = Journal, SessionRunner, RunCopy
-        places[0].closed, places[0].writing, places[1].settle = note_closed, note_written, note_settled
+        places[0].write_closed_round, places[0].writing, places[1].settle = (
+            note_closed,
+            note_written,
+            note_settled,
+        )
         places[2].apply = note_applied
         try:
             yield
         finally:
-            places[0].closed, places[0].writing, places[1].settle = closed, written, settled
+            places[0].write_closed_round, places[0].writing, places[1].settle = closed, written, settled
             places[2].apply = apply
 
     # --- what happened ---

@@ -81,7 +81,7 @@ MUTANTS = {
     "rounds-counted-refused": Mutant(
         "the repeated claim of a counted update is refused",
         "edge_server.rounds.device_messages",
-        "_claimed",
+        "_on_claim",
         "(last.run, last.attempt) == (update.run, update.attempt)",
         "False",
     ),
@@ -89,7 +89,7 @@ MUTANTS = {
         "a planning deletes blobs that are in use",
         "edge_server.rounds.planning",
         "_in_use",
-        "named | {update.sent.digest for update in updates if update.sent is not None}",
+        "named | {update.sent_blob.digest for update in updates if update.sent_blob is not None}",
         "()",
     ),
     "rounds-quorum-of-one": Mutant(
@@ -131,14 +131,14 @@ MUTANTS = {
     "session-result-without-blob": Mutant(
         "a restarted device announces an update whose blob it has lost",
         "edge_client.agent.session.machine",
-        "_remembered",
+        "_on_restored",
         "isinstance(result, Update) and result.blob.digest not in session.held",
         "False",
     ),
     "session-damaged-blobs": Mutant(
         "a restarted device keeps blobs that a power cut has damaged",
         "edge_client.agent.state_store",
-        "StateStore.load",
+        "StateStore.load_snapshot",
         "self.blobs.drop_damaged()",
         "pass",
     ),
@@ -219,7 +219,7 @@ MUTANTS = {
         "verdicts are not written before updates are confirmed",
         "edge_server.storage.journal",
         "Journal.together",
-        "self.write_examined(rows)",
+        "self.write_examined_rows(rows)",
         "pass",
     ),
     "journal-before-model": Mutant(
@@ -232,7 +232,7 @@ MUTANTS = {
     "journal-tasks-stay": Mutant(
         "the tasks of a closed round stay open",
         "edge_server.storage.journal",
-        "Journal.closed",
+        "Journal.write_closed_round",
         "[(device,) for device in over]",
         "[]",
     ),
@@ -268,7 +268,7 @@ MUTANTS = {
     "gateway-forgets-updates": Mutant(
         "a restarted gateway forgets which updates it has accepted",
         "edge_server.coordinator.gateway.gateway",
-        "reopened",
+        "reopen_gateway",
         "if update.receipt is not None and (",
         "if False and (",
         sites=True,
@@ -276,7 +276,7 @@ MUTANTS = {
     "gateway-receipt-once": Mutant(
         "a gateway does not repeat a receipt for a device that repeats its claim",
         "edge_server.rounds.gateway.uploads",
-        "claimed",
+        "on_claim",
         "return replace(gateway, pending=pending), _receipt(known)",
         "return replace(gateway, pending=pending), []",
         sites=True,
@@ -285,7 +285,7 @@ MUTANTS = {
         "a receipt is sent before the update is in the gateway's journal",
         "edge_server.coordinator.gateway.site_work",
         "SiteWork.examine",
-        "self._journal.examined(judged)",
+        "self._journal.write_examined(judged)",
         "pass",
         sites=True,
     ),
@@ -308,7 +308,7 @@ MUTANTS = {
     "sums-any-request": Mutant(
         "a sum of the round's earlier updates counts as one of its later ones",
         "edge_server.rounds.sites.sums",
-        "take",
+        "on_sum",
         "if answer.request != request.digest:",
         "if (answer.run, answer.round) != (request.run, request.round):",
         sites=True,

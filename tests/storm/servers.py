@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.round_rules import make_rules
-from edge_server.coordinator.run_start import open_run, recorded
+from edge_server.coordinator.run_start import open_run, read_run_and_epoch
 from edge_server.coordinator.server import Server
 from edge_server.coordinator.standby.replica_copy import mark_as_copy, was_copy
 from edge_server.coordinator.standby.standby_status import STATUS
@@ -44,7 +44,7 @@ class ServerProcess(Process):
         return Path(self.machine.root) / self.run
 
     def boot(self) -> None:
-        if RunFolder(self.out).ended:
+        if RunFolder(self.out).has_ended:
             # The command says so and ends.
             summary = Summary.model_validate_json((self.out / "summary.json").read_bytes())
             detail = "given up after" if summary.outcome == "failed" else ""
@@ -56,7 +56,7 @@ class ServerProcess(Process):
             self.serve()
 
     def _look_for_lease(self, *, follows: bool) -> LeaseKeeper:
-        run, epoch = recorded(self.out)
+        run, epoch = read_run_and_epoch(self.out)
         me = LeaseHolder(
             instance=f"{self.world.draw.getrandbits(64):016x}",
             host=self.name,
@@ -126,7 +126,7 @@ class ServerProcess(Process):
         """The run is over: write its summary."""
         self.server.close()
         self.server.record_last_round()
-        summary = self.server.reporter.finish(end, self.server.jobs.exported)
+        summary = self.server.reporter.finish(end, self.server.jobs.exported_files)
         if self.keeper is not None:
             self.keeper.close(over=True)
         self.world.finished(self, summary.outcome, end.detail)
@@ -161,7 +161,7 @@ class StandbyProcess(ServerProcess):
     standby: Standby | None = None
 
     def boot(self) -> None:
-        if RunFolder(self.out).ended or was_copy(self.out):
+        if RunFolder(self.out).has_ended or was_copy(self.out):
             super().boot()
             return
         mark_as_copy(self.out, FEDERATION)

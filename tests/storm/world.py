@@ -40,7 +40,7 @@ AGAIN_S = 7.0
 """The same beside a standby, which has to come first."""
 EXPECTED = ("was continued by another server", "is served already", "follows this server already")
 SAME_NAME = "another device is called"
-MOST_EVENTS = 30_000
+MAX_EVENTS = 30_000
 WINDOWS = frozenset({"loss", "repeats", "reordering", "partition"})
 
 
@@ -106,8 +106,8 @@ class World:
                 self.timeline.next()()
                 events += 1
                 self.watch.after_event()
-                if events > MOST_EVENTS * len(self.brokers):
-                    raise Violation(f"more than {MOST_EVENTS} events per broker")
+                if events > MAX_EVENTS * len(self.brokers):
+                    raise Violation(f"more than {MAX_EVENTS} events per broker")
         except Violation as violation:
             return self._outcome(str(violation), events)
         return self._outcome(None, events)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -143,4 +143,4 @@ def _measured(case: Case) -> Growth:
 def _examples(shape: tuple[int, ...], count: int) -> LabelledData:
     # Created in their final type: a conversion from another type would be measured too.
     rng = np.random.default_rng(0)
-    return labelled(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)
+    return make_labelled_data(rng.integers(0, 255, (count, *shape), dtype=np.uint8), np.arange(count) % 10)

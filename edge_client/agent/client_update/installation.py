@@ -98,7 +98,7 @@ class ReleaseInstallation:
         if work.goal == UpdateStage.CHECKED:
             return Worked(work, objection=self._installer.check(offer))
         issued_at = 0 if offer.manifest is None else offer.manifest.manifest.issued_at
-        objection = self._installer.install(offer, self.store.path(offer.blob.digest), issued_at)
+        objection = self._installer.install(offer, self.store.blob_path(offer.blob.digest), issued_at)
         return Worked(work, objection=objection)
 
     def switch(self, trial: ReleaseTrial) -> Switched | SwitchFailed:

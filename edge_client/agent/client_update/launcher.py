@@ -135,7 +135,7 @@ class Watched:
 
     def __init__(self, root: Path, path: Path, words: list[str], silent_s: float) -> None:
         self._alive, self._silent_s = root / "alive", silent_s
-        self._seen: float | None = self._touched()
+        self._seen: float | None = self._read_touch_time()
         self._heard, self.ordered_to_end = time.monotonic(), False
         self.code: int | None = None
         # A signal between the fork and the handlers would end this process alone.
@@ -165,12 +165,12 @@ class Watched:
             time.sleep(POLL_S)
 
     def _silent(self) -> bool:
-        touched, now = self._touched(), time.monotonic()
+        touched, now = self._read_touch_time(), time.monotonic()
         if touched != self._seen:
             self._seen, self._heard = touched, now
         return now - self._heard > self._silent_s
 
-    def _touched(self) -> float | None:
+    def _read_touch_time(self) -> float | None:
         try:
             return self._alive.stat().st_mtime
         except OSError:

@@ -89,7 +89,7 @@ class ReleaseState(TrialState):
             return restored.with_trial(trial.at(ROLLED_BACK, going_back=False))
         superseded = UpdateCause.SUPERSEDED, "another environment was put in its place"
         end = event.back or (superseded if trial.stage == SWITCHED else None)
-        return restored if end is None else restored.with_trial(trial.ended(ROLLED_BACK, end))
+        return restored if end is None else restored.with_trial(trial.with_end(ROLLED_BACK, end))
 
     def make_trial(self, offer: ClientOffer) -> ReleaseTrial:
         return ReleaseTrial(offer=offer)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.agent.eligibility.rules import Rules, is_quiet
-from edge_client.system.hardware.load import load, pressure
+from edge_client.system.hardware.load import pressure, read_load
 from edge_client.system.hardware.network import Kind, connection
 from edge_client.system.hardware.power import Source, power
 from edge_client.system.hardware.sysfs import ROOT
@@ -35,7 +35,7 @@ class Conditions:
 
 
 def conditions(*, cores: int, root: Path = ROOT) -> Conditions:
-    supply, busy, squeeze, link = power(root), load(root), pressure("memory", root), connection(root)
+    supply, busy, squeeze, link = power(root), read_load(root), pressure("memory", root), connection(root)
     clock = time.localtime()
     return Conditions(
         celsius=hottest(zones(root)),
@@ -122,7 +122,7 @@ def _busy(rules: Rules, now: Conditions, broken: bool) -> str | None:
     return _above("load per core", rules.max_load, now.load, broken)
 
 
-def _squeezed(rules: Rules, now: Conditions, broken: bool) -> str | None:
+def _judge_memory_pressure(rules: Rules, now: Conditions, broken: bool) -> str | None:
     return _above(
         "memory pressure in percent", rules.max_memory_pressure_percent, now.memory_pressure, broken
     )
@@ -134,17 +134,17 @@ def _above(what: str, limit: float | None, value: float | None, broken: bool) ->
     return f"{what} {value:.1f}, at most {limit:g}"
 
 
-def _metered(rules: Rules, now: Conditions, _: bool) -> str | None:
+def _judge_link(rules: Rules, now: Conditions, _: bool) -> str | None:
     return f"the link is {now.link}" if rules.unmetered_only and now.link in rules.metered else None
 
 
 BREACHES: Mapping[str, tuple[Eligibility, Breach]] = {
     "temperature": (Eligibility.PAUSE, _hot),
     "load": (Eligibility.PAUSE, _busy),
-    "memory-pressure": (Eligibility.PAUSE, _squeezed),
+    "memory-pressure": (Eligibility.PAUSE, _judge_memory_pressure),
     "battery": (Eligibility.INFER_ONLY, _empty),
     "mains": (Eligibility.INFER_ONLY, _on_battery),
     "quiet-hours": (Eligibility.INFER_ONLY, _quiet),
-    "metered": (Eligibility.INFER_ONLY, _metered),
+    "metered": (Eligibility.INFER_ONLY, _judge_link),
 }
 """For each rule, what breaking it leads to, and its check."""

@@ -21,9 +21,11 @@ State = TypeVar("State", bound=TrialState)
 FileCommand = SendMessage | WriteChunk | VerifyBlob
 
 
-def start(state: State, ref: BlobRef, present: ChunkSet, now: float) -> tuple[State, Sequence[FileCommand]]:
+def start_download(
+    state: State, ref: BlobRef, present: ChunkSet, now: float
+) -> tuple[State, Sequence[FileCommand]]:
     """Request the chunks that are not `present`."""
-    receiving, commands = chunk_transfer.start(ref, now, present, pushed=False)
+    receiving, commands = chunk_transfer.start_transfer(ref, now, present, pushed=False)
     return _with(state, receiving, commands)
 
 
@@ -42,9 +44,9 @@ def advance(state: State, event: FileEvent, now: float) -> tuple[State, Sequence
         case ChunkArrived(chunk) if state.expects(chunk):
             return _with(state, *chunk_transfer.accept(receiving, chunk, now))
         case ChunkLost(digest, index) if digest == receiving.ref.digest:
-            return _with(state, chunk_transfer.lost(receiving, index, now), [])
+            return _with(state, chunk_transfer.on_lost_chunk(receiving, index, now), [])
         case BlobChecked(digest, sound=False) if digest == receiving.ref.digest:
-            return start(state, receiving.ref, NO_CHUNKS, now)
+            return start_download(state, receiving.ref, NO_CHUNKS, now)
         case _:
             return state, []
 

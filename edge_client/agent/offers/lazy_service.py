@@ -26,15 +26,15 @@ class LazyOfferService(Service):
         self._runtime: OfferRuntime | None = None
         self._connected = False
 
-    def connected(self, up: LinkUp, now: float) -> None:
+    def on_connected(self, up: LinkUp, now: float) -> None:
         self._connected = True
         if self._runtime is not None:
-            self._runtime.connected()
+            self._runtime.on_connected()
 
-    def disconnected(self, down: LinkDown) -> None:
+    def on_disconnected(self, down: LinkDown) -> None:
         self._connected = False
         if self._runtime is not None:
-            self._runtime.disconnected()
+            self._runtime.on_disconnected()
 
     def tick(self, now: float, session: Session) -> None:
         if self._runtime is not None:
@@ -66,5 +66,5 @@ class LazyOfferService(Service):
     def _use(self, runtime: "OfferRuntime") -> "OfferRuntime":
         self._runtime = runtime
         if self._connected:
-            runtime.connected()
+            runtime.on_connected()
         return runtime

@@ -88,7 +88,7 @@ def _on_offer(state: State, event: Offered, now: float) -> Step[State]:
         return _refuse(begun, trial, event.objection)
     if event.in_use == offer.blob.digest:
         return finish(begun.with_trial(trial.at(KEPT, had_it=True, detail="it is in use already")))
-    begun, commands = download.start(begun, offer.blob, event.present, now)
+    begun, commands = download.start_download(begun, offer.blob, event.present, now)
     return begun, [_report(begun), *commands]
 
 
@@ -107,7 +107,7 @@ def _on_restored(state: State, event: Restored, now: float) -> Step[State]:
         crashes = trial.causes("crashes"), f"{trial.restarts} restarts while it was on trial"
         return object_to(restored, trial, crashes)
     if trial.stage == OFFERED:
-        return download.start(restored, trial.offer.blob, event.present, now)
+        return download.start_download(restored, trial.offer.blob, event.present, now)
     return restored.resume_watch(now) if trial.stage == SWITCHED else _go_on(restored, trial)
 
 
@@ -187,7 +187,7 @@ def object_to(state: State, trial: Trial, objection: Objection) -> Step[State]:
     """Refuse the version, or roll it back if it may be in use."""
     if trial.stage == OFFERED or trial.stage in trial.steps:
         return _refuse(state, trial, objection)
-    returning = trial.ended(trial.stage, objection, going_back=True)
+    returning = trial.with_end(trial.stage, objection, going_back=True)
     return state.with_trial(returning, busy=False), [RollBack(returning)]
 
 
@@ -197,7 +197,7 @@ def finish(state: State) -> Step[State]:
 
 
 def _refuse(state: State, trial: Trial, objection: Objection) -> Step[State]:
-    return finish(state.with_trial(trial.ended(REFUSED, objection), receiving=None, busy=False))
+    return finish(state.with_trial(trial.with_end(REFUSED, objection), receiving=None, busy=False))
 
 
 def _report(state: TrialState) -> SendMessage:

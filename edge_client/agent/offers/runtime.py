@@ -112,11 +112,11 @@ class OfferRuntime:
         self.thread = threading.Thread()
         self._restored = False
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         self._step(Connected())
         self._restore()
 
-    def disconnected(self) -> None:
+    def on_disconnected(self) -> None:
         self._step(Disconnected())
 
     def tick(self, *, training: bool) -> None:

@@ -79,11 +79,11 @@ class Trial(BaseModel):
         """The same offer at another stage."""
         return self.model_copy(update={"stage": type(self.stage)(stage), **more})
 
-    def ended(self, stage: str, objection: Objection, *, going_back: bool = False) -> Self:
+    def with_end(self, stage: str, objection: Objection, *, going_back: bool = False) -> Self:
         """The same offer refused or rolled back, or with the return to the former version pending."""
         return self.at(stage, cause=objection[0], detail=objection[1], going_back=going_back)
 
-    def restarted(self) -> Self:
+    def with_restart(self) -> Self:
         """The same offer in the next process."""
         counts = self.stage in self.counted and not self.going_back
         return self.model_copy(update={"restarts": self.restarts + counts})
@@ -238,7 +238,7 @@ class TrialState:
 
     def with_restored(self, event: Restored, now: float) -> Self:
         """The state with the trial of an earlier process, which may have ended since."""
-        return self.with_trial(event.trial.restarted(), runs_it=event.runs_it)
+        return self.with_trial(event.trial.with_restart(), runs_it=event.runs_it)
 
     def about(self) -> dict[str, Any]:
         """What the reports of all kinds have in common."""

@@ -11,7 +11,7 @@ from edge_client.data.example_store import ExampleStore
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
 from edge_client.transport.mqtt_client import Link
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, PeerError
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Recorder:
             while True:
                 now = time.monotonic()
                 if self._by_clock and now >= next_row:
-                    self._guarded("a row", self._tick)
+                    self._run_guarded("a row", self._tick)
                     next_row = max(next_row + self._wanted.every_s, now)
                 if now >= next_report:
                     log.info("%s", self.progress())
@@ -64,13 +64,13 @@ class Recorder:
 
     def progress(self) -> str:
         counts = self.counts
-        parts = [f"{counted(counts.rows, 'row')} recorded, {len(self._store)} in the store"]
+        parts = [f"{format_count(counts.rows, 'row')} recorded, {len(self._store)} in the store"]
         if self._wanted.label is not None:
             parts.append(f"{counts.labelled} labelled")
         if counts.incomplete:
             parts.append(f"{counts.incomplete} incomplete")
         if counts.refused:
-            parts.append(f"{counted(counts.refused.total(), 'message')} refused")
+            parts.append(f"{format_count(counts.refused.total(), 'message')} refused")
         return ", ".join(parts)
 
     def _tick(self) -> None:
@@ -86,7 +86,7 @@ class Recorder:
     def _handle(self, event: object) -> None:
         match event:
             case Arrived(topic, payload):
-                self._guarded(topic, lambda: self._rows.take(topic, payload, now=time.time()))
+                self._run_guarded(topic, lambda: self._rows.take(topic, payload, now=time.time()))
             case LinkUp():
                 log.info("recording %d topics of %s", len(self._wanted.topics), self._address)
                 self._link.handle(event)
@@ -101,7 +101,7 @@ class Recorder:
             case Confirmed():
                 self._link.handle(event)
 
-    def _guarded(self, place: str, act: Callable[[], object]) -> None:
+    def _run_guarded(self, place: str, act: Callable[[], object]) -> None:
         """Do this; what a sensor or a full disk causes is counted, and logged once for each topic."""
         try:
             act()

@@ -49,8 +49,8 @@ class Collector:
             **{str(what): self._part(what, request, now) for what in (every if bundle else (request.what,))},
         }
         if bundle:
-            document |= {"versions": self._versions(), "settings": self._stated()}
-        return bounded(Masker(hidden_by(self._settings)).document(document))
+            document |= {"versions": self._versions(), "settings": self._list_settings()}
+        return encode_bounded(Masker(hidden_by(self._settings)).document(document))
 
     def end(self) -> None:
         self._doctor.end()
@@ -58,7 +58,7 @@ class Collector:
     def _part(self, what: Diagnostic, request: DiagnosticRequest, now: float) -> Any:
         collect: Mapping[Diagnostic, Callable[[], Any]] = {
             Diagnostic.DOCTOR: self._findings,
-            Diagnostic.LOGS: lambda: selected(recent_lines(self._settings.state), request, now),
+            Diagnostic.LOGS: lambda: select_lines(recent_lines(self._settings.state), request, now),
             Diagnostic.PROFILE: self._profile,
             Diagnostic.CRASH: lambda: last_crash(self._settings.state),
         }
@@ -70,12 +70,12 @@ class Collector:
 
     def _profile(self) -> dict[str, Any]:
         from edge_client.system.hardware.board import look
-        from edge_client.system.hardware.profile import described
+        from edge_client.system.hardware.profile import describe_board
         from edge_client.system.hardware.speed_cache import kept_at
 
         state = self._settings.state
         board = look(state, self._root)
-        profile = described(board, tier=self._settings.profile.tier, measured=kept_at(state))
+        profile = describe_board(board, tier=self._settings.profile.tier, measured=kept_at(state))
         return {"profile": profile.model_dump(mode="json"), "board": asdict(board)}
 
     def _versions(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class Collector:
 
         return {"python": platform.python_version(), "system": platform.platform(), **releases(LIBRARIES)}
 
-    def _stated(self) -> dict[str, Any]:
+    def _list_settings(self) -> dict[str, Any]:
         """Settings that explain what the device does; none of them is a path or a key."""
         settings = self._settings
         return {
@@ -101,7 +101,7 @@ class Collector:
         }
 
 
-def selected(lines: list[dict[str, Any]], request: DiagnosticRequest, now: float) -> list[dict[str, Any]]:
+def select_lines(lines: list[dict[str, Any]], request: DiagnosticRequest, now: float) -> list[dict[str, Any]]:
     """The newest lines of the wanted level and age."""
     since = None if request.since_s is None else now - request.since_s
     least = LEVELS.index(request.level)
@@ -121,7 +121,7 @@ def _time(line: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def bounded(document: dict[str, Any], most: int = MAX_ANSWER_CHARS) -> str:
+def encode_bounded(document: dict[str, Any], most: int = MAX_ANSWER_CHARS) -> str:
     """The document as text of at most `most` characters: texts are cut, then old log lines left out."""
     fitting = _with_newest_lines(_cut(document), most)
     text = json.dumps(fitting, default=str)
@@ -154,7 +154,7 @@ def _cut(value: Any) -> Any:
 
 
 # Names of data files that are looked for one by one, and files whose endings are: an index takes memory.
-MOST_NAMES, MOST_FILES = 10_000, 200_000
+MAX_NAMES, MAX_FILES = 10_000, 200_000
 LONGEST_SUFFIX = 6
 
 
@@ -165,9 +165,9 @@ def hidden_by(settings: AgentSettings) -> Hidden:
     path = _path_of(stated, root) if has_path(settings.source) else None
     names: list[str] = []
     suffixes: set[str] = set()
-    for name in islice(_names(path), MOST_FILES) if path is not None else ():
+    for name in islice(_names(path), MAX_FILES) if path is not None else ():
         suffixes.add(_suffix(name))
-        if len(names) < MOST_NAMES:
+        if len(names) < MAX_NAMES:
             names.append(name)
     address = settings.address
     return Hidden(
@@ -189,11 +189,11 @@ def _places(state: Path) -> Iterator[tuple[str, str]]:
 
 def _path_of(stated: str, root: Path | None) -> Path:
     """The path in a source such as `csv:room.csv?label=open` or `npz:digits.npz#train`."""
-    path = _expanded(stated if _exists(stated) else stated.partition("?")[0].partition("#")[0])
+    path = _expand_home(stated if _exists(stated) else stated.partition("?")[0].partition("#")[0])
     return path if root is None else root / path
 
 
-def _expanded(text: str) -> Path:
+def _expand_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -202,7 +202,7 @@ def _expanded(text: str) -> Path:
 
 def _exists(text: str) -> bool:
     try:
-        return _expanded(text).exists()
+        return _expand_home(text).exists()
     except (OSError, ValueError):
         return False
 

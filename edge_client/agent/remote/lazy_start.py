@@ -38,7 +38,7 @@ class LazyDiagnostics(Service):
 
     def handle(self, event: Any) -> None:
         if isinstance(event, Collected):
-            self._start().collected(event)
+            self._start().on_collected(event)
 
     def stop(self) -> None:
         if self._started is not None:

@@ -34,16 +34,16 @@ class Bucket:
     def full(burst: int, every_s: float) -> "Bucket":
         return Bucket(burst, every_s, float(burst))
 
-    def filled(self, now: float) -> "Bucket":
+    def with_refill(self, now: float) -> "Bucket":
         gained = max(0.0, now - self.at) / self.every_s
         return replace(self, tokens=min(float(self.burst), self.tokens + gained), at=now)
 
     def missing_s(self, now: float) -> float:
         """Seconds until the next token; 0 if there is one."""
-        return max(0.0, 1.0 - self.filled(now).tokens) * self.every_s
+        return max(0.0, 1.0 - self.with_refill(now).tokens) * self.every_s
 
     def take(self, now: float, count: int = 1) -> "Bucket":
-        filled = self.filled(now)
+        filled = self.with_refill(now)
         return replace(filled, tokens=max(0.0, filled.tokens - count))
 
 
@@ -69,7 +69,7 @@ class Limits:
         """Seconds until this diagnostic may be asked for again; 0 if it may now."""
         return max(self.kinds[what].missing_s(now), self.total.missing_s(now))
 
-    def collected(self, what: Diagnostic, now: float) -> "Limits":
+    def with_collection(self, what: Diagnostic, now: float) -> "Limits":
         kinds = MappingProxyType({**self.kinds, what: self.kinds[what].take(now)})
         return replace(self, kinds=kinds, total=self.total.take(now))
 
@@ -158,14 +158,14 @@ Step = tuple[Diagnostics, list[Command]]
 def step(state: Diagnostics, event: Event, now: float) -> Step:
     match event:
         case Requested(request):
-            return _requested(state, request, now)
+            return _on_request(state, request, now)
         case Collected():
-            return _collected(state, event, now)
+            return _on_collected(state, event, now)
         case Tick():
             return _tick(state, now)
 
 
-def _requested(state: Diagnostics, request: DiagnosticRequest, now: float) -> Step:
+def _on_request(state: Diagnostics, request: DiagnosticRequest, now: float) -> Step:
     if not state.enabled:
         return _refuse(state, request, DiagnosticObstacle.DISABLED, now, "disabled by the device's owner")
     if state.answer is not None and state.answer.request == request.request:
@@ -178,11 +178,11 @@ def _requested(state: Diagnostics, request: DiagnosticRequest, now: float) -> St
     if missing := state.limits.missing_s(request.what, now):
         detail = f"'{request.what}' was asked for too often"
         return _refuse(state, request, DiagnosticObstacle.RATE_LIMITED, now, detail, missing)
-    begun = replace(state, open=request, since=now, limits=state.limits.collected(request.what, now))
+    begun = replace(state, open=request, since=now, limits=state.limits.with_collection(request.what, now))
     return begun, [Send(_receipt(state, request)), Collect(request)]
 
 
-def _collected(state: Diagnostics, event: Collected, now: float) -> Step:
+def _on_collected(state: Diagnostics, event: Collected, now: float) -> Step:
     request = state.open
     if request is None or request.request != event.request:
         return state, []
@@ -205,7 +205,7 @@ def _flaw(text: str) -> str:
 def _send_parts(state: Diagnostics, answer: Answer, wanted: tuple[int, ...], now: float) -> Step:
     """Send the wanted parts, a few at once; none while too many were sent in a short time."""
     numbers = [part for part in dict.fromkeys(wanted or range(answer.parts)) if part < answer.parts]
-    allowed = min(PARTS_AT_ONCE, int(state.limits.parts.filled(now).tokens))
+    allowed = min(PARTS_AT_ONCE, int(state.limits.parts.with_refill(now).tokens))
     sent = numbers[:allowed]
     kept = replace(answer, until=now + KEPT_S)
     limits = replace(state.limits, parts=state.limits.parts.take(now, len(sent)))
@@ -258,5 +258,5 @@ def _tick(state: Diagnostics, now: float) -> Step:
     if state.open is None or now < state.since + LONGEST_COLLECTION_S:
         return state, []
     late = Collected(state.open.request, failure=f"not done after {LONGEST_COLLECTION_S:.0f} s")
-    ended, commands = _collected(state, late, now)
+    ended, commands = _on_collected(state, late, now)
     return ended, [Abandon(), *commands]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 SECRET, FILE, DATA, KEY_BLOCK, ENCODED = "<secret>", "<file>", "<data>", "<key>", "<encoded>"
 LONGEST_TEXT = 65_536  # characters of one text that are read; the rest is left out
-LEAST_CHARS = 3  # shorter secrets and names of files are not looked for: they are parts of ordinary words
+MIN_CHARS = 3  # shorter secrets and names of files are not looked for: they are parts of ordinary words
 
 _SENSITIVE = (
     r"(?:(?i:password|passwd|passphrase|passcode|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|"
@@ -73,11 +73,11 @@ class Masker:
     """Masks texts and documents of one device."""
 
     def __init__(self, hidden: Hidden) -> None:
-        known = {secret for secret in hidden.secrets if len(secret) >= LEAST_CHARS}
+        known = {secret for secret in hidden.secrets if len(secret) >= MIN_CHARS}
         self._secrets = sorted(known | {quote(secret, safe="") for secret in known}, key=len, reverse=True)
         self._data = [_folder(path) for path in _longest_first(hidden.data)]
         self._places = [(_folder(path), hidden.places[path]) for path in _longest_first(hidden.places)]
-        telling = (name for name in hidden.names if len(name) >= LEAST_CHARS and not name.isdigit())
+        telling = (name for name in hidden.names if len(name) >= MIN_CHARS and not name.isdigit())
         self._names = _by_first_word(telling)
         kinds = "|".join(re.escape(suffix) for suffix in sorted(hidden.suffixes) if suffix)
         word = rf"(?<![^\s'\"/=:(\[])[^\s'\"/=:(\[]+(?i:{kinds})(?!\w)"
@@ -125,7 +125,7 @@ def mask_secrets(text: str) -> str:
     for pattern in (_LINE, _ELEMENT, _ASSIGNED, _OPTION, _LOGIN, _SCHEME):
         text = pattern.sub(rf"\g<key>{SECRET}", text)
     text = _ACCOUNT.sub(f"{SECRET}@", text)
-    return _LONG_RUN.sub(_encoded, text)
+    return _LONG_RUN.sub(_mask_long_run, text)
 
 
 def _address(found: re.Match[str]) -> str:
@@ -141,7 +141,7 @@ def _address(found: re.Match[str]) -> str:
     return f"{found['scheme']}://{SECRET + '@' if credentials else ''}{authority}{behind}"
 
 
-def _encoded(found: re.Match[str]) -> str:
+def _mask_long_run(found: re.Match[str]) -> str:
     """Digests in hex and paths stay; other long runs of mixed letters and digits may be keys."""
     text = found[0]
     mixed = all(any(kind(letter) for letter in text) for kind in (str.isupper, str.islower, str.isdigit))

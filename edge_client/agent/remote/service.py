@@ -37,7 +37,7 @@ class RemoteDiagnostics:
             raise PeerError(f"'{request.kind}' for {request.device}", reason=Reason.WRONG_SENDER)
         self._step(machine.Requested(request))
 
-    def collected(self, event: Collected) -> None:
+    def on_collected(self, event: Collected) -> None:
         if not event.failure:
             log.info("diagnostics %s: an answer of %d characters", event.request, len(event.text))
         self._step(event)

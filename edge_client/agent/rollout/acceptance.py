@@ -14,8 +14,8 @@ from schemas.values import Variant
 
 CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count
 SLACK_MS = 0.5  # Milliseconds below which differences are noise of the clock
-LEAST_ERRORS = 3
-LEAST_REQUESTS = 50  # Minimum requests for a mean latency
+MIN_ERRORS = 3
+MIN_REQUESTS = 50  # Minimum requests for a mean latency
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def judge_service(before: Health | None, after: Health | None, terms: TrialTerms
     if after.refusals:
         return Cause.DAMAGED, f"the process that serves it has refused it {after.refusals} times"
     usual = 0.0 if before is None else before.error_rate
-    if after.errors >= LEAST_ERRORS and after.error_rate > usual + terms.error_rate:
+    if after.errors >= MIN_ERRORS and after.error_rate > usual + terms.error_rate:
         detail = f"{after.errors} of {after.requests} requests failed, {usual:.1%} before"
         return Cause.ERRORS, detail
-    if before is None or min(before.requests, after.requests) < LEAST_REQUESTS:
+    if before is None or min(before.requests, after.requests) < MIN_REQUESTS:
         return None
     if before.mean_ms is None or after.mean_ms is None:
         return None

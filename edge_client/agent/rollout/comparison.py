@@ -87,7 +87,7 @@ class ComparisonRunner:
             self._process.communicate()
             return Comparison(objection=(Cause.LATENCY, f"it was not done within {TIMEOUT_S:.0f} s"))
         if self._process.returncode != 0:
-            return Comparison(objection=_crashed(self._process.returncode, err))
+            return Comparison(objection=_make_crash_objection(self._process.returncode, err))
         return read_comparison(out)
 
 
@@ -96,8 +96,8 @@ def read_comparison(text: str) -> Comparison:
         found = json.loads(text.strip().splitlines()[-1])
         objection, made = found.get("objection"), found.get("made")
         return Comparison(
-            running=_measured(found.get("running")),
-            candidate=_measured(found.get("candidate")),
+            running=_parse_measurement(found.get("running")),
+            candidate=_parse_measurement(found.get("candidate")),
             lost=int(found.get("lost", 0)),
             won=int(found.get("won", 0)),
             made=None if made is None else ServedForm(*made),
@@ -107,11 +107,11 @@ def read_comparison(text: str) -> Comparison:
         return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
 
 
-def _measured(value: Any) -> ModelMeasurement | None:
+def _parse_measurement(value: Any) -> ModelMeasurement | None:
     return None if value is None else ModelMeasurement.model_validate(value)
 
 
-def _crashed(code: int, err: str) -> Objection:
+def _make_crash_objection(code: int, err: str) -> Objection:
     last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"

@@ -25,7 +25,7 @@ from schemas.errors import ConfigError
 from schemas.messages.rollout_terms import Cause
 
 SECONDS = 0.5
-LEAST_RUNS, MOST_RUNS = 7, 400
+MIN_RUNS, MAX_RUNS = 7, 400
 LARGER = 1.05  # Of two models' errors for one example that differ by less than this factor, neither is worse
 
 
@@ -96,14 +96,14 @@ def compare_models(path: Path, running: LoadedModel | None, examples: LabelledDa
     task = candidate.task
     if running is None or running.task is not task:
         (ms,) = in_turns([candidate], [images])
-        return {"candidate": _measured(task, new, ms)}
+        return {"candidate": _measure_answers(task, new, ms)}
     same = running.fit(examples).images
     old = running.answers(same, labels_in_use(running, examples))
     old_ms, new_ms = in_turns([running, candidate], [same, images])
     before, after = task.errors(old), task.errors(new)
     return {
-        "running": _measured(task, old, old_ms),
-        "candidate": _measured(task, new, new_ms),
+        "running": _measure_answers(task, old, old_ms),
+        "candidate": _measure_answers(task, new, new_ms),
         "lost": int((after > LARGER * before).sum()),
         "won": int((before > LARGER * after).sum()),
     }
@@ -128,11 +128,11 @@ def in_turns(
 ) -> list[float]:
     """Each model's median milliseconds per image, measured in turns so that other load slows all alike."""
     runs = [partial(model.logits, own[:1]) for model, own in zip(models, images, strict=True)]
-    return medians_ms(runs, seconds=seconds, least=LEAST_RUNS, most=MOST_RUNS)
+    return medians_ms(runs, seconds=seconds, least=MIN_RUNS, most=MAX_RUNS)
 
 
-def _measured(task: LearningTask, answers: Answers, milliseconds: float) -> dict[str, Any]:
-    metrics = task.measured(answers)
+def _measure_answers(task: LearningTask, answers: Answers, milliseconds: float) -> dict[str, Any]:
+    metrics = task.measure_answers(answers)
     return {
         "examples": len(answers.labels),
         "accuracy": metrics.get("accuracy"),

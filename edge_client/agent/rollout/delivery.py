@@ -40,7 +40,7 @@ def put_delivered_in_use(context: TaskContext, model: ServedModel, terms: TrialT
     """
     now = installed_model.slots(context.models).current()
     size = installed_model.waiting(context.models).stat().st_size
-    if now is not None and now.model.exported == model.exported:
+    if now is not None and now.model.exported_digest == model.exported_digest:
         installed_model.drop(context.models)
         verdict = now.model.verdict or DeliveryVerdict(served=True, why=AGAIN)
         return Delivered(now.model, verdict, now.path.stat().st_size)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData, Pixels, labelled, sample
+from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data, sample
 from edge_client.data.local import LocalData
 from edge_client.storage.atomic_files import written_aside
 from schemas.values import Preprocessing
 
 CALIBRATION = 100
-MOST_BYTES = 32_000_000  # Size limit of the examples, which are copied and read whole by the process
+MAX_BYTES = 32_000_000  # Size limit of the examples, which are copied and read whole by the process
 
 
 def local_examples(data: LocalData, most: int) -> LabelledData:
@@ -44,13 +44,13 @@ def read_examples(path: Path) -> tuple[LabelledData, Pixels]:
     with np.load(path, allow_pickle=False) as file:
         names = [str(name) for name in file["class_names"]]
         about = Preprocessing.model_validate_json(str(file["preprocessing"]))
-        examples = labelled(file["images"], file["labels"], class_names=names, preprocessing=about)
+        examples = make_labelled_data(file["images"], file["labels"], class_names=names, preprocessing=about)
         return replace(examples, resizable=bool(file["resizable"])), file["calibration"]
 
 
 def _sample(data: LabelledData, most: int) -> LabelledData:
-    """At most `most` examples and `MOST_BYTES`, but at least one."""
+    """At most `most` examples and `MAX_BYTES`, but at least one."""
     if len(data) == 0:
         return data
-    fitting = MOST_BYTES // max(1, data.images[:1].nbytes)
+    fitting = MAX_BYTES // max(1, data.images[:1].nbytes)
     return sample(data, max(1, min(most, fitting)))

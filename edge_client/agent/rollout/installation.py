@@ -78,7 +78,7 @@ class ModelInstallation:
     def find_in_use(self) -> str | None:
         """The digest of the original file of the model in use."""
         now = self._slots.current()
-        return None if now is None else now.model.exported
+        return None if now is None else now.model.exported_digest
 
     def restore(self, trial: ModelTrial) -> Restored:
         return Restored(trial, self.store.present(trial.offer.blob))
@@ -89,7 +89,7 @@ class ModelInstallation:
         assert isinstance(terms, TrialTerms)
         now, former = self._slots.current(), self._slots.waiting()
         if work.goal == Stage.COMPARED:
-            offered = self.store.path(work.offer.blob.digest)
+            offered = self.store.blob_path(work.offer.blob.digest)
             pair = ModelPair(None if now is None else now.path, offered, self._made)
             return Worked(work, self._comparisons.compare(pair, terms.examples))
         if now is None:
@@ -107,7 +107,7 @@ class ModelInstallation:
         try:
             if self._is_serving(digest):
                 return Switched()
-            data = (self.store.path(digest) if trial.made is None else self._made).read_bytes()
+            data = (self.store.blob_path(digest) if trial.made is None else self._made).read_bytes()
             note = ServedModel(
                 version=offer.version,
                 digest=digest,

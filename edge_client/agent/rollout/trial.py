@@ -121,7 +121,7 @@ class ModelState(TrialState):
         look: Look = event.result
         if look.serving != trial.digest:
             superseded = Cause.SUPERSEDED, "another model has taken its place"
-            return finish(self.with_trial(trial.ended(ROLLED_BACK, superseded)))
+            return finish(self.with_trial(trial.with_end(ROLLED_BACK, superseded)))
         objection = judge_service(look.before, look.after, terms) or judge_comparison(look.comparison, terms)
         if objection is not None:
             return object_to(self, trial, objection)

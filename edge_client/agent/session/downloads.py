@@ -23,16 +23,16 @@ def begin(
 ) -> Step:
     """Fetch the missing blobs, then do the task; `published`: the server is about to broadcast some blobs."""
     commands: list[Command] = []
-    pushed = {ref.digest for ref in task.pushed()}
+    pushed = {ref.digest for ref in task.pushed_blobs()}
     expected = {task.blobs[name].digest for name in task.channels} if published else set()
     missing = {ref.digest: ref for ref in task.blobs.values() if ref.digest not in session.held}
     addressed = http_transfers.with_new_addresses(ObjectStoreTransfers(), task)
-    transfers, fetches = http_transfers.fetch(addressed, task, missing.values())
+    transfers, fetches = http_transfers.fetch_blobs(addressed, task, missing.values())
     receiving: dict[str, Receiving] = {}
     for digest, ref in missing.items():
         if digest in transfers.fetching:
             continue
-        receiving[digest], asks = chunk_transfer.start(
+        receiving[digest], asks = chunk_transfer.start_transfer(
             ref, now, present.get(digest, NO_CHUNKS), pushed=digest in pushed, expected=digest in expected
         )
         commands += _requests(session, asks)
@@ -60,7 +60,7 @@ def switch_to_object_store(session: Session) -> Step:
     # Blobs that are being broadcast arrive without requests.
     downloads = session.receiving.values()
     requested = [each.ref for each in downloads if not (each.complete or each.expected)]
-    transfers, fetches = http_transfers.fetch(session.transfers, session.task, requested)
+    transfers, fetches = http_transfers.fetch_blobs(session.transfers, session.task, requested)
     remaining = {each.ref.digest: each for each in downloads if each.ref.digest not in transfers.fetching}
     return replace(session, transfers=transfers, receiving=remaining), list(fetches)
 
@@ -83,7 +83,7 @@ def accept_chunk(session: Session, chunk: Chunk, now: float) -> tuple[Receiving 
 def chunk_lost(session: Session, digest: str, index: int, now: float) -> Session:
     if (receiving := session.receiving.get(digest)) is None:
         return session
-    return _with_receiving(session, chunk_transfer.lost(receiving, index, now))
+    return _with_receiving(session, chunk_transfer.on_lost_chunk(receiving, index, now))
 
 
 def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step:
@@ -93,13 +93,16 @@ def blob_checked(session: Session, digest: str, sound: bool, now: float) -> Step
     if receiving is None:
         return replace(session, held=held), []
     if not sound:
-        again, commands = chunk_transfer.start(receiving.ref, now)
-        return _with_receiving(session, again), [_damaged(session, digest), *_requests(session, commands)]
+        again, commands = chunk_transfer.start_transfer(receiving.ref, now)
+        return _with_receiving(session, again), [
+            _report_damage(session, digest),
+            *_requests(session, commands),
+        ]
     rest = {name: other for name, other in session.receiving.items() if name != digest}
     return _work_when_complete(replace(session, held=held, receiving=rest))
 
 
-def _damaged(session: Session, digest: str) -> Command:
+def _report_damage(session: Session, digest: str) -> Command:
     """Report a digest mismatch: the server's own file may be damaged."""
     refusal = Refusal(
         federation=session.federation,
@@ -116,11 +119,11 @@ def fetch_ended(session: Session, event: FetchEnded, now: float) -> Step:
     fetch = session.transfers.fetching.get(event.digest)
     if fetch is None or session.task is None:
         return session, []
-    transfers, again = http_transfers.fetched(session.transfers, session.task, event)
+    transfers, again = http_transfers.on_fetch_end(session.transfers, session.task, event)
     session = replace(session, transfers=transfers, fetched_bytes=session.fetched_bytes + event.moved)
     if again is not None:
         return session, [again]
-    receiving, asks = chunk_transfer.start(fetch.ref, now, event.have)
+    receiving, asks = chunk_transfer.start_transfer(fetch.ref, now, event.have)
     # Without a connection requests wait: `resume` makes them.
     possible = [ask for ask in asks if session.connected or not isinstance(ask, chunk_transfer.RequestChunks)]
     return _with_receiving(session, receiving), _requests(session, possible)
@@ -209,7 +212,7 @@ def fetch_missing(session: Session, end: BroadcastEnd, now: float) -> Step:
     """The broadcast of these blobs has ended: request their missing chunks."""
     if not session.is_at(end.run, end.attempt):
         return session, []
-    awaited = session.awaited
+    awaited = session.awaited_digests
     return resume(session, [digest for digest in dict.fromkeys(end.digests) if digest in awaited], now)
 
 

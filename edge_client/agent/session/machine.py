@@ -57,7 +57,7 @@ def step(session: Session, event: events.Event, now: float) -> Step:
         case events.Disconnected():
             return replace(session, connected=False), []
         case events.SessionRestored(snapshot, present):
-            return _remembered(session, snapshot, present, now)
+            return _on_restored(session, snapshot, present, now)
         case events.EpochReached(task, epoch):
             return replace(session, starts=downloads.count_epoch(session.starts, task, epoch)), []
         case events.Stopping():
@@ -101,7 +101,7 @@ def step(session: Session, event: events.Event, now: float) -> Step:
 def _receive(session: Session, event: events.Received, now: float) -> Step:
     match message := event.message:
         case TrainTask() | DeliverTask():
-            return _offered(session, message, event.present, now)
+            return _on_offer(session, message, event.present, now)
         case BlobRequest():
             return session, [results.answer_request(session, message)]
         case Acknowledgement() | Refusal():
@@ -133,7 +133,7 @@ def _end_run(session: Session, end: FederationEnd) -> Step:
     return over, [*commands, RunEnded(end)]
 
 
-def _offered(session: Session, task: Task, present: Mapping[str, ChunkSet], now: float) -> Step:
+def _on_offer(session: Session, task: Task, present: Mapping[str, ChunkSet], now: float) -> Step:
     if task.run in session.ended_runs or task.attempt < session.attempts.get(task.run, 0):
         return session, []
     if session.is_at(task.run, task.attempt):
@@ -149,7 +149,7 @@ def _offered(session: Session, task: Task, present: Mapping[str, ChunkSet], now:
     return begun, [_reply(begun, task), *commands, *more]
 
 
-def _remembered(
+def _on_restored(
     session: Session, snapshot: SessionSnapshot, present: Mapping[str, ChunkSet], now: float
 ) -> Step:
     """Resume the task of an earlier process.

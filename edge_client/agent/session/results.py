@@ -10,7 +10,7 @@ from edge_client.transport.object_store.http_transfers import PutEnded
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, TaskReply, Update
 from schemas.values import Reason
 
-MOST_REPEATS = 3  # how many times the interval between two sends of a result doubles
+MAX_REPEATS = 3  # how many times the interval between two sends of a result doubles
 
 
 def work_done(session: Session, result: Result, now: float) -> Step:
@@ -52,7 +52,7 @@ def _with_bytes(session: Session, result: Result) -> Result:
 def send_result(session: Session) -> Step:
     """Send the result, after uploading its blob to the object store if it has an address there."""
     assert session.result is not None
-    transfers, put = http_transfers.put(session.transfers, session.task, session.result)
+    transfers, put = http_transfers.put_result(session.transfers, session.task, session.result)
     return replace(session, transfers=transfers), result_messages(session.result) if put is None else [put]
 
 
@@ -68,7 +68,7 @@ def upload_ended(session: Session, event: PutEnded, now: float) -> Step:
     putting, result = session.transfers.putting, session.result
     if putting is None or putting.ref.digest != event.digest or not isinstance(result, Update):
         return session, []
-    transfers, again = http_transfers.put_ended(session.transfers, session.task, result, event)
+    transfers, again = http_transfers.on_put_end(session.transfers, session.task, result, event)
     session = replace(session, transfers=transfers, resend_at=now + RESEND_S)
     if again is not None:
         return session, [again]
@@ -82,7 +82,7 @@ def repeat(session: Session, now: float) -> Step:
     if not sent or session.result is None or now < session.resend_at:
         return session, []
     # With a thousand devices waiting, their repeats must not be the load that they wait for.
-    repeats = min(session.repeats + 1, MOST_REPEATS)
+    repeats = min(session.repeats + 1, MAX_REPEATS)
     later = replace(session, resend_at=now + RESEND_S * 2**repeats, repeats=repeats)
     return later, result_messages(session.result)
 

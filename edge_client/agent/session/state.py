@@ -71,14 +71,14 @@ class Session:
     @property
     def listens(self) -> tuple[int, ...]:
         """The shared topics on which missing blobs are broadcast."""
-        task, awaited = self.task, self.awaited
+        task, awaited = self.task, self.awaited_digests
         if task is None or not awaited:
             return ()
         numbers = {n for name, n in task.channels.items() if task.blobs[name].digest in awaited}
         return tuple(sorted(numbers)[:MAX_LISTENS])
 
     @property
-    def awaited(self) -> frozenset[str]:
+    def awaited_digests(self) -> frozenset[str]:
         """The digests of broadcast blobs that are not complete."""
         return frozenset(digest for digest, receiving in self.receiving.items() if receiving.expected)
 

@@ -162,7 +162,7 @@ def _print(
         )
         return
     rows = [(answer["input"], _in_words(answer)) for answer in answers]
-    print_table(("input", "class" if model.task.ranked else "output"), rows)
+    print_table(("input", "class" if model.task.is_ranked else "output"), rows)
     if "accuracy" in metrics:
         say(f"accuracy {metrics['accuracy']:.2%} on {labelled} labelled {model.examples}")
     elif metrics:

@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--root {root}: a client is installed there; `edge-server client-release rollout` updates it"
         )
-    target = _adopted() if args.release is None else _installed(args, slots)
+    target = _adopt_environment() if args.release is None else _install_release(args, slots)
     launcher = slots.make(target)
     if args.format == "json":
         print_json({"launcher": str(launcher), "environment": target})
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _adopted() -> str:
+def _adopt_environment() -> str:
     """The environment of this command."""
     from edge_client.agent.client_update.launcher import PROGRAM
 
@@ -76,7 +76,7 @@ def _adopted() -> str:
     return sys.prefix
 
 
-def _installed(args: argparse.Namespace, slots: "ClientSlots") -> str:
+def _install_release(args: argparse.Namespace, slots: "ClientSlots") -> str:
     """Fill the first slot; raises `ConfigError` for a release that is not trusted or does not fit."""
     from edge_client.agent.client_update.installer import Objected, ReleaseInstaller
     from edge_client.agent.client_update.slots import InstalledRelease

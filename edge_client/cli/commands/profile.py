@@ -51,14 +51,14 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.storage.atomic_files import usable_folder
     from edge_client.system.hardware import speed_cache
     from edge_client.system.hardware.board import look
-    from edge_client.system.hardware.profile import described
+    from edge_client.system.hardware.profile import describe_board
 
     state = state_folder(args)
     usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:
-        speed_cache.keep(speed_cache.kept_at(state), _measured(args.seconds), board.processor)
-    profile = described(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
+        speed_cache.keep(speed_cache.kept_at(state), _measure_trainers(args.seconds), board.processor)
+    profile = describe_board(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
     if args.format == "json":
         print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
     else:
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(seconds: float) -> "list[MeasuredSpeed]":
+def _measure_trainers(seconds: float) -> "list[MeasuredSpeed]":
     """The speed with every trainer that is installed, the best first; of memory alone without one."""
     from edge_client.training.choice import installed_trainers
     from edge_client.training.device_speed import measure

@@ -95,7 +95,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.data.example_store import ExampleStore, StoreLimits
 
     begin_log(args, level=logging.INFO)
-    wanted = _wanted(args)
+    wanted = _parse_wanted(args)
     address = read_broker_option(args)
     limits = StoreLimits(
         most_bytes=int(args.most_mb * 1e6),
@@ -120,7 +120,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(args: argparse.Namespace) -> "Wanted":
+def _parse_wanted(args: argparse.Namespace) -> "Wanted":
     from edge_client.agent.recording.readings import parse_place, parse_reading
     from edge_client.agent.recording.row_maker import Wanted
 

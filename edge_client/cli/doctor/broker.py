@@ -17,7 +17,7 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.transport import paho_client
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.packet_size import LEAST_PACKET, MARGIN
+from edge_client.transport.packet_size import MARGIN, MIN_PACKET
 from edge_client.transport.tls import explain, make_context
 from schemas.errors import ConfigError
 from schemas.messages import BlobRequest, Telemetry, encode_message
@@ -101,7 +101,9 @@ def _session(
     five = probe.client.protocol is MQTTProtocolVersion.MQTTv5
     yield ok("mqtt", f"connected, version {'5' if five else '3.1.1'}")
     most = getattr(properties, "MaximumPacketSize", None)
-    yield packets(most, _tried(probe, address, most, f"{ROOT}/{federation}/devices/{device}/echo"))
+    yield packets(
+        most, _find_largest_chunk(probe, address, most, f"{ROOT}/{federation}/devices/{device}/echo")
+    )
     yield from _access(probe, federation, device, five=five)
 
 
@@ -114,7 +116,7 @@ def packets(most: int | None, tried: int | None = None) -> Finding:
     remedy = f"max_packet_size {4 * CHUNK_BYTES} in the broker's configuration, and no message_size_limit"
     fits = [size for size in CHUNK_SIZES if most is None or size + FRAME_BYTES <= most]
     if tried == 0 or not fits:
-        return failure("packet limit", f"{said}: not even {LEAST_PACKET} bytes pass", remedy)
+        return failure("packet limit", f"{said}: not even {MIN_PACKET} bytes pass", remedy)
     chunk = fits[0] if tried is None else min(tried, fits[0])
     if tried is not None:
         said = f"{said}; chunks of {chunk // 1024} kB come back"
@@ -123,7 +125,7 @@ def packets(most: int | None, tried: int | None = None) -> Finding:
     return warning("packet limit", f"{said}: models travel in them, which is slower", remedy)
 
 
-def _tried(probe: Probe, address: BrokerAddress, most: int | None, topic: str) -> int | None:
+def _find_largest_chunk(probe: Probe, address: BrokerAddress, most: int | None, topic: str) -> int | None:
     """The largest chunk that returns on the device's own topic; 0 for none, None if no message returns.
 
     If the broker closes the connection on a chunk that is too large, the test reconnects for the next size.
@@ -136,7 +138,7 @@ def _tried(probe: Probe, address: BrokerAddress, most: int | None, topic: str) -
             return size
         if not probe.client.is_connected():
             probe.client.loop_stop()
-            if connected(probe, address) is None:
+            if connect_probe(probe, address) is None:
                 return None
             _comes_back(probe, topic, 1)
     return 0
@@ -172,10 +174,10 @@ def _access(probe: Probe, federation: str, device: str, *, five: bool) -> Iterat
         yield ok("may publish", "its own topics")
     else:
         yield ok("may publish", "acknowledged, which version 3.1.1 does for what it forbids too")
-    yield _heard(probe, federation, device)
+    yield _check_server(probe, federation, device)
 
 
-def _heard(probe: Probe, federation: str, device: str) -> Finding:
+def _check_server(probe: Probe, federation: str, device: str) -> Finding:
     """Whether a running server receives the device's messages and is received by it."""
     request = BlobRequest(federation=federation, device=device, digest=UNKNOWN_DIGEST, first=0, count=1)
     probe.client.publish(str(DeviceTopic(federation, device, Channel.UP)), encode_message(request), qos=1)
@@ -188,15 +190,15 @@ def _heard(probe: Probe, federation: str, device: str) -> Finding:
 def meet(address: BrokerAddress, client_id: str) -> tuple[Probe, Any]:
     """A probe with the broker's answer, of MQTT 5, or else of 3.1.1: some brokers do not even refuse 5."""
     probe = make_probe(address, client_id, MQTTProtocolVersion.MQTTv5)
-    answer = connected(probe, address)
+    answer = connect_probe(probe, address)
     if answer is None or answer[0].value == UNSUPPORTED_PROTOCOL:
         probe.close()
         probe = make_probe(address, client_id, MQTTProtocolVersion.MQTTv311)
-        answer = connected(probe, address)
+        answer = connect_probe(probe, address)
     return probe, answer
 
 
-def connected(probe: Probe, address: BrokerAddress) -> Any:
+def connect_probe(probe: Probe, address: BrokerAddress) -> Any:
     """The broker's answer to the connection: its reason and properties; None if none comes."""
     terms = paho_client.connect_terms(probe.client.protocol)
     probe.client.connect(address.host, address.port, **terms)

@@ -80,11 +80,11 @@ def library(name: str, interpreter: str, machine: str) -> Finding:
     if ended.returncode == 0:
         return ok(check, (ended.stdout.split() or ["?"])[-1])
     if ended.returncode < 0:
-        return _killed(check, name, -ended.returncode, machine)
-    return _refused(check, name, ended.stderr, machine)
+        return _explain_signal(check, name, -ended.returncode, machine)
+    return _explain_import_error(check, name, ended.stderr, machine)
 
 
-def _killed(check: str, name: str, number: int, machine: str) -> Finding:
+def _explain_signal(check: str, name: str, number: int, machine: str) -> Finding:
     if number == signal.SIGILL:
         detail = f"illegal instruction: {name} was built for another processor than this {machine}"
         general = f"install an earlier {name}, or one that was built for this processor"
@@ -99,7 +99,7 @@ def _killed(check: str, name: str, number: int, machine: str) -> Finding:
     )
 
 
-def _refused(check: str, name: str, errors: str, machine: str) -> Finding:
+def _explain_import_error(check: str, name: str, errors: str, machine: str) -> Finding:
     """The finding for an exception of Python, from the last line of its output."""
     said = (errors.strip().splitlines() or ["no reason was given"])[-1][:200]
     if f"No module named '{name}'" not in said:

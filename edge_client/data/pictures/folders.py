@@ -19,14 +19,14 @@ import numpy as np
 from edge_client.data.broken_files import MAX_BROKEN, read_each
 from edge_client.data.class_folders import files_of_classes, parts_of, without_classes
 from edge_client.data.classes import in_classes
-from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.pictures.picture_files import Picture, endings_read, read_picture
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import redrawn
 from edge_client.data.source_options import number, options_of, whole_number
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import PictureScale, Preprocessing
 
@@ -75,14 +75,14 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     for place, (name, files) in enumerate(classes.items()):
         if place not in labels:
             raise ConfigError(
-                f"{source}: {counted(len(files), 'file')} of class '{name}', all broken, the first is "
+                f"{source}: {format_count(len(files), 'file')} of class '{name}', all broken, the first is "
                 f"{files[0]}: "
                 "repair them, or move the folder away"
             )
     for note, count in Counter(note for picture in read.values for note in picture.notes).items():
-        say_once(f"{root}: {count} of {counted(len(read.values), 'picture')} {note}")
+        say_once(f"{root}: {count} of {format_count(len(read.values), 'picture')} {note}")
     say_range([picture.pixels for picture in read.values], len(read.values), root, options.scale)
-    data = labelled(
+    data = make_labelled_data(
         _alike(read.values, root),
         labels,
         class_names=tuple(classes),

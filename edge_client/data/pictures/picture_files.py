@@ -183,7 +183,7 @@ def values_of(picture: ImageFile, file: BinaryIO) -> tuple[Values, float]:
         pairs = _decoded_as("RGBA", picture, file)
         return pairs[..., 0] << 8 | pairs[..., 1], 65535.0
     if codec == "libtiff" and raw in AS_UNPACKED:
-        picture.tile = [_recoded(tile, AS_UNPACKED[raw]) for tile in picture.tile]
+        picture.tile = [_with_raw_mode(tile, AS_UNPACKED[raw]) for tile in picture.tile]
     upright = ImageOps.exif_transpose(picture)
     if picture.mode in DEEP_MODES:
         return _of_numbers(np.asarray(upright), picture)
@@ -226,11 +226,11 @@ def _decoded_as(raw: str, picture: ImageFile, file: BinaryIO) -> NDArray[np.uint
     """The picture, upright, its bytes decoded by another raw mode."""
     file.seek(0)
     with Image.open(file, formats=[str(picture.format)]) as again:
-        again.tile = [_recoded(tile, raw) for tile in again.tile]
+        again.tile = [_with_raw_mode(tile, raw) for tile in again.tile]
         return np.asarray(ImageOps.exif_transpose(again), np.uint16)
 
 
-def _recoded(tile: Any, raw: str) -> Any:
+def _with_raw_mode(tile: Any, raw: str) -> Any:
     """What Pillow tells its decoder, with another raw mode; before Pillow 11 it was a plain tuple."""
     about = (raw, *tile[3][1:]) if isinstance(tile[3], tuple) else raw
     return tile._replace(args=about) if hasattr(tile, "_replace") else (*tile[:3], about)

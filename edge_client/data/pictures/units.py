@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.pictures.scale import scale_in_words
 from edge_client.data.said_once import say_once
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import MIN_MAX, PictureScale
 
@@ -65,7 +65,7 @@ def say_range(
     is_odd = low < -1.01 or high > 1.01 or high - low < MIN_SPREAD
     what = "have more than 8 bits" if scale is None else f"are taken with scale={scale_in_words(scale)}"
     say_once(
-        f"{where}: {len(scaled)} of {counted(count, 'picture')} {what}; their pixels are "
+        f"{where}: {len(scaled)} of {format_count(count, 'picture')} {what}; their pixels are "
         f"{low:.2g} to {high:.2g}, where 1 is full brightness"
         + (": another scale= would spread them" if is_odd else ""),
         logging.WARNING if is_odd else logging.INFO,

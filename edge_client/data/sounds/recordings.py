@@ -31,13 +31,13 @@ from edge_client.data.class_folders import (
     say_left_out,
     without_classes,
 )
-from edge_client.data.classes import Names, in_order, shortened
-from edge_client.data.dataset import LabelledData, Pixels, labelled
+from edge_client.data.classes import Names, in_order, shorten_names
+from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
 from edge_client.data.sounds.resampling import Samples
 from edge_client.data.sounds.sound_files import ENDINGS, FURTHER, PLAIN, RATES, REMEDIES, Sound, read_sound
 from edge_client.data.source_options import number, options_of
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
 
@@ -104,7 +104,7 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
         classes = files_of_classes(part, _endings(), remedies=REMEDIES)
         return [Recording(path, {LABEL: name}) for name, paths in classes.items() for path in paths]
     files, endings = files_below(part, ENDINGS), _endings()
-    every = list(_named(files.paths, pattern))
+    every = list(_parse_names(files.paths, pattern))
     found = [recording for recording in every if recording.ending in endings]
     out = [recording for recording in every if recording.ending not in endings]
     labels = {recording.label for recording in found}
@@ -116,7 +116,7 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
     return found
 
 
-def _named(paths: Iterable[Path], pattern: str) -> Iterator[Recording]:
+def _parse_names(paths: Iterable[Path], pattern: str) -> Iterator[Recording]:
     """The recordings with the fields of their names; `ConfigError` for a name of another form."""
     if LABEL not in _FIELD.findall(pattern):
         raise ConfigError(f"name={pattern} has no {{label}}, which names the class")
@@ -190,7 +190,7 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
     counts = [count_of(len(sound.samples), length, step) for sound in read.values]
     labels = [files.class_names.index(files.recordings[place].label) for place in read.places]
     _say(files, read, counts, f"{seconds:g}", source)
-    data = labelled(
+    data = make_labelled_data(
         _examples(read.values, counts, length, step),
         np.repeat(labels, counts),
         class_names=files.class_names,
@@ -255,11 +255,13 @@ def _say(
     files: RecordingFiles, read: ReadFiles[Sound], counts: Sequence[int], seconds: str, source: str
 ) -> None:
     say_once(
-        f"{source}: {counted(len(counts), 'recording')}, {counted(sum(counts), 'example')} of {seconds} s"
+        f"{source}: {format_count(len(counts), 'recording')}, {format_count(sum(counts), 'example')} of "
+        f"{seconds} s"
     )
     if several := sum(sound.channels > 1 for sound in read.values):
         say_once(
-            f"{source}: {several} of {counted(len(counts), 'recording')} with several channels: their mean "
+            f"{source}: {several} of {format_count(len(counts), 'recording')} with several channels: their "
+            "mean "
             "is used"
         )
     per_class = Counter(files.recordings[place].label for place in read.places)
@@ -268,7 +270,7 @@ def _say(
     }
     if alone := [name for name in files.class_names if per_class[name] == 1 and name in long]:
         say_once(
-            f"{source}: there is one recording alone of {shortened(alone)}: a part of it is held out",
+            f"{source}: there is one recording alone of {shorten_names(alone)}: a part of it is held out",
             logging.WARNING,
         )
 

@@ -20,7 +20,7 @@ MAX_TERM = 10_000
 large."""
 
 
-def resampled(blocks: Iterable[Samples], own: float, rate: float) -> Iterator[Samples]:
+def resample_blocks(blocks: Iterable[Samples], own: float, rate: float) -> Iterator[Samples]:
     """Samples at `rate` Hz of consecutive blocks at `own` Hz; cuts between them change nothing."""
     up, down = _ratio(own, rate)
     weights = _weights(up, down)
@@ -32,12 +32,12 @@ def resampled(blocks: Iterable[Samples], own: float, rate: float) -> Iterator[Sa
         held = np.concatenate([held, block])
         end = -(-(begin + len(held) - reach) * up // down)
         if end > done:
-            yield _filtered(held, weights, down, begin=begin, places=range(done, end))
+            yield _filter_samples(held, weights, down, begin=begin, places=range(done, end))
             drop = end * down // up - reach - begin
             held, begin, done = held[drop:], begin + drop, end
 
 
-def _filtered(held: Samples, weights: Samples, down: int, *, begin: int, places: range) -> Samples:
+def _filter_samples(held: Samples, weights: Samples, down: int, *, begin: int, places: range) -> Samples:
     """The new samples at `places`; those with the same weights at once."""
     up, width = weights.shape
     windows = np.lib.stride_tricks.sliding_window_view(held, width)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.sounds.resampling import Samples, resampled
+from edge_client.data.sounds.resampling import Samples, resample_blocks
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -196,7 +196,9 @@ def _read(file: BinaryIO, rate: float | None, most: int | None) -> Sound:
     parts = np.full(stream.channels, 1 / stream.channels)
     mono = ((frames @ parts).astype(np.float32) for frames in stream.blocks)
     wanted = rate or stream.rate
-    samples = _first(mono if round(wanted) == stream.rate else resampled(mono, stream.rate, wanted), most)
+    samples = _first(
+        mono if round(wanted) == stream.rate else resample_blocks(mono, stream.rate, wanted), most
+    )
     if not len(samples):
         raise ConfigError("has no samples")
     if not np.isfinite(samples).all():

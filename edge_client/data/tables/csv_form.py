@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.counted import counted
+from schemas.counted import format_count
 
 DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 MAX_HEAD = 20  # most lines of remarks before the names of the columns
@@ -34,7 +34,7 @@ class CsvForm:
         unusual = {
             f"{between} between values": self.delimiter != ",",
             "decimal commas": self.decimal == ",",
-            f"{counted(self.head, 'line')} before the names of its columns": self.head > 0,
+            f"{format_count(self.head, 'line')} before the names of its columns": self.head > 0,
         }
         return ", ".join(text for text, is_so in unusual.items() if is_so)
 

@@ -48,7 +48,7 @@ class CsvTable(Table):
     settles_at: float | None = None
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The rows, without empty lines, with the numbers of their lines."""
         with _text_of(self.path, self.encoding, self.size) as file:
             reader = csv.reader(file, delimiter=self.form.delimiter)
@@ -90,7 +90,7 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     Raises `ConfigError` for a file that cannot be read as text, and for wrong options.
     """
     stated = options or {}
-    delimiter, decimal = _stated(stated, path)
+    delimiter, decimal = _parse_stated_signs(stated, path)
     with _bytes_of(path, None) as file:
         start = file.read(SAMPLE)
     encoding = stated.get("encoding") or _encoding_of(start)
@@ -110,7 +110,7 @@ def csv_table(path: Path, options: Mapping[str, str] | None = None) -> CsvTable:
     return CsvTable(path, form, encoding, size, whole_at)
 
 
-def _stated(options: Mapping[str, str], path: Path) -> tuple[str, str]:
+def _parse_stated_signs(options: Mapping[str, str], path: Path) -> tuple[str, str]:
     """Delimiter and decimal sign, each empty if it is not stated."""
     delimiter = options.get("delimiter", "").replace("tab", "\t")
     if "delimiter" in options and (len(delimiter) != 1 or delimiter in '\r\n"'):

@@ -69,14 +69,16 @@ def _labels(folder: Path) -> dict[Path, str]:
         return {}
     try:
         files = json.loads(text)["files"]
-        return {folder / file["path"]: _stated(folder / file["path"], file.get("label")) for file in files}
+        return {
+            folder / file["path"]: _parse_label(folder / file["path"], file.get("label")) for file in files
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{folder / LABELS} is not a list of labels of Edge Impulse", quoted=repr(error)
         ) from error
 
 
-def _stated(path: Path, label: Any) -> str:
+def _parse_label(path: Path, label: Any) -> str:
     if not isinstance(label, dict):
         return "" if label is None else str(label)
     if label.get("type") == "multi-label":

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.columns import features_of
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.csv_table import csv_table
 from edge_client.data.tables.labels import labels_of, rows_with_labels, warn_if_coarse
@@ -23,7 +23,7 @@ from edge_client.data.tables.rows import Mask, read_rows
 from edge_client.data.tables.table import Table, first_row
 from edge_client.data.tables.times import as_text, gaps_in, without_repeated_hours
 from edge_client.data.tables.values import is_truth
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import Feature, Preprocessing
 
@@ -62,9 +62,9 @@ def read_table(table: Table, options: Mapping[str, str], *, source: str) -> Labe
     else:
         # All rows are not copied.
         images = values if len(ends) == len(values) else values[ends]
-    data = labelled(images, labels, class_names=names, preprocessing=about)
+    data = make_labelled_data(images, labels, class_names=names, preprocessing=about)
     soonest = min((moment for moment in settles_at if moment is not None), default=None)
-    skipped = table.skipped or rows.skipped
+    skipped = table.skipped_files or rows.skipped
     return replace(data, skipped=skipped, settles_at=soonest, unlabelled=not choice.labels)
 
 
@@ -226,10 +226,10 @@ def _late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) ->
     strangers = sorted(known.keys() - set(ids))
     if known and len(strangers) == len(known):
         raise ConfigError(
-            f"{table.path}: none of {counted(len(known), 'label')} names an example: compare its column "
+            f"{table.path}: none of {format_count(len(known), 'label')} names an example: compare its column "
             f"'{ident}' with that of the examples",
             quoted=f"'{strangers[0]}' here, '{ids[0]}' there",
         )
     if strangers:
-        log.warning("%s: no example for %s", table.path, counted(len(strangers), "label"))
+        log.warning("%s: no example for %s", table.path, format_count(len(strangers), "label"))
     return np.array([known.get(name, none) for name in ids])

@@ -46,7 +46,7 @@ class RecordingTable(Table):
     label: Callable[[Path], str]
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows, numbered by their files; `ConfigError` for files of different steps."""
         yield self._rows()
 
@@ -63,7 +63,7 @@ class RecordingTable(Table):
         return self._read.values[0].units
 
     @property
-    def skipped(self) -> SkippedFiles | None:
+    def skipped_files(self) -> SkippedFiles | None:
         return self._read.skipped
 
     @cached_property

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edge_client.data.source_options import names_in
 from edge_client.data.tables.long_table import TIME, Reading, numbered_rows, seconds_of, wide_rows
-from edge_client.data.tables.sqlite_table import connected
+from edge_client.data.tables.sqlite_table import open_database
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError, nearest
 
@@ -62,9 +62,9 @@ class HomeAssistantTable(Table):
     every: float = 0
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows; `ConfigError` for what is no such database, or lacks an entity."""
-        with self._connected() as (database, numbers):
+        with self._open_database() as (database, numbers):
             readings = heapq.merge(
                 *(self._changes(database, name, number) for name, number in numbers.items()),
                 sorted((end, name, "") for end in _ends(database) for name in numbers),
@@ -78,7 +78,7 @@ class HomeAssistantTable(Table):
     @property
     def units(self) -> Mapping[str, str]:
         """The entities' units; one that has changed is said in the log."""
-        with self._connected() as (database, numbers):
+        with self._open_database() as (database, numbers):
             units = {name: _units(database, number) for name, number in numbers.items()}
         for name, stated in units.items():
             if len(stated) > 1:
@@ -86,10 +86,10 @@ class HomeAssistantTable(Table):
         return {name: stated[-1] for name, stated in units.items() if stated}
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[sqlite3.Connection, dict[str, int]]]:
+    def _open_database(self) -> Iterator[tuple[sqlite3.Connection, dict[str, int]]]:
         """The database, and the numbers of the entities in it."""
         try:
-            with connected(self.path) as database:
+            with open_database(self.path) as database:
                 yield database, self._numbers(database)
         except sqlite3.Error as error:
             raise ConfigError(

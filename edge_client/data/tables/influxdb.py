@@ -16,7 +16,7 @@ from edge_client.data.source_options import names_in
 from edge_client.data.tables.long_table import seconds_of, wide_rows
 from edge_client.data.tables.series_rows import in_series
 from edge_client.data.tables.table import ROW, Row, Table
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, nearest
 
 TIME, FIELD, VALUE = "_time", "_field", "_value"
@@ -62,7 +62,7 @@ class InfluxTable(Table):
     every: float = 0
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows, one series after the other; `ConfigError` for what is no such file."""
         yield enumerate(self._rows())
 
@@ -123,8 +123,8 @@ def _points(path: Path) -> Iterator[Point]:
         elif row:
             if len(row) != len(header):
                 raise ConfigError(
-                    f"{path} line {number}: {counted(len(row), 'value')} for "
-                    f"{counted(len(header), 'column')}: repair the line"
+                    f"{path} line {number}: {format_count(len(row), 'value')} for "
+                    f"{format_count(len(header), 'column')}: repair the line"
                 )
             yield _point(path, dict(zip(header, row, strict=True)), header, notes)
 

@@ -37,7 +37,7 @@ class JsonlTable(Table):
     even: bool = True
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows with the numbers of their lines; what an object lacks is missing."""
         try:
             with self.path.open(encoding="utf-8-sig") as file:

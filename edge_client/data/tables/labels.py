@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.classes import shortened
+from edge_client.data.classes import shorten_names
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.options import TableChoice
 from edge_client.data.tables.plan import Column
 from edge_client.data.tables.values import Numbers, is_number, is_truth
 from edge_client.data.tasks.labels import MAX_WHOLE, classes_by_value
-from edge_client.data.validation import MOST_CLASSES, checked_labels
-from schemas.counted import counted
+from edge_client.data.validation import MAX_CLASSES, checked_labels
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 
 
@@ -31,7 +31,7 @@ def rows_with_labels(
             has &= known[ends + step]
     if not has.any():
         raise ConfigError(
-            f"{choice.source}: none of {counted(len(ends), 'example')} has a label yet: label some, or "
+            f"{choice.source}: none of {format_count(len(ends), 'example')} has a label yet: label some, or "
             "learn without "
             'labels, for instance [model] task = "anomaly"'
         )
@@ -48,7 +48,7 @@ def labels_of(
         return _forecast(columns, ends, choice)
     if len(choice.labels) > 1:
         return np.stack(
-            [_measured(columns, ends, name, choice) for name in choice.labels], axis=1
+            [_label_numbers(columns, ends, name, choice) for name in choice.labels], axis=1
         ), choice.labels
     own, where = columns[choice.labels[0]][ends], f"{choice.source}: column '{choice.labels[0]}'"
     if choice.kind != "numbers":
@@ -57,13 +57,15 @@ def labels_of(
             return numbers, tuple(classes.tolist())
         if (own == np.floor(own)).all() and own.min() >= 0:
             return checked_labels(own, where, images=len(own)), ()
-        found = classes_by_value(own, most=MOST_CLASSES if choice.kind else MAX_WHOLE)
+        found = classes_by_value(own, most=MAX_CLASSES if choice.kind else MAX_WHOLE)
         if found is not None:
-            say_once(f"{where} has the classes {shortened(found[1])}: kind=numbers takes them for numbers")
+            say_once(
+                f"{where} has the classes {shorten_names(found[1])}: kind=numbers takes them for numbers"
+            )
             return found
         if choice.kind == "classes":
             raise ConfigError(f"{where} has fractions, which are not classes")
-    return _measured(columns, ends, choice.labels[0], choice)[:, None], choice.labels
+    return _label_numbers(columns, ends, choice.labels[0], choice)[:, None], choice.labels
 
 
 def _forecast(
@@ -78,11 +80,11 @@ def _forecast(
         return np.stack(changes, axis=1).astype(np.float32), tuple(
             f"{name}+{step} change" for step, name in steps
         )
-    ahead = [_measured(columns, ends + step, name, choice) for step, name in steps]
+    ahead = [_label_numbers(columns, ends + step, name, choice) for step, name in steps]
     return np.stack(ahead, axis=1), tuple(f"{name}+{step}" for step, name in steps)
 
 
-def _measured(
+def _label_numbers(
     columns: Mapping[str, Column], at: NDArray[np.int64], name: str, choice: TableChoice
 ) -> NDArray[np.float32]:
     """A column's numbers in these rows as labels."""

@@ -87,7 +87,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
             f"{source}: horizon={horizon} forecasts labels after a window: state label and window"
         )
     stride = whole_number(options, "stride", 1, least=1, source=source)
-    fill = Fill.parsed(options.get("missing", "refuse"), source=source)
+    fill = Fill.parse(options.get("missing", "refuse"), source=source)
     change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
     if change and not horizon:
         raise ConfigError(f"{source}: change=yes needs a horizon")

@@ -36,7 +36,7 @@ class PyarrowTable(Table):
         """The schema and the record batches."""
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         with self.reader() as (schema, batches):
             yield text_rows(self, schema.names, _batch_rows(batches), even=self.even)
 

@@ -23,7 +23,7 @@ class Fill:
     number: float = math.nan
 
     @classmethod
-    def parsed(cls, text: str, *, source: str) -> "Fill":
+    def parse(cls, text: str, *, source: str) -> "Fill":
         """A word or a number; `ConfigError` for anything else."""
         if text in ("refuse", "drop", "previous"):
             return cls(text)

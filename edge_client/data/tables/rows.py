@@ -30,7 +30,7 @@ from edge_client.data.tables.values import (
     plain_numbers,
     remedy_of,
 )
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import SkippedFiles
 
@@ -50,7 +50,7 @@ def read_rows(table: Table, plan: TablePlan) -> TableRows:
     while True:
         reader = _Reader(table, plan, as_text)
         try:
-            with table.opened() as rows:
+            with table.open_rows() as rows:
                 next(rows)
                 while block := list(islice(rows, BLOCK)):
                     reader.add(block)
@@ -83,7 +83,8 @@ class Block:
         for place, (number, values) in enumerate(rows):
             if len(values) != width:
                 where = (
-                    f"{table.place(number)}: {counted(len(values), 'value')} for {counted(width, 'column')}"
+                    f"{table.place(number)}: {format_count(len(values), 'value')} for "
+                    f"{format_count(width, 'column')}"
                 )
                 broken[place] = f"{where}: repair the line"
         empty = ("",) * width
@@ -163,7 +164,7 @@ class _Reader:
 
     def add(self, rows: Sequence[Row]) -> None:
         block = Block.of(self._table, rows, self._names)
-        numbers = {name: self._converted(block, name) for name in self._numbers}
+        numbers = {name: self._convert_column(block, name) for name in self._numbers}
         texts: dict[str, Column] = {name: block.texts(name) for name in self._texts}
         starts = self._starts(texts, len(rows))
         is_whole = block.is_whole()
@@ -202,7 +203,7 @@ class _Reader:
         self._judge_labels(rows.columns)
         if self._plan.times and len(rows):
             rows = self._with_times(rows)
-        skipped = self._skipped()
+        skipped = self._report_skipped()
         if not len(rows):
             raise ConfigError(
                 f"{self._table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
@@ -213,7 +214,7 @@ class _Reader:
                 say_once(f"{self._table.path}: column '{name}' has truth values: {which}")
         return replace(rows, skipped=skipped)
 
-    def _converted(self, block: Block, name: str) -> Numbers:
+    def _convert_column(self, block: Block, name: str) -> Numbers:
         """A column's numbers; `_TextLabelError` for labels in words, of which truth values are some."""
         if plain_numbers(block.cells[name]) is None:
             words = block.words(name)
@@ -280,7 +281,7 @@ class _Reader:
         columns = {name: column[is_time] for name, column in rows.columns.items()}
         return TableRows(columns, before[is_time], times[is_time], is_local)
 
-    def _skipped(self) -> SkippedFiles | None:
+    def _report_skipped(self) -> SkippedFiles | None:
         """What was left out; `ConfigError` if it is more than the plan allows."""
         if not self._broken:
             return None
@@ -289,7 +290,7 @@ class _Reader:
                 f"{self._table.path}: {self._broken} of {self._count} rows are broken, more than "
                 f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
             )
-        what = f"{self._table.path}: {counted(self._broken, 'broken row')} skipped"
+        what = f"{self._table.path}: {format_count(self._broken, 'broken row')} skipped"
         say_once(f"{what}; the first: {self._first_broken}", logging.WARNING)
         return SkippedFiles(files=self._broken, of=self._count, first=self._first_broken[:500], what="rows")
 

@@ -41,7 +41,7 @@ class SenmlTable(Table):
     every: float = 0
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         """The header, then the rows; `ConfigError` for what is not SenML, or mixes units or kinds of time."""
         records = self._records
         if records and records[0].time < MIN_TIME <= records[-1].time:
@@ -60,7 +60,7 @@ class SenmlTable(Table):
     @cached_property
     def _records(self) -> list[Record]:
         """The records of all packs in the order of their times."""
-        records = (record for pack in read_values(self.path) for record in _resolved(self.path, pack))
+        records = (record for pack in read_values(self.path) for record in _resolve_records(self.path, pack))
         return sorted(records, key=attrgetter("time"))
 
 
@@ -75,7 +75,7 @@ def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
     return units
 
 
-def _resolved(path: Path, pack: Any) -> Iterator[Record]:
+def _resolve_records(path: Path, pack: Any) -> Iterator[Record]:
     """The records of a pack with its base values added, which hold until they change (section 4.6)."""
     if not isinstance(pack, list) or not all(isinstance(record, dict) for record in pack):
         raise ConfigError(f"{path} is not SenML: expected lists of records")

@@ -49,7 +49,7 @@ def with_windows(table: Table, options: Mapping[str, str]) -> Mapping[str, str]:
     """The options, and where rows have series those for examples of one whole series."""
     if header_of(table)[0] != ROW:
         return options
-    with table.opened() as rows:
+    with table.open_rows() as rows:
         moments = islice(rows, 1, None)
         first = next(moments)[0]
         length = 1 + sum(1 for _ in takewhile(lambda row: row[0] == first, moments))

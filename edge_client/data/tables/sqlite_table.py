@@ -25,9 +25,9 @@ class SqliteTable(Table):
     name: str = ""
 
     @contextmanager
-    def opened(self) -> Iterator[Iterator[Row]]:
+    def open_rows(self) -> Iterator[Iterator[Row]]:
         try:
-            with connected(self.path) as database:
+            with open_database(self.path) as database:
                 yield _rows(database, self._existing_name(database))
         except sqlite3.Error as error:
             raise ConfigError(
@@ -51,7 +51,7 @@ class SqliteTable(Table):
 
 
 @contextmanager
-def connected(path: Path) -> Iterator[sqlite3.Connection]:
+def open_database(path: Path) -> Iterator[sqlite3.Connection]:
     """A file to read while others write to it; `ConfigError` if there is none."""
     if not path.is_file():
         raise ConfigError(f"cannot read {path}: there is no such file")

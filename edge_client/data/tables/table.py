@@ -23,7 +23,7 @@ class Table(ABC):
     has_decimal: ClassVar[bool] = False  # whether the kind has the option `decimal`
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[Iterator[Row]]:
+    def open_rows(self) -> AbstractContextManager[Iterator[Row]]:
         """The header as the first row, then all others; `ConfigError` for what is no such file."""
 
     def place(self, number: int) -> str:
@@ -41,7 +41,7 @@ class Table(ABC):
         return ()
 
     @property
-    def skipped(self) -> SkippedFiles | None:
+    def skipped_files(self) -> SkippedFiles | None:
         """The broken ones of several files."""
         return None
 
@@ -58,7 +58,7 @@ def header_of(table: Table) -> tuple[str, ...]:
     an empty one at their end. Raises `ConfigError` for a file that cannot be read, has no rows, or names a
     column twice.
     """
-    with table.opened() as rows:
+    with table.open_rows() as rows:
         head, following = next(rows, None), [values for _, values in islice(rows, LOOK)]
     if head is None or not head[1] or not following:
         raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
@@ -93,7 +93,7 @@ def _are_row_names(values: Sequence[str], columns: int) -> bool:
 def first_row(table: Table) -> tuple[int, dict[str, str]]:
     """The number of the first row that is as long as the header, and its values by column."""
     names = header_of(table)
-    with table.opened() as rows:
+    with table.open_rows() as rows:
         whole = (row for row in islice(rows, 1, None) if len(row[1]) == len(names))
         number, values = next(whole, (0, ()))
     return number, dict(zip(names, values, strict=False))

@@ -109,7 +109,7 @@ class _Way:
 
 def _ways(stated: str | None) -> list[_Way]:
     if stated is not None:
-        return [_Way(stated, lambda text: _stated(text, stated), is_local="%z" not in stated)]
+        return [_Way(stated, lambda text: _parse_moment(text, stated), is_local="%z" not in stated)]
     return [
         _Way("ISO 8601", _iso, is_local=True),
         _Way("ISO 8601 with an offset", _iso_with_offset),
@@ -122,7 +122,7 @@ def _ways(stated: str | None) -> list[_Way]:
     ]
 
 
-def _stated(text: str, form: str) -> float:
+def _parse_moment(text: str, form: str) -> float:
     moment = datetime.strptime(text, form)
     return moment.timestamp() if moment.tzinfo else (moment - _EPOCH).total_seconds()
 

@@ -17,12 +17,12 @@ def in_task(data: LabelledData, name: str, names: Sequence[str]) -> LabelledData
     """
     task = learning_task(name)
     known = with_labels(data, task.labels)
-    if task.named and names:
+    if task.has_named_outputs and names:
         if task.labels == "numbers" and known.named and (why := misfit_of_numbers(known.class_names, names)):
             raise ConfigError(why)
         known = in_classes(known, names)
-    elif not task.named or not known.named:
-        known = _by_value(known, least=1 if task.named else 2)
+    elif not task.has_named_outputs or not known.named:
+        known = _by_value(known, least=1 if task.has_named_outputs else 2)
     return replace(known, task=name)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from edge_client.data.classes import are_numbers
 from edge_client.data.dataset import LabelledData, Labels
 from edge_client.data.tasks.learning_task import LabelKind
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 
 MAX_WHOLE = 10  # distinct whole numbers, some negative, that are classes unless somebody says it
@@ -36,7 +36,7 @@ def _classes(data: LabelledData) -> LabelledData:
         return replace(data, labels=places, class_names=names, named=True, preprocessing=about)
     if data.labels.ndim != 1:
         raise ConfigError(
-            f"the labels are {counted(data.labels.shape[1], 'number')} per example, and classification "
+            f"the labels are {format_count(data.labels.shape[1], 'number')} per example, and classification "
             "takes one class: "
             'set [model] task = "regression" or "multi-label", or make classes of them '
             "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)"

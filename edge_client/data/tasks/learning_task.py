@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 LabelKind = Literal["classes", "flags", "numbers", "none"]  # [N] int64, [N, L], [N, L], or unlabelled
-LEAST = 20  # examples from which a threshold is taken; of fewer than 100 it is about the largest score
+MIN_SCORES = 20  # examples from which a threshold is taken; of fewer than 100 it is about the largest score
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Answers:
     naive: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def joined(cls, parts: "Sequence[Answers]") -> "Answers":
+    def join(cls, parts: "Sequence[Answers]") -> "Answers":
         """The answers of all parts, of which there is at least one."""
         return cls(*(np.concatenate([getattr(part, key.name) for part in parts]) for key in fields(cls)))
 
@@ -51,14 +51,14 @@ class Metric:
         """`93.1%` of a share, else `0.123`."""
         return f"{value:.1%}" if self.share else f"{value:.4g}"
 
-    def lost(self, before: float, after: float) -> float:
+    def worsening(self, before: float, after: float) -> float:
         """By how much `after` is worse: the difference of shares, else relative; negative if better."""
         worse = before - after if self.higher_is_better else after - before
         if self.share or not worse:
             return worse
         return worse / abs(before) if before else float("inf") * np.sign(worse)
 
-    def pooled(self, values: Sequence[float], examples: Sequence[float]) -> float | None:
+    def pool_values(self, values: Sequence[float], examples: Sequence[float]) -> float | None:
         """The figure over all clients from each one's, weighted by its examples; None without any."""
         total = sum(examples)
         if not total:
@@ -101,7 +101,7 @@ class LearningTask:
         return (*self.metrics, *self.references)
 
     @property
-    def ranked(self) -> bool:
+    def is_ranked(self) -> bool:
         """Whether answers are probabilities, of which users want the largest."""
         return self.labels in ("classes", "flags")
 
@@ -111,7 +111,7 @@ class LearningTask:
         return self.labels == "classes"
 
     @property
-    def named(self) -> bool:
+    def has_named_outputs(self) -> bool:
         """Whether each output has a name, on which all devices must agree."""
         return self.labels != "none"
 
@@ -122,11 +122,11 @@ class LearningTask:
     def threshold(self, answers: Answers) -> float | None:
         """The score that a share `usual` of the examples with label 0 do not exceed; None from too few."""
         scores = self.errors(answers)[answers.labels == 0] if self.usual is not None else ()
-        if self.usual is None or len(scores) < LEAST:
+        if self.usual is None or len(scores) < MIN_SCORES:
             return None
         return float(np.quantile(scores, self.usual))
 
-    def measured(self, answers: Answers) -> dict[str, float]:
+    def measure_answers(self, answers: Answers) -> dict[str, float]:
         """Every metric that the examples define, by name; values that are not finite are left out."""
         found = {metric.name: metric.of(answers) for metric in self.figures}
         return {name: value for name, value in found.items() if value is not None and np.isfinite(value)}

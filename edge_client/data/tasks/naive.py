@@ -16,7 +16,7 @@ NO_CHANGE, SEASON_AGO = 0, 1
 LABEL = re.compile(r"(?P<column>.*)\+(?P<step>\d+)(?P<change> change)?")
 """The name of a table's label that is forecast: `co2+1`, `co2+1 change`."""
 FALLEN = 0.8  # the error at a season over the largest one at a shorter distance
-MOST_EXAMPLES = 2000  # examples from which the season is found
+MAX_EXAMPLES = 2000  # examples from which the season is found
 
 
 def naive_forecasts(inputs: Array, labels: Array, names: Sequence[str], columns: Sequence[str]) -> Array:
@@ -43,7 +43,7 @@ def naive_forecasts(inputs: Array, labels: Array, names: Sequence[str], columns:
 
 def _season(series: Array, following: Array) -> int:
     """The season of windows [N, window] and the value [N] behind each, in rows; 0 without one."""
-    chosen = slice(None, None, max(1, len(series) // MOST_EXAMPLES))
+    chosen = slice(None, None, max(1, len(series) // MAX_EXAMPLES))
     # By distance from 1 on.
     errors = np.abs(series[chosen, ::-1] - following[chosen, None]).mean(0)
     fallen = np.flatnonzero(errors <= FALLEN * np.maximum.accumulate(errors))

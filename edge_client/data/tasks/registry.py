@@ -16,7 +16,7 @@ def _softmax(outputs: Array, _: Array) -> Array:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _missed(outputs: Array, inputs: Array) -> Array:
+def _reconstruction_error(outputs: Array, inputs: Array) -> Array:
     """The reconstruction error [N, 1]."""
     flat = inputs.reshape(len(inputs), -1)
     return metrics.reconstruction_errors(Answers(outputs, flat, flat))[:, None]
@@ -109,7 +109,7 @@ TASKS: Registry[LearningTask] = Registry(
                 ),
                 errors=metrics.reconstruction_errors,
                 by_output=None,
-                answers=_missed,
+                answers=_reconstruction_error,
                 targets=lambda inputs, _: inputs.reshape(len(inputs), -1),
                 outputs=lambda _, shape: math.prod(shape),
                 usual=0.99,

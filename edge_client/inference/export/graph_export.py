@@ -27,7 +27,7 @@ from edge_client.models.modes import device_of, evaluating
 INFERRED = "inferred"  # how the names of shapes begin that fit any sub-model
 
 
-def draw(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
+def draw_graph(module: nn.Module, input_shape: tuple[int, ...]) -> bytes:
     """The graph of `module` for inputs [N, *input_shape]; raises `ExportRefused` if torch cannot export."""
     device = device_of(module)
     try:
@@ -91,7 +91,7 @@ def _infer_sizes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in shapes or node.input[1] not in constants:
             continue
-        sizes = _inferred(shapes[node.input[0]], constants[node.input[1]].tolist())
+        sizes = _infer_reshape(shapes[node.input[0]], constants[node.input[1]].tolist())
         if sizes is not None:
             node.input[1] = "_".join([INFERRED, *map(str, sizes)])
             found[node.input[1]] = sizes
@@ -102,7 +102,7 @@ def _infer_sizes(graph: onnx.GraphProto) -> None:
     )
 
 
-def _inferred(axes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...] | None:
+def _infer_reshape(axes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...] | None:
     """Sizes [-1, ...] of a Reshape of `axes` [batch, ...] as 0 for axes that stay and -1 for the next one."""
     known = [axis.dim_value for axis in axes[1:]]
     opens = len(sizes) > 1 and sizes[0] == -1 and len(axes) > 0 and axes[0].dim_param

@@ -105,19 +105,19 @@ def _first_that_computes(
             if len(graph) > MAX_GRAPH_BYTES:
                 raise ExportRefused(f"it has {len(graph)} bytes, at most {MAX_GRAPH_BYTES} are read")
             # Without a least size of 1, so that small outputs do not hide the graph of another network.
-            return _made(graph, module, input_shape, describe, probes, expected, least=0.0)
+            return _fill_and_check(graph, module, input_shape, describe, probes, expected, least=0.0)
         except ExportRefused as error:
             log.info("a graph is not used: %s", error)
     # Imported here: the exporter takes half a minute to load and is not needed with a given graph.
-    from edge_client.inference.export.graph_export import draw
+    from edge_client.inference.export.graph_export import draw_graph
 
     log.info("drawing the graph of %s, which takes a while", type(module).__name__)
-    made = _made(draw(module, input_shape), module, input_shape, describe, probes, expected)
+    made = _fill_and_check(draw_graph(module, input_shape), module, input_shape, describe, probes, expected)
     keep_graph(module, input_shape, made.graph)
     return made
 
 
-def _made(
+def _fill_and_check(
     graph: bytes,
     module: nn.Module,
     input_shape: tuple[int, ...],

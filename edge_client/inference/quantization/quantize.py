@@ -31,7 +31,7 @@ def half(data: bytes, metadata: Mapping[str, str]) -> bytes:
     return _written(converted.model, metadata)
 
 
-def quantised(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes:
+def quantise_model(data: bytes, inputs: Inputs, metadata: Mapping[str, str]) -> bytes:
     """The model in `data` with 8-bit weights, a scale per channel, and 8-bit activations.
 
     The ranges of activations are measured on `inputs` [N, C, H, W], preprocessed; with `metadata`.

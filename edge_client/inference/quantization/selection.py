@@ -76,8 +76,11 @@ def choose(
     refused = [variant for variant in others if points_lost(export, variant, metric) >= max_loss]
     fitting = [export, *(variant for variant in others if variant not in refused)]
     kept = min(fitting, key=lambda variant: (variant.latency_ms, variant.bytes))
-    reasons = [_compared(export, variant, metric) for variant in fitting if variant is not export]
-    reasons += [f"{_compared(export, variant, metric)}, at most {max_loss:g} allowed" for variant in refused]
+    reasons = [_describe_comparison(export, variant, metric) for variant in fitting if variant is not export]
+    reasons += [
+        f"{_describe_comparison(export, variant, metric)}, at most {max_loss:g} allowed"
+        for variant in refused
+    ]
     return VariantChoice(kept, "; ".join([f"fastest at {kept.latency_ms:.3f} ms", *reasons]))
 
 
@@ -87,10 +90,10 @@ def points_lost(export: Measured, other: Measured, metric: "Metric") -> float:
     if before is None or after is None:
         return float("inf")
     # Accuracies are ratios of counts: smaller differences are rounding errors.
-    return round(metric.lost(before, after) * 100, 6)
+    return round(metric.worsening(before, after) * 100, 6)
 
 
-def _compared(export: Measured, other: Measured, metric: "Metric") -> str:
+def _describe_comparison(export: Measured, other: Measured, metric: "Metric") -> str:
     speed = export.latency_ms / other.latency_ms if other.latency_ms else float("inf")
     lost = points_lost(export, other, metric)
     text = f"{lost:.2f} points lost" if lost > 0 else f"no {metric.name} lost"

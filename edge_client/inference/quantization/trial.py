@@ -43,10 +43,12 @@ def keep_best(
 ) -> Tried:
     """Replace the export at `path` by its best variant; accuracies are measured on `held_out`."""
     data = path.read_bytes()
-    files: dict[Variant, bytes] = {"fp32": data, **_made(data, path, variants, calibration)}
+    files: dict[Variant, bytes] = {"fp32": data, **_make_variants(data, path, variants, calibration)}
     models = {variant: load_model(path, threads=1, data=made) for variant, made in files.items()}
     times = latencies_ms(list(models.values()), seconds=seconds)
-    figures = {name: model.measured(held_out.images, held_out.labels) for name, model in models.items()}
+    figures = {
+        name: model.measure_examples(held_out.images, held_out.labels) for name, model in models.items()
+    }
     measured = {
         variant: Measured(variant, len(files[variant]), figures[variant], time)
         for variant, time in zip(models, times, strict=True)
@@ -78,7 +80,7 @@ def note_of(tried: Tried, *, version: str, data: LabelledData) -> ServedModel:
     )
 
 
-def _made(
+def _make_variants(
     data: bytes, path: Path, variants: VariantSettings, calibration: LabelledData
 ) -> dict[Variant, bytes]:
     """The files of the other variants; a variant that cannot be made is left out."""
@@ -88,12 +90,12 @@ def _made(
         log.warning("%s not tried: the onnx package is not installed", " and ".join(variants.others))
         return {}
     # Imported here: it imports onnx.
-    from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantised
+    from edge_client.inference.quantization.quantize import CALIBRATION_EXAMPLES, half, quantise_model
 
     metadata = load_model(path, threads=1, data=data).metadata
     makers: dict[Variant, Callable[[Mapping[str, str]], bytes]] = {
         "fp16": lambda noted: half(data, noted),
-        "int8": lambda noted: quantised(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), noted),
+        "int8": lambda noted: quantise_model(data, sample(calibration, CALIBRATION_EXAMPLES).inputs(), noted),
     }
     parent = hashlib.sha256(data).hexdigest()
     made: dict[Variant, bytes] = {}

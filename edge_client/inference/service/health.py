@@ -109,7 +109,7 @@ class HealthWriter:
         self._loading = _Note(now.folder, health.add(starts=1))
         self._loading.save()
 
-    def loaded(self) -> None:
+    def on_loaded(self) -> None:
         if self._loading is None:
             return
         with self._lock:
@@ -123,10 +123,10 @@ class HealthWriter:
             self._loading.save()
             self._loading = None
 
-    def answered(self, seconds: float) -> None:
+    def count_answer(self, seconds: float) -> None:
         self._count(requests=1, busy_ms=seconds * 1e3)
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a valid request without an answer."""
         self._count(requests=1, errors=1)
 

@@ -56,7 +56,7 @@ class PredictionService:
                 if self._health is not None:
                     self._health.save()
                 # Only after work, because it takes a small board long to look through all objects.
-                if tidied != (tidied := self._predictor.metrics.answered):
+                if tidied != (tidied := self._predictor.metrics.answered_requests):
                     give_back()
         finally:
             self._watchdog.stopping()

@@ -21,7 +21,7 @@ class RequestMetrics:
         self._images, self._answered, self._seconds = 0, 0, 0.0
 
     @property
-    def answered(self) -> int:
+    def answered_requests(self) -> int:
         return self._answered
 
     def request(self, channel: str, outcome: str) -> None:
@@ -29,7 +29,7 @@ class RequestMetrics:
         with self._lock:
             self._requests[channel, outcome] += 1
 
-    def predicted(self, images: int, seconds: float) -> None:
+    def count_prediction(self, images: int, seconds: float) -> None:
         with self._lock:
             self._images += images
             self._answered += 1
@@ -76,9 +76,9 @@ def _head(name: str, kind: str, help: str) -> tuple[str, str]:
 
 
 def _labels(values: Mapping[str, str]) -> str:
-    quoted = (f'{name}="{_escaped(value)}"' for name, value in values.items())
+    quoted = (f'{name}="{_escape_label(value)}"' for name, value in values.items())
     return "{" + ",".join(quoted) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -30,7 +30,7 @@ class Source(Protocol):
     def stamp(self) -> Stamp:
         """A value that changes when there may be another model."""
 
-    def load(self) -> Model:
+    def load_model(self) -> Model:
         """Load the current model; raises `ConfigError` if it cannot be served."""
 
 
@@ -46,7 +46,7 @@ class FileSource:
         """The state of the file, and of its manifest, which may arrive later."""
         return _stamp(self.path), _stamp(manifest_path(self.path))
 
-    def load(self) -> Model:
+    def load_model(self) -> Model:
         try:
             data = self.path.read_bytes()
         except OSError as error:
@@ -72,7 +72,7 @@ class SlotSource:
         names = ("current.json", f"a/{manifest}", f"b/{manifest}")
         return tuple(_stamp(self.slots.folder / name) for name in names)
 
-    def load(self) -> Model:
+    def load_model(self) -> Model:
         served = self.slots.current()
         data = None if served is None else served.read()
         if served is None or data is None:

@@ -73,7 +73,7 @@ class Predictor:
             raise
         except Exception:
             if self._health is not None:
-                self._health.failed()
+                self._health.count_failure()
             raise
         finally:
             self.turns.release()
@@ -83,9 +83,9 @@ class Predictor:
         begun = time.perf_counter()
         answers = model.loaded.predict(request.images, batch_size=BATCH)
         seconds = time.perf_counter() - begun
-        self.metrics.predicted(len(request.images), seconds)
+        self.metrics.count_prediction(len(request.images), seconds)
         if self._health is not None:
-            self._health.answered(seconds)
+            self._health.count_answer(seconds)
         results = [model.loaded.result(row, top=request.top) for row in answers]
         document: dict[str, Any] = {"model": _words(model), "results": results}
         if request.id is not None:
@@ -98,23 +98,23 @@ class Predictor:
         if self._health is not None:
             self._health.loading()
         try:
-            model = self._source.load()
+            model = self._source.load_model()
             if self.served is not None and model.digest == self.served.digest:
                 return False
             _try(model)
         except ConfigError as error:
-            self._refused(str(error))
+            self._refuse_model(str(error))
             return True
         before, self.served, self.trouble = self.served, model, ""
         if self._health is not None:
-            self._health.loaded()
+            self._health.on_loaded()
         self.metrics.reload("ok")
         log.info("serving %s (%s, %s)", model.version, model.variant, model.digest[:16])
         del before
         give_back()
         return True
 
-    def _refused(self, why: str) -> None:
+    def _refuse_model(self, why: str) -> None:
         self.trouble = why
         self.metrics.reload("failed")
         if self._health is not None:

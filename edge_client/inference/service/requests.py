@@ -51,10 +51,10 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
         raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
         images = as_batch(_array(body), model.input_shape, model.preprocessing)
-        return _checked(PredictionRequest(images, top), model)
+        return _check_request(PredictionRequest(images, top), model)
     if is_sound(body[:20]):
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
-        return _checked(PredictionRequest(images, top), model)
+        return _check_request(PredictionRequest(images, top), model)
     if body[:2] == b"--" and b"form-data" in body[:200]:
         raise ConfigError("the body is a form: send the file alone, as curl --data-binary @FILE does")
     if body.lstrip()[:1] in (b"{", b"["):
@@ -73,10 +73,14 @@ def read_line(body: bytes | str, model: LoadedModel, *, top: int = 1) -> Predict
         raise ConfigError("expected either 'image', 'pixels' or 'values'")
     value = fields[given[0]]
     if "image" in fields:
-        return _of_image(_decoded(value), model, blank)
-    images = _numbers(value, "pixels") if "pixels" in fields else _named(value, model.preprocessing.columns)
+        return _of_image(_decode_base64(value), model, blank)
+    images = (
+        _numbers(value, "pixels")
+        if "pixels" in fields
+        else _read_named_values(value, model.preprocessing.columns)
+    )
     batch = as_batch(images, model.input_shape)
-    return _checked(PredictionRequest(batch, blank.top, blank.id), model)
+    return _check_request(PredictionRequest(batch, blank.top, blank.id), model)
 
 
 def fields_of(body: bytes | str) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def _of_image(data: bytes, model: LoadedModel, blank: PredictionRequest) -> Pred
     return PredictionRequest(read.pixels[None], blank.top, blank.id, read.notes)
 
 
-def _decoded(text: Any) -> bytes:
+def _decode_base64(text: Any) -> bytes:
     if not isinstance(text, str):
         raise ConfigError("'image' is not a text in base64")
     try:
@@ -116,7 +120,7 @@ def _decoded(text: Any) -> bytes:
         raise ConfigError(f"'image' is not valid base64: {error}") from error
 
 
-def _named(value: Any, columns: Sequence[Feature]) -> Pixels:
+def _read_named_values(value: Any, columns: Sequence[Feature]) -> Pixels:
     """Examples [N, columns] or [N, columns, window] from their values by name, in any order."""
     examples = value if isinstance(value, list) else [value]
     if not columns:
@@ -169,7 +173,7 @@ def _array(body: bytes) -> Pixels:
         raise ConfigError(f"cannot read the array: {str(error)[:200] or type(error).__name__}") from error
 
 
-def _checked(request: PredictionRequest, model: LoadedModel) -> PredictionRequest:
+def _check_request(request: PredictionRequest, model: LoadedModel) -> PredictionRequest:
     images = request.images
     if images.dtype.kind not in "uif":
         raise ConfigError(f"pixels are numbers, not {images.dtype}")

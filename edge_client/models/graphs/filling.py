@@ -43,10 +43,10 @@ def fill(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> Any:
         model.graph.initializer.append(_constant(value, weights))
     del model.graph.input[:]
     model.graph.input.extend(inputs)
-    return _folded(model)
+    return _simplify_model(model)
 
 
-def opened(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> bytes:
+def open_graph(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> bytes:
     """The model of `graph` for weights of these shapes, which stay inputs; raises `GraphRefused`."""
     model = check_inference_graph(graph, input_shape)
     _count_groups(model, weights)
@@ -103,7 +103,7 @@ def session_of(model: Any, options: onnxruntime.SessionOptions) -> onnxruntime.I
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def _folded(model: Any) -> Any:
+def _simplify_model(model: Any) -> Any:
     """The model as onnxruntime simplifies it, with ONNX's own operators."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -116,10 +116,10 @@ def _folded(model: Any) -> Any:
         with refused_if_it_cannot_run():
             session_of(model, options)
             folded = ModelProto.FromString(target.read_bytes())
-    return _sorted(model if any(node.domain for node in nodes_of(folded.graph)) else folded)
+    return _sort_weights(model if any(node.domain for node in nodes_of(folded.graph)) else folded)
 
 
-def _sorted(model: Any) -> Any:
+def _sort_weights(model: Any) -> Any:
     """The model with sorted weights and one opset, so that equal networks give equal bytes."""
     weights = sorted(model.graph.initializer, key=lambda weight: str(weight.name))
     del model.graph.initializer[:], model.opset_import[:]

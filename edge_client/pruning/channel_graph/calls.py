@@ -23,7 +23,7 @@ class Signal:
     block: int = 1
     inner: int | None = None
 
-    def moved(self, places: Mapping[int, int]) -> "Signal":
+    def with_moved_axes(self, places: Mapping[int, int]) -> "Signal":
         """The same channels after axes changed their places; an axis that is not in `places` is gone."""
         inner = None if self.inner is None else places.get(self.inner)
         return replace(self, axis=places[self.axis], inner=inner)
@@ -86,7 +86,7 @@ class Call:
             return self.node.args[position]
         return self.node.kwargs.get(name, default)
 
-    def listed(self, position: int, name: str) -> tuple[object, ...]:
+    def list_argument(self, position: int, name: str) -> tuple[object, ...]:
         """An argument that is a list, or the rest of the arguments: `f(x, (1, 2))` or `f(x, 1, 2)`."""
         value = self.option(position, name, ())
         if isinstance(value, (tuple, list)):

@@ -99,13 +99,13 @@ class ChannelLedger:
     def layout(self, tensor: torch.Tensor, groups: Mapping[str, ChannelGroup]) -> ParameterLayout:
         """The positions of the channels of `groups` in a parameter or buffer."""
         claims = {
-            axis: tuple(self._named(segment, groups) for segment in segments)
+            axis: tuple(self._with_root_group(segment, groups) for segment in segments)
             for axis, segments in sorted(self.claims.get(id(tensor), {}).items())
         }
         cut = {axis: segments for axis, segments in claims.items() if any(s.group for s in segments)}
         return ParameterLayout(shape=tuple(tensor.shape), axes=cut)
 
-    def _named(self, segment: Segment, groups: Mapping[str, ChannelGroup]) -> Segment:
+    def _with_root_group(self, segment: Segment, groups: Mapping[str, ChannelGroup]) -> Segment:
         root = None if segment.group is None else self._root(segment.group)
         return segment.model_copy(update={"group": root if root in groups else None})
 

@@ -62,7 +62,7 @@ def spatial(dims: int) -> Rule:
 
 def pad(call: Call) -> Value:
     """`F.pad`: two amounts for each of the last axes, which may not be the channels'."""
-    signal, amounts = call.signal, call.listed(1, "pad")
+    signal, amounts = call.signal, call.list_argument(1, "pad")
     kept = signal and signal.axis < len(call.shape) - len(amounts) // 2
     return signal if kept else call.give_up()
 
@@ -79,7 +79,7 @@ def reduce(call: Call) -> Value:
         return call.give_up()
     kept = len(call.result_shape) == ndim
     left = [axis for axis in range(ndim) if kept or axis not in gone]
-    return signal.moved({old: place for place, old in enumerate(left)})
+    return signal.with_moved_axes({old: place for place, old in enumerate(left)})
 
 
 def concatenate(call: Call) -> Value:
@@ -143,7 +143,7 @@ def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
     if not known or not whole:
         return call.give_up()
     left = [axis for axis in range(len(call.shape)) if axis >= len(index) or not isinstance(index[axis], int)]
-    return signal.moved({old: place for place, old in enumerate(left)})
+    return signal.with_moved_axes({old: place for place, old in enumerate(left)})
 
 
 def _plain(call: Call) -> bool:

@@ -20,8 +20,8 @@ def merge_axes(call: Call, start: int, end: int) -> Value:
     if start < signal.axis <= end:
         return call.give_up()
     if signal.axis == start < end:
-        return _merged(call, signal, start, math.prod(call.shape[start + 1 : end + 1]))
-    return signal.moved(_left_over(ndim, range(start + 1, end + 1)))
+        return _merge_axes(call, signal, start, math.prod(call.shape[start + 1 : end + 1]))
+    return signal.with_moved_axes(_left_over(ndim, range(start + 1, end + 1)))
 
 
 def flatten(call: Call) -> Value:
@@ -42,7 +42,7 @@ def unflatten(call: Call) -> Value:
         parts = call.result_shape[axis + 1 : axis + 1 + further]
         return _split(call, signal, axis, parts) if sizes[0] == -1 else call.give_up()
     places = {old: old + further * (old > axis) for old in range(len(call.shape)) if old != axis}
-    return signal.moved(places)
+    return signal.with_moved_axes(places)
 
 
 def reshape(call: Call) -> Value:
@@ -51,7 +51,7 @@ def reshape(call: Call) -> Value:
     The axis of the channels stays, is merged with axes behind it, or is split into blocks; what lies before
     and behind is reshaped by itself. Constants in place of the number of channels would become wrong.
     """
-    signal, sizes = call.signal, call.listed(1, "shape")
+    signal, sizes = call.signal, call.list_argument(1, "shape")
     shape, result = call.shape, call.result_shape
     if signal is None or len(sizes) != len(result):
         return call.give_up()
@@ -64,7 +64,7 @@ def reshape(call: Call) -> Value:
     if isinstance(width, Extent) and result[axis] == shape[signal.axis] and width.block == signal.block:
         call.ledger.unify(width.segments, signal.segments)
         return replace(signal, axis=axis, inner=None)
-    return _resized(call, signal, axis) if size == -1 else call.give_up()
+    return _resize_axis(call, signal, axis) if size == -1 else call.give_up()
 
 
 def squeeze(call: Call) -> Value:
@@ -73,7 +73,7 @@ def squeeze(call: Call) -> Value:
     if signal is None or not isinstance(axis, int) or axis % ndim == signal.axis:
         return call.give_up()
     gone = [axis % ndim] if len(call.result_shape) < ndim else []
-    return signal.moved(_left_over(ndim, gone))
+    return signal.with_moved_axes(_left_over(ndim, gone))
 
 
 def unsqueeze(call: Call) -> Value:
@@ -81,16 +81,16 @@ def unsqueeze(call: Call) -> Value:
     signal, axis, ndim = call.signal, call.option(1, "dim"), len(call.shape)
     if signal is None or not isinstance(axis, int):
         return call.give_up()
-    return signal.moved({old: old + (axis % (ndim + 1) <= old) for old in range(ndim)})
+    return signal.with_moved_axes({old: old + (axis % (ndim + 1) <= old) for old in range(ndim)})
 
 
 def permute(call: Call) -> Value:
     """`x.permute(0, 2, 3, 1)`."""
     signal, ndim = call.signal, len(call.shape)
-    order = [axis % ndim for axis in call.listed(1, "dims") if isinstance(axis, int)]
+    order = [axis % ndim for axis in call.list_argument(1, "dims") if isinstance(axis, int)]
     if signal is None or len(order) != ndim:
         return call.give_up()
-    return signal.moved({old: place for place, old in enumerate(order)})
+    return signal.with_moved_axes({old: place for place, old in enumerate(order)})
 
 
 def transpose(call: Call) -> Value:
@@ -100,7 +100,7 @@ def transpose(call: Call) -> Value:
     if signal is None or not isinstance(first, int) or not isinstance(second, int):
         return call.give_up()
     swap = {first % ndim: second % ndim, second % ndim: first % ndim}
-    return signal.moved({old: swap.get(old, old) for old in range(ndim)})
+    return signal.with_moved_axes({old: swap.get(old, old) for old in range(ndim)})
 
 
 def _left_over(ndim: int, gone: Sequence[int]) -> dict[int, int]:
@@ -117,18 +117,18 @@ def _place(shape: Sequence[int], result: Sequence[int], axis: int) -> int | None
     return next((place for place in places if result[place] > 1), places[0] if places else None)
 
 
-def _resized(call: Call, signal: Signal, axis: int) -> Value:
+def _resize_axis(call: Call, signal: Signal, axis: int) -> Value:
     """The channels on an axis of another length: merged with what follows, split, or as they are."""
     before, after = call.shape[signal.axis], call.result_shape[axis]
     if after % before == 0:
-        return _merged(call, signal, axis, after // before)
+        return _merge_axes(call, signal, axis, after // before)
     ends = range(axis + 2, len(call.result_shape) + 1)
     parts = [call.result_shape[axis + 1 : end] for end in ends]
     fitting = [part for part in parts if after * math.prod(part) == before]
     return _split(call, signal, axis, fitting[0]) if fitting else call.give_up()
 
 
-def _merged(call: Call, signal: Signal, axis: int, factor: int) -> Value:
+def _merge_axes(call: Call, signal: Signal, axis: int, factor: int) -> Value:
     """Each place of the channels' axis becomes `factor` places."""
     if signal.block % factor == 0:
         return Signal(axis, signal.segments, signal.block // factor)

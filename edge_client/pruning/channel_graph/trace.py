@@ -70,17 +70,19 @@ def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
     try:
         traced = fx.GraphModule(module, fx.Tracer().trace(module))
     except Exception as error:
-        raise _refused(module, input_shape, error, line_of(error)) from error
+        raise _make_trace_error(module, input_shape, error, line_of(error)) from error
     shapes = _Shapes(traced)
     try:
         with torch.no_grad():
             shapes.run(torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device))
     except Exception as error:
-        raise _refused(module, input_shape, error, shapes.operation) from error
+        raise _make_trace_error(module, input_shape, error, shapes.operation) from error
     return traced
 
 
-def _refused(module: nn.Module, input_shape: tuple[int, ...], error: Exception, place: str) -> ConfigError:
+def _make_trace_error(
+    module: nn.Module, input_shape: tuple[int, ...], error: Exception, place: str
+) -> ConfigError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ConfigError(
         f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: "

@@ -55,13 +55,13 @@ class Renewal:
         unanswered = self.asked_at is not None and 0 <= now - self.asked_at < self.retry_s
         return Due.ASK if needs_renewal(self.validity, now) and not unanswered else Due.NOTHING
 
-    def asked(self, now: float) -> "Renewal":
+    def with_request(self, now: float) -> "Renewal":
         return replace(self, asked_at=now)
 
-    def renewed(self, validity: Validity) -> "Renewal":
+    def with_new_certificate(self, validity: Validity) -> "Renewal":
         return Renewal(validity, waiting=True)
 
-    def connected(self) -> "Renewal":
+    def with_connection(self) -> "Renewal":
         return replace(self, waiting=False)
 
 
@@ -91,7 +91,7 @@ class CertificateRenewer:
         return self._renewal.due(now, connected=connected, idle=idle)
 
     def request(self, now: float) -> CertificateRequest:
-        self._renewal = self._renewal.asked(now)
+        self._renewal = self._renewal.with_request(now)
         csr = request_pem(self._pair.next_key(), self._device)
         return CertificateRequest(federation=self._federation, device=self._device, csr=csr)
 
@@ -103,7 +103,7 @@ class CertificateRenewer:
                     link.publish(self.topic, encode_message(self.request(now)))
                 case Due.RECONNECT:
                     log.info("connecting again, with the new certificate")
-                    self.connected()
+                    self.on_connected()
                     link.reconnect()
                 case Due.NOTHING:
                     pass
@@ -127,12 +127,12 @@ class CertificateRenewer:
         except OSError as error:
             log.warning("the new certificate cannot be written: %s", error)
             return
-        self._renewal = self._renewal.renewed(validity)
+        self._renewal = self._renewal.with_new_certificate(validity)
         log.info("a new certificate, valid to %s", format_utc(validity.not_after))
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """Note that the connection uses the certificate on disk."""
-        self._renewal = self._renewal.connected()
+        self._renewal = self._renewal.with_connection()
 
 
 def make_renewer(tls: TlsFiles | None, *, federation: str, device: str) -> CertificateRenewer | None:

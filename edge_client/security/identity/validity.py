@@ -18,13 +18,13 @@ class Validity:
     def lifetime(self) -> float:
         return self.not_after - self.not_before
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Seconds until the end; negative after it."""
         return self.not_after - now
 
 
 def needs_renewal(validity: Validity, now: float) -> bool:
-    return validity.left(now) < RENEW_BELOW * validity.lifetime
+    return validity.seconds_left(now) < RENEW_BELOW * validity.lifetime
 
 
 def format_utc(seconds: float) -> str:

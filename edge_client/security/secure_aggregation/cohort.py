@@ -51,12 +51,12 @@ class Membership:
         return {name: member for name, member in self.members.items() if name in self.entrusted}
 
     @property
-    def held(self) -> tuple[int, ...]:
-        return self.terms.held(self.terms.specs.index(self.task.spec))
+    def own_segments(self) -> tuple[int, ...]:
+        return self.terms.segments_of(self.terms.specs.index(self.task.spec))
 
     @property
-    def needed(self) -> int:
-        return self.terms.needed(len(self.members))
+    def min_helpers(self) -> int:
+        return self.terms.min_helpers(len(self.members))
 
     @property
     def header(self) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def segment_seed(membership: Membership, segment: int) -> bytes:
 
 def split_secrets(membership: Membership, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """The shares of all secrets of this device, per member in `names`."""
-    points, needed = share_points(list(membership.members)), membership.needed
-    seeds = [segment_seed(membership, index) for index in membership.held]
+    points, needed = share_points(list(membership.members)), membership.min_helpers
+    seeds = [segment_seed(membership, index) for index in membership.own_segments]
     split = []
     for number, secret in enumerate([private_key(membership, "mask"), *seeds]):
         key = keys.derive(membership.entropy, f"sharing of secret {number}", membership.context)

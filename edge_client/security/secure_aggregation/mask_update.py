@@ -35,7 +35,7 @@ def mask_update(
 
     Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
     """
-    unmasked = store.path(update.blob.digest)
+    unmasked = store.blob_path(update.blob.digest)
     numbers, channel_map, metrics = _answer(update, membership, store)
     groups = masked_groups({"model": numbers}, metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
@@ -47,11 +47,11 @@ def _answer(
     update: Update, membership: Membership, store: BlobStore
 ) -> tuple[Any, ChannelMap, TrainingMetrics]:
     """The numbers to mask, where they are, and the metrics that stay visible."""
-    groups, task, metrics = FileGroups(store.path(update.blob.digest)), membership.task, update.metrics
+    groups, task, metrics = FileGroups(store.blob_path(update.blob.digest)), membership.task, update.metrics
     if task.statistics is not None:
         means = as_means(groups, task.statistics, metrics.examples)
         return means, map_of(shapes_of(means)), metrics
-    described = store.path(task.blobs["channel-map"].digest)
+    described = store.blob_path(task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
     if not only_measures(task):
         return groups["model"], channel_map, metrics
@@ -72,5 +72,7 @@ def masked_groups(groups: Groups, examples: int, membership: Membership, channel
     vectors = split(groups["model"], membership.task.spec, labels, channel_map)
     chosen, scale = protocol.masks(membership)
     whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
-    masked: dict[str, Any] = {str(index): vector for index, vector in masks.apply(whole, chosen).items()}
+    masked: dict[str, Any] = {
+        str(index): vector for index, vector in masks.apply_masks(whole, chosen).items()
+    }
     return {GROUP: masked}

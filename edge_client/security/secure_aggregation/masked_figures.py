@@ -20,8 +20,8 @@ from schemas.statistics import (
     FEATURES,
     HISTOGRAM,
     LABELS,
-    LEAST,
-    MOST,
+    MAX,
+    MIN,
     SQUARES,
     SUM,
     TARGETS,
@@ -67,7 +67,7 @@ def map_of(shapes: Shapes, groups: Mapping[str, ChannelGroup] = MappingProxyType
 def as_means(answer: Groups, request: StatisticsRequest, examples: int) -> dict[str, Numbers]:
     """The numbers of a device's answer to a request with ranges."""
     found: dict[str, Numbers] = {}
-    for kind, ranges in _ranged(request):
+    for kind, ranges in _list_ranges(request):
         if kind in answer:
             sums = {name: np.asarray(answer[kind][name], np.float64) for name in (COUNT, SUM, SQUARES)}
             width, counts = _widths(ranges), np.asarray(answer[kind][HISTOGRAM], np.float64)
@@ -87,7 +87,7 @@ def as_sums(
     Masked numbers may be anything: counts below 0 are 0.
     """
     groups: dict[str, dict[str, Any]] = {DEVICES: {COUNT: np.array([float(devices)])}}
-    for kind, ranges in _ranged(request):
+    for kind, ranges in _list_ranges(request):
         if f"{kind}.{SUM}" in means:
             count = examples * (values if kind == FEATURES else 1)
             groups[kind] = _sums({n: _array(means, f"{kind}.{n}") for n in _MEANS}, ranges, count)
@@ -98,18 +98,18 @@ def as_sums(
 
 def _sums(means: Mapping[str, Numbers], ranges: Ranges, count: int) -> dict[str, Numbers]:
     width, histogram = _widths(ranges), _counts(means[HISTOGRAM], count)
-    least, most = _reached(histogram, ranges)
+    least, most = _find_reach(histogram, ranges)
     return {
         COUNT: np.full(len(histogram), float(count)),
         SUM: means[SUM] * width * count,
         SQUARES: means[SQUARES] * np.square(width) * count,
-        LEAST: least,
-        MOST: most,
+        MIN: least,
+        MAX: most,
         HISTOGRAM: histogram,
     }
 
 
-def _reached(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
+def _find_reach(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
     """The lower edge of the first bin of [F, bins + 2] with a value, and the upper edge of the last."""
     low, high = (np.asarray(edge, np.float64) for edge in (ranges.low, ranges.high))
     bins, there = histogram.shape[1] - 2, histogram > 0
@@ -118,7 +118,7 @@ def _reached(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
     return low + (high - low) * first / bins, low + (high - low) * last / bins
 
 
-def _ranged(request: StatisticsRequest) -> list[tuple[str, Ranges]]:
+def _list_ranges(request: StatisticsRequest) -> list[tuple[str, Ranges]]:
     both = ((FEATURES, request.features), (TARGETS, request.targets))
     return [(kind, ranges) for kind, ranges in both if ranges is not None]
 
@@ -140,7 +140,7 @@ def _array(means: Arrays, name: str) -> Numbers:
 
 FIGURES, KNOWN, CLASSES = "figures", "known", "classes"
 LOSS = Metric("loss", lambda answers: None, higher_is_better=False, share=False)
-LEAST_KNOWN = 1e-6  # a smaller share of examples that have a figure is rounding
+MIN_KNOWN = 1e-6  # a smaller share of examples that have a figure is rounding
 
 
 def only_measures(task: TrainTask) -> bool:
@@ -182,7 +182,7 @@ def as_measured(means: Arrays, model: ModelSpec, examples: int) -> TrainingMetri
     found = {
         metric.name: _of_mean(metric, figure / known)
         for metric, (figure, known) in zip(_metrics(model), numbers, strict=True)
-        if known > LEAST_KNOWN
+        if known > MIN_KNOWN
     }
     loss = found.pop(LOSS.name, None)
     counts = _counts(np.asarray(means.get(CLASSES, ()), np.float64), examples)

@@ -35,13 +35,13 @@ def pair_key(secret: bytes, segment: int, context: bytes) -> bytes:
     return keys.derive(secret, f"mask of segment {segment}", context)
 
 
-def apply(vectors: Mapping[int, Ring], masks: Masks) -> dict[int, Ring]:
+def apply_masks(vectors: Mapping[int, Ring], masks: Masks) -> dict[int, Ring]:
     """Mask the vectors; segments without masks are left out, never sent unmasked."""
     added, subtracted = masks.added, masks.subtracted
-    return {n: shifted(vectors[n], added=added[n], subtracted=subtracted[n]) for n in masks.segments}
+    return {n: shift_vector(vectors[n], added=added[n], subtracted=subtracted[n]) for n in masks.segments}
 
 
-def shifted(vector: Ring, *, added: tuple[bytes, ...], subtracted: tuple[bytes, ...]) -> Ring:
+def shift_vector(vector: Ring, *, added: tuple[bytes, ...], subtracted: tuple[bytes, ...]) -> Ring:
     """The vector plus the streams of keys `added`, minus those of `subtracted`, modulo 2^32."""
     total = vector.copy()
     for key in added:

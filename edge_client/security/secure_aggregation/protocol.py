@@ -122,11 +122,11 @@ def accept_shares(membership: Membership, message: EntrustedShares) -> Membershi
         return membership
     if not senders <= membership.members.keys() - {membership.device}:
         raise PeerError("shares of a device outside the cohort")
-    if len(senders) + 1 < membership.needed:
+    if len(senders) + 1 < membership.min_helpers:
         raise PeerError(f"masks agreed with {len(senders)} others could not be unmasked")
     taken = {sender: open_parcel(membership, sender, text) for sender, text in message.shares.items()}
     for sender, parcel in taken.items():
-        if len(parcel) != 1 + len(membership.terms.held(membership.members[sender].sub_model)):
+        if len(parcel) != 1 + len(membership.terms.segments_of(membership.members[sender].sub_model)):
             raise PeerError(f"{sender} shares {len(parcel)} secrets")
     own = split_secrets(membership, [membership.device])
     return replace(membership, entrusted={**taken, **own})
@@ -142,7 +142,7 @@ def masks(membership: Membership) -> "tuple[Masks, Scale]":
     secrets = {name: keys.agree(private, bytes.fromhex(partners[name].mask_key)) for name in others}
     added: dict[int, tuple[bytes, ...]] = {}
     subtracted: dict[int, tuple[bytes, ...]] = {}
-    for segment in set(membership.held) & set(revealed_segments(terms, partners)):
+    for segment in set(membership.own_segments) & set(revealed_segments(terms, partners)):
         holders = {name for name in others if partners[name].sub_model in terms.segments[segment].holders}
         pairs = {name: pair_key(secrets[name], segment, membership.context) for name in holders}
         own = segment_seed(membership, segment)
@@ -174,7 +174,7 @@ def unmask(membership: Membership, request: UnmaskRequest) -> Membership:
         return membership
     if not survivors <= membership.entrusted.keys() or membership.device not in survivors:
         raise PeerError("these are not survivors of this device's cohort", reason=Reason.NOT_SELECTED)
-    if len(survivors) < membership.needed:
+    if len(survivors) < membership.min_helpers:
         raise PeerError(f"{len(survivors)} survivors are too few", reason=Reason.OUT_OF_BOUNDS)
     return replace(membership, answer=(survivors, _answer(membership, survivors)))
 
@@ -187,7 +187,7 @@ def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
     seeds, lost = {}, {}
     for name, parcel in membership.entrusted.items():
         if name in survivors:
-            held = dict(zip(terms.held(partners[name].sub_model), parcel[1:], strict=True))
+            held = dict(zip(terms.segments_of(partners[name].sub_model), parcel[1:], strict=True))
             seeds[name] = tuple(_written(held[index]) for index in shown if index in held)
         else:
             lost[name] = _written(parcel[0])

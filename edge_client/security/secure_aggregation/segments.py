@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.pruning.slicing import check, cut_axes, extract
+from edge_client.pruning.slicing import check_spec, cut_axes, extract
 from schemas.errors import ConfigError, PeerError
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -40,7 +40,7 @@ def partition(
 ) -> tuple[tuple[MaskedSegment, ...], Labels]:
     """The segments of these sub-models, and the segment of each coordinate."""
     for spec in specs:
-        check(spec, channel_map)
+        check_spec(spec, channel_map)
     held = {name: _holders(layout, specs) for name, layout in channel_map.parameters.items()}
     patterns = sorted({int(pattern) for bits in held.values() for pattern in np.unique(bits)} - {0})
     sizes = [sum(int((bits == pattern).sum()) for bits in held.values()) for pattern in patterns]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.load import Pressure, load, pressure
+from edge_client.system.hardware.load import Pressure, pressure, read_load
 from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, power
@@ -40,7 +40,7 @@ def look(state: Path, root: Path = ROOT) -> Board:
         throttling=throttle_flags(root),
         power=power(root),
         connection=connection(root),
-        load=load(root),
+        load=read_load(root),
         memory_pressure=pressure("memory", root),
     )
 

@@ -15,7 +15,7 @@ class Pressure:
     full: float
 
 
-def load(root: Path = ROOT) -> float | None:
+def read_load(root: Path = ROOT) -> float | None:
     """Tasks that run or wait to run, averaged over the last minute."""
     words = text(root / "proc/loadavg").split()
     return _number(words[0]) if words else None

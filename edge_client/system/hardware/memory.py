@@ -118,7 +118,7 @@ def bounded_groups(root: Path = ROOT) -> list[Group]:
             for file in version.limits:
                 limit = number(folder / file)
                 if limit is not None and 0 <= limit < NO_LIMIT:
-                    found.append(Group(folder, file, limit, _used(folder, version)))
+                    found.append(Group(folder, file, limit, _read_used_bytes(folder, version)))
     return found
 
 
@@ -143,7 +143,7 @@ def _folders(mount: Path, path: str) -> list[Path]:
     return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
 
 
-def _used(folder: Path, version: Version) -> int:
+def _read_used_bytes(folder: Path, version: Version) -> int:
     """The used memory without file pages, which the kernel can reclaim."""
     lines = (line.split() for line in text(folder / "memory.stat").splitlines())
     pages = sum(whole(line[1]) or 0 for line in lines if len(line) == 2 and line[0] in version.files)

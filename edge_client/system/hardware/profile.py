@@ -18,10 +18,10 @@ def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> Capab
 
     Nothing is measured: the speeds are those that `edge-client profile` has stored in the folder.
     """
-    return described(look(state, root), tier=tier, measured=kept_at(state))
+    return describe_board(look(state, root), tier=tier, measured=kept_at(state))
 
 
-def described(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
+def describe_board(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
     chip = board.processor
     speeds = recall(measured, chip)
     return CapabilityProfile(

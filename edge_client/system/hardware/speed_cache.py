@@ -31,7 +31,9 @@ class KeptSpeeds(Frozen):
 
 
 def keep(path: Path, speeds: Iterable[MeasuredSpeed], processor: Processor) -> None:
-    write_synced(path, KeptSpeeds(of=_named(processor), speeds=tuple(speeds)).model_dump_json().encode())
+    write_synced(
+        path, KeptSpeeds(of=_name_processor(processor), speeds=tuple(speeds)).model_dump_json().encode()
+    )
 
 
 def recall(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]:
@@ -40,7 +42,7 @@ def recall(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]:
         kept = KeptSpeeds.model_validate_json(text(path))
     except ValidationError:
         return ()
-    return kept.speeds if kept.of == _named(processor) else ()
+    return kept.speeds if kept.of == _name_processor(processor) else ()
 
 
 def note_process(state: Path, trainer: TrainerName, resident: int, root: Path = ROOT) -> None:
@@ -61,7 +63,7 @@ def kept_at(state: Path) -> Path:
     return state / "speed.json"
 
 
-def _named(processor: Processor) -> str:
+def _name_processor(processor: Processor) -> str:
     libraries = [release(name) or "none" for name in ("torch", "onnxruntime")]
     chip = (processor.board or "", processor.model, processor.cores, processor.architecture)
     return " ".join(map(str, (*chip, *libraries)))[:500]

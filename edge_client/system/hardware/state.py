@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.system.hardware.load import load
+from edge_client.system.hardware.load import read_load
 from edge_client.system.hardware.memory import memory, resident
 from edge_client.system.hardware.power import power
 from edge_client.system.hardware.storage import storage
@@ -15,7 +15,7 @@ from schemas.values import BoardState
 
 def board_state(*, cores: int, root: Path = ROOT, folder: Path | None = None) -> BoardState:
     """The current state, with the free space of `folder`; unreadable and impossible values are omitted."""
-    busy, disk = load(root), None if folder is None else storage(folder)
+    busy, disk = read_load(root), None if folder is None else storage(folder)
     read = {
         "celsius": hottest(zones(root)),
         "battery": power(root).battery,

@@ -29,7 +29,7 @@ class HumanFormat(_Format):
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         facts = " ".join(f"{name}={plain(str(value))}" for name, value in facts_of(record).items())
         line = f"{time} {record.levelname} {_message(record)}" + (f" [{facts}]" if facts else "")
-        raised = _raised(self, record)
+        raised = _format_traceback(self, record)
         return "\n".join([line, *(f"    | {plain(part)}" for part in raised.splitlines())])
 
 
@@ -44,7 +44,7 @@ class JsonFormat(_Format):
             "message": _message(record),
             **facts_of(record),
         }
-        raised = _raised(self, record)
+        raised = _format_traceback(self, record)
         # ASCII alone: all other characters are escaped.
         return json.dumps(said | ({"exception": raised} if raised else {}), default=str)
 
@@ -62,7 +62,7 @@ def _message(record: logging.LogRecord) -> str:
     return words if len(words) <= LONGEST_MESSAGE else words[:LONGEST_MESSAGE] + "..."
 
 
-def _raised(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def _format_traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """The traceback, and the stack if requested."""
     parts = [formatter.formatException(record.exc_info)] if record.exc_info and record.exc_info[0] else []
     parts += [formatter.formatStack(record.stack_info)] if record.stack_info else []

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 WINDOW_S = 60.0
-MOST_DEVICES = 20  # devices per kind with lines of their own; further names share one
-MOST_LINES = 2000  # largest number of distinguished pairs of kind and device; the program has few kinds
+MAX_DEVICES = 20  # devices per kind with lines of their own; further names share one
+MAX_LINES = 2000  # largest number of distinguished pairs of kind and device; the program has few kinds
 LONGEST_REASON = 200  # characters by which two exceptions are told apart
 OTHERS = "(others)"  # the name under which the shared line counts; no device has it
 
@@ -69,7 +69,7 @@ class Limiter:
         """All suppressed records, at the end of the log."""
         for held in self._held.values():
             if held.last is not None:
-                yield _counted(held.last, held.count, now - held.since)
+                yield _with_count(held.last, held.count, now - held.since)
         self._held.clear()
         self._devices.clear()
 
@@ -83,27 +83,27 @@ class Limiter:
         if not self._devices[key[0]]:
             del self._devices[key[0]]
         if held.last is not None:
-            yield _counted(held.last, held.count, now - held.since)
+            yield _with_count(held.last, held.count, now - held.since)
             self._begin(key, now)
 
     def _key(self, record: logging.LogRecord) -> Key:
         """The kind and the device of a record, or the shared key if there are too many."""
-        reason = str(getattr(record, "reason", None) or _raised(record))
+        reason = str(getattr(record, "reason", None) or _describe_exception(record))
         kind = (record.name, record.levelno, str(getattr(record, "what", record.msg)), reason)
-        if len(self._held) >= MOST_LINES and kind not in self._devices:
+        if len(self._held) >= MAX_LINES and kind not in self._devices:
             kind = ("", record.levelno, OTHERS, "")
         key = (kind, str(getattr(record, "device", None) or ""))
-        full = self._devices.get(kind, 0) >= MOST_DEVICES
+        full = self._devices.get(kind, 0) >= MAX_DEVICES
         return (kind, OTHERS) if full and key not in self._held else key
 
 
-def _raised(record: logging.LogRecord) -> str:
+def _describe_exception(record: logging.LogRecord) -> str:
     """The type and the text of a traceback's exception."""
     raised = record.exc_info[1] if record.exc_info else None
     return "" if raised is None else f"{type(raised).__name__}: {raised}"[:LONGEST_REASON]
 
 
-def _counted(record: logging.LogRecord, count: int, seconds: float) -> logging.LogRecord:
+def _with_count(record: logging.LogRecord, count: int, seconds: float) -> logging.LogRecord:
     """The last suppressed record with the number of all."""
     if count == 1:
         return record

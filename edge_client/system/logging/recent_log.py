@@ -17,20 +17,20 @@ from edge_client.system.logging.formatters import JsonFormat
 from edge_client.system.logging.rate_limit import Limiter
 
 FOLDER, CURRENT, EARLIER = "log", "recent.jsonl", "earlier.jsonl"
-MOST_LINES = 500  # lines in memory, for a disk that is full or fails
-MOST_BYTES = 512 * 1024  # bytes of each of the two files
+MAX_LINES = 500  # lines in memory, for a disk that is full or fails
+MAX_BYTES = 512 * 1024  # bytes of each of the two files
 LONGEST_LINE = 16_384
 
 
 class RecentLog(logging.Handler):
     """Keeps the newest lines; floods are limited as on standard error, so that they push nothing out."""
 
-    def __init__(self, state: Path, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, state: Path, *, most_bytes: int = MAX_BYTES) -> None:
         super().__init__()
         self.setFormatter(JsonFormat())
         self._folder, self._most_bytes = state / FOLDER, most_bytes
         self._limiter = Limiter()
-        self._lines: collections.deque[str] = collections.deque(maxlen=MOST_LINES)
+        self._lines: collections.deque[str] = collections.deque(maxlen=MAX_LINES)
         self._written = _size(self._folder / CURRENT)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -46,7 +46,7 @@ class RecentLog(logging.Handler):
             inside = list(self._lines)
         kept = read_recent_log(self._folder.parent)
         known = collections.Counter(json.dumps(line) for line in kept)
-        return kept + [line for line in _decoded(inside) if not known[json.dumps(line)]]
+        return kept + [line for line in _decode_lines(inside) if not known[json.dumps(line)]]
 
     def _write(self, line: str) -> None:
         data, path = f"{line}\n".encode(), self._folder / CURRENT
@@ -77,11 +77,11 @@ def read_recent_log(state: Path) -> list[dict[str, Any]]:
     for name in (EARLIER, CURRENT):
         with contextlib.suppress(OSError):
             text = (state / FOLDER / name).read_text(errors="replace")
-            found += _decoded(text.splitlines())
+            found += _decode_lines(text.splitlines())
     return found
 
 
-def _decoded(lines: list[str]) -> Iterator[dict[str, Any]]:
+def _decode_lines(lines: list[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         with contextlib.suppress(ValueError):
             value = json.loads(line)

@@ -64,10 +64,10 @@ def question(action: str, state: Arrays, config: Mapping[str, Any], *, run: str,
     """The message `train` or `evaluate` with the records `arrays` and `config`, as Flower sends it."""
     record = ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in state.items()})
     content = RecordDict({"arrays": record, "config": ConfigRecord(dict(config))})
-    return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
+    return make_message(action, content, run=run, node=node, round_number=int(config["server-round"]))
 
 
-def addressed(action: str, content: RecordDict, *, run: str, node: str, round_number: int) -> Message:
+def make_message(action: str, content: RecordDict, *, run: str, node: str, round_number: int) -> Message:
     """A message from a nominal server (node 1)."""
     metadata = Metadata(
         run_id=number_of(run),
@@ -119,10 +119,10 @@ def _checked_arrays(given: Arrays, sent: Arrays) -> Arrays:
         raise FlowerError(f"the app's reply lacks {_few(missing)}: send the whole state dict back")
     if strange := [name for name in given if name not in sent]:
         raise FlowerError(f"the app's reply has arrays of no such name: {_few(strange)}")
-    return {name: _checked(name, given[name], array) for name, array in sent.items()}
+    return {name: _check_array(name, given[name], array) for name, array in sent.items()}
 
 
-def _checked(name: str, given: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
+def _check_array(name: str, given: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
     if given.shape != sent.shape:
         raise FlowerError(
             f"array {name!r}: {sent.shape} was sent, {given.shape} came back: build the model for the "
@@ -153,7 +153,7 @@ def legacy_question(action: str, state: Arrays, config: Mapping[str, Any], *, ru
         content: RecordDict = _compat().fitins_to_recorddict(FitIns(parameters, dict(config)), True)
     else:
         content = _compat().evaluateins_to_recorddict(EvaluateIns(parameters, dict(config)), True)
-    return addressed(action, content, run=run, node=node, round_number=int(config["server-round"]))
+    return make_message(action, content, run=run, node=node, round_number=int(config["server-round"]))
 
 
 def legacy_answer(action: str, reply: Message, sent: Arrays) -> Answer:

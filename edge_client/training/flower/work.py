@@ -17,7 +17,7 @@ import torch
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, import_users
 from edge_client.training.flower.settings import FlowerSettings, UserConfig, app_table, flat_config
-from edge_client.training.results import EpochReport, Evaluation, TrainingResult, TrainingStopped, bounded
+from edge_client.training.results import EpochReport, Evaluation, TrainingResult, TrainingStopped, bound_loss
 from edge_client.training.torch_trainer import OWN_TRAINING, ModuleJob
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
@@ -66,7 +66,7 @@ def load_app(name: str) -> LoadedApp:
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
-    loaded = LoadedApp(_checked(found, name, reference), _run_config(module, folder))
+    loaded = LoadedApp(_check_app(found, name, reference), _run_config(module, folder))
     if not loaded.has("train"):
         raise ConfigError(f"--flower {name}: the app registers no function to train with: write @app.train()")
     return loaded
@@ -88,7 +88,7 @@ def _reference(name: str) -> tuple[str, Path | None]:
     return reference, folder
 
 
-def _checked(found: Any, name: str, reference: str) -> Any:
+def _check_app(found: Any, name: str, reference: str) -> Any:
     from flwr.clientapp import ClientApp
 
     if not isinstance(found, ClientApp):
@@ -142,7 +142,7 @@ class FlowerWork:
         # The app cannot be interrupted, so its result for an ended task is dropped.
         if job.should_stop():
             raise TrainingStopped("local training was stopped")
-        loss, epochs = bounded(answer.loss("train")), job.plan.local_epochs
+        loss, epochs = bound_loss(answer.loss("train")), job.plan.local_epochs
         job.on_epoch(EpochReport(epochs, epochs, loss))
         steps = epochs * -(-examples // job.plan.batch_size)
         seconds = time.perf_counter() - start
@@ -157,7 +157,7 @@ class FlowerWork:
             return OWN_TRAINING.evaluate(job)
         answer = self._ask("evaluate", job)
         found = {} if answer.accuracy is None else {"accuracy": answer.accuracy}
-        return Evaluation(bounded(answer.loss("evaluate")), found, answer.examples)
+        return Evaluation(bound_loss(answer.loss("evaluate")), found, answer.examples)
 
     def _ask(self, action: str, job: ModuleJob) -> Any:
         from edge_client.training.flower import messages

@@ -12,7 +12,7 @@ from edge_client.training.objectives.parameters import array_of
 from schemas.errors import ConfigError
 from schemas.tensors.blobs import Array, Groups
 
-MOST_MEANS = 64
+MAX_MEANS = 64
 _POOL, _PARTS = 1, 2  # streams of the plan's seed, separate from the one that shuffles examples
 
 
@@ -43,8 +43,8 @@ class Mix(LocalObjective):
     def __init__(self, *, mixing: float = 0.1, means: int = 1) -> None:
         if not (isinstance(mixing, int | float) and 0 <= mixing < 1):
             raise ConfigError(f"objective 'mix': mixing must be at least 0 and below 1, got {mixing!r}")
-        if not (isinstance(means, int) and 1 <= means <= MOST_MEANS):
-            raise ConfigError(f"objective 'mix': means must be a number of 1 to {MOST_MEANS}, got {means!r}")
+        if not (isinstance(means, int) and 1 <= means <= MAX_MEANS):
+            raise ConfigError(f"objective 'mix': means must be a number of 1 to {MAX_MEANS}, got {means!r}")
         self._mixing, self._means = mixing, means
         self._context: TrainingContext | None = None
         self._pool: _Pool | None = None

@@ -93,10 +93,10 @@ class LocalObjective(Protocol):
         return run
 
     def switches(self) -> bool:
-        """Whether all that the objective does is to choose each step's network, by `switched`."""
+        """Whether all that the objective does is to choose each step's network, by `choose_network`."""
         return False
 
-    def switched(self) -> StepNetwork | None:
+    def choose_network(self) -> StepNetwork | None:
         """The next step's network; None for the module itself."""
         return None
 

@@ -35,7 +35,7 @@ class Width:
         """The smaller network's outputs from the device's own tensors, by name."""
         # A weight of two layers is among the tensors once.
         held = {name: index_set for name, index_set in self.index_sets.items() if name in tensors}
-        parts = {name: _taken(tensors[name], index_set) for name, index_set in held.items()}
+        parts = {name: _take_part(tensors[name], index_set) for name, index_set in held.items()}
         # Statistics of the smaller network are not those of the device's own.
         copies = {name: parts[name].detach().clone() for name in self.buffers & parts.keys()}
         outputs: Tensor = torch.func.functional_call(self.network, {**parts, **copies}, (inputs,))
@@ -83,7 +83,7 @@ class OrderedDropout(LocalObjective):
     def switches(self) -> bool:
         return not self._distil
 
-    def switched(self) -> StepNetwork | None:
+    def choose_network(self) -> StepNetwork | None:
         return self._widths[self._chosen].as_step_network() if self._chosen < len(self._widths) else None
 
     def share(self) -> float:
@@ -133,7 +133,7 @@ def _smaller(module: "nn.Module", arrays: Arrays, channel_map: ChannelMap) -> li
     ]
 
 
-def _taken(tensor: "Tensor", index_set: IndexSet) -> "Tensor":
+def _take_part(tensor: "Tensor", index_set: IndexSet) -> "Tensor":
     """The part of a tensor; slices are views."""
     if not tensor.ndim:
         return tensor

@@ -32,7 +32,7 @@ class Personal(LocalObjective):
         self._module = module
         shared = context.received.get("overlap")
         if shared is not None:
-            load_arrays(module, personalised(arrays_of(module), context.kept, shared))
+            load_arrays(module, with_own_values(arrays_of(module), context.kept, shared))
         return ()
 
     def keep(self) -> Groups:
@@ -48,7 +48,7 @@ class Personal(LocalObjective):
         self._module = None
 
 
-def personalised(received: Arrays, kept: Groups, shared: Masks) -> Arrays:
+def with_own_values(received: Arrays, kept: Groups, shared: Masks) -> Arrays:
     """The received values, replaced by the device's own where it held a coordinate that is not `shared`."""
     own, held = kept.get("personal", {}), kept.get("personal-held", {})
     masks: Masks = {name: np.logical_and(held[name], np.logical_not(shared[name])) for name in own}

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import ConfigError, EdgeError
-from schemas.messages.object_store import DIGEST_HEADER, shown
+from schemas.messages.object_store import DIGEST_HEADER, strip_signature
 from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
 from schemas.tensors.chunks import BlobRef
 
@@ -71,9 +71,11 @@ class HttpClient:
         """Send one request on its own connection; raises `OSError` or `HTTPException` if it is cut."""
         parts = urlsplit(url)
         if parts.hostname is None or parts.scheme not in ("http", "https"):
-            raise RequestRefused(400, shown(url))
+            raise RequestRefused(400, strip_signature(url))
         if parts.scheme == "http" and self._only_tls:
-            raise RequestRefused(426, f"{shown(url)}: only https is used together with a broker with TLS")
+            raise RequestRefused(
+                426, f"{strip_signature(url)}: only https is used together with a broker with TLS"
+            )
         connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
         if parts.scheme == "https":
             connect = partial(http.client.HTTPSConnection, context=self._context)
@@ -103,7 +105,9 @@ class TransferOutcome:
     moved: int = 0
 
 
-def fetch(web: HttpClient, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped) -> TransferOutcome:
+def fetch_blob(
+    web: HttpClient, url: str, ref: BlobRef, store: BlobStore, stopped: Stopped
+) -> TransferOutcome:
     """Download the missing chunks of a blob into its part file, with retries."""
     have, moved, all_chunks = store.present(ref), 0, ChunkSet.first(ref.chunks)
 
@@ -120,7 +124,7 @@ def fetch(web: HttpClient, url: str, ref: BlobRef, store: BlobStore, stopped: St
     return replace(outcome, have=have, moved=moved)
 
 
-def put(
+def put_blob(
     web: HttpClient, url: str, ref: BlobRef, store: BlobStore, *, resumable: bool, stopped: Stopped
 ) -> TransferOutcome:
     """Upload a blob with retries; a `resumable` upload sends only what the store lacks."""
@@ -129,8 +133,8 @@ def put(
     def some() -> bool:
         nonlocal there
         if resumable:
-            there = _held(web, url, ref)
-        path = store.path(ref.digest)
+            there = _ask_held_bytes(web, url, ref)
+        path = store.blob_path(ref.digest)
         whole = there == ref.size
         return whole or send_file(web, url, ref, path, there, resumable=resumable, stopped=stopped)
 
@@ -152,7 +156,7 @@ def _persist(
             if error.status not in BUSY:
                 return TransferOutcome(False, expired=error.status in EXPIRED)
         except (OSError, http.client.HTTPException) as error:
-            log.warning("%s: cut off: %s", shown(url), error or type(error).__name__)
+            log.warning("%s: cut off: %s", strip_signature(url), error or type(error).__name__)
         left = ATTEMPTS if progress() != before else left - 1
         if left:
             stopped.wait(PAUSE_S * (ATTEMPTS - left))
@@ -172,10 +176,10 @@ def _chunks(web: HttpClient, url: str, ref: BlobRef, have: ChunkSet, store: Blob
         elif answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(
             f"bytes {start}-{stop - 1}/"
         ):
-            raise RequestRefused(answer.status, f"GET {shown(url)}")
+            raise RequestRefused(answer.status, f"GET {strip_signature(url)}")
         if answer.length is not None and answer.length != stop - start:
             raise RequestRefused(
-                422, f"GET {shown(url)} with {answer.length} bytes, {stop - start} are expected"
+                422, f"GET {strip_signature(url)} with {answer.length} bytes, {stop - start} are expected"
             )
         for index in range(first, first + count):
             store.write_chunk(ref, index, _exactly(answer, ref.chunk_size(index)))
@@ -189,14 +193,14 @@ def _exactly(answer: http.client.HTTPResponse, count: int) -> bytes:
     return data
 
 
-def _held(web: HttpClient, url: str, ref: BlobRef) -> int:
+def _ask_held_bytes(web: HttpClient, url: str, ref: BlobRef) -> int:
     """Number of bytes of an upload that the store has already."""
     headers = {DIGEST_HEADER: ref.digest, "Content-Range": f"bytes */{ref.size}", "Content-Length": "0"}
     with web.ask("PUT", url, headers) as answer:
         if answer.status in DONE:
             return ref.size
         if answer.status != 308:
-            raise RequestRefused(answer.status, f"PUT {shown(url)}")
+            raise RequestRefused(answer.status, f"PUT {strip_signature(url)}")
         found = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("Range", ""))
         return min(int(found[1]) + 1, ref.size) if found else 0
 
@@ -224,5 +228,5 @@ def send_file(
         file.seek(start)
         with web.ask("PUT", url, headers, _Body(file, stopped)) as answer:
             if answer.status not in DONE:
-                raise RequestRefused(answer.status, f"PUT {shown(url)}")
+                raise RequestRefused(answer.status, f"PUT {strip_signature(url)}")
     return True

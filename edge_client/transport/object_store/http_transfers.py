@@ -81,7 +81,7 @@ def with_new_addresses(transfers: ObjectStoreTransfers, task: Task) -> ObjectSto
     return transfers if task.addresses is None else replace(transfers, addresses=task.addresses)
 
 
-def fetch(
+def fetch_blobs(
     transfers: ObjectStoreTransfers, task: Task, refs: Iterable[BlobRef]
 ) -> tuple[ObjectStoreTransfers, list[Fetch]]:
     """Begin to fetch the blobs that have an address and have not failed."""
@@ -97,7 +97,7 @@ def fetch(
     return replace(transfers, fetching=fetching), begun
 
 
-def fetched(
+def on_fetch_end(
     transfers: ObjectStoreTransfers, task: Task, event: FetchEnded
 ) -> tuple[ObjectStoreTransfers, Fetch | None]:
     """Handle the end of a fetch: repeat it if only its address had expired, else give it up."""
@@ -110,7 +110,7 @@ def fetched(
     return replace(transfers, fetching=rest, given_up=transfers.given_up | {event.digest}), None
 
 
-def put(
+def put_result(
     transfers: ObjectStoreTransfers, task: Task | None, result: object
 ) -> tuple[ObjectStoreTransfers, Put | None]:
     """Begin to upload a result's blob if it belongs in the object store and has a permitted address."""
@@ -130,13 +130,13 @@ def goes_to_object_store(result: object, task: Task) -> TypeGuard[Update]:
     return task.depot.holds(result.blob) and not result.deposited
 
 
-def put_ended(
+def on_put_end(
     transfers: ObjectStoreTransfers, task: Task | None, result: object, event: PutEnded
 ) -> tuple[ObjectStoreTransfers, Put | None]:
     """Handle the end of an upload: repeat it if only its address had expired, else give it up."""
     before, ended = transfers.putting, replace(transfers, putting=None)
     if event.expired and before is not None and transfers.addresses.put != before.url:
-        return put(ended, task, result)
+        return put_result(ended, task, result)
     return replace(ended, given_up=ended.given_up | {event.digest}), None
 
 

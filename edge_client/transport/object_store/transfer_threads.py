@@ -34,10 +34,10 @@ class TransferThreads:
         """Begin a transfer, or stop all of them."""
         match command:
             case Fetch(ref, url):
-                fetch = partial(over_http.fetch, self._web, url, ref, self._store)
+                fetch = partial(over_http.fetch_blob, self._web, url, ref, self._store)
                 self._begin(ref, fetch, lambda out: FetchEnded(ref.digest, out.have, out.expired, out.moved))
             case Put(ref, url, resumable):
-                put = partial(over_http.put, self._web, url, ref, self._store, resumable=resumable)
+                put = partial(over_http.put_blob, self._web, url, ref, self._store, resumable=resumable)
                 self._begin(ref, put, lambda out: PutEnded(ref.digest, out.done, out.expired))
             case _:
                 self.stop()

@@ -12,7 +12,7 @@ from edge_client.cli.options import Option, add_verb, tls_options
 from edge_client.cli.output import Subparsers, print_json, read_broker_option
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.options import config_words
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.config.config import Config
@@ -58,11 +58,11 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.simulation.rehearsal import check_run
 
     config = load_config(args.config, args.overrides)
-    with _noted() as notes:
+    with _collect_notes() as notes:
         tried = check_run(config, args.config, registry=args.registry, on_draw=_say_that_it_draws)
     lines = [
         *dict.fromkeys(notes),
-        *(_untried() if tried is None else _tried(tried, config)),
+        *(_explain_untried() if tried is None else _describe_trial(tried, config)),
         summability(config),
     ]
     lines += [*warnings(config), *advice(config)]
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _noted() -> Iterator[list[str]]:
+def _collect_notes() -> Iterator[list[str]]:
     """What is logged of the data and the file meanwhile, as the log of a run has it."""
     notes = list[str]()
     handler, logs = logging.Handler(), [logging.getLogger(name) for name in ("edge_client.data", CONFIG)]
@@ -113,19 +113,19 @@ def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:
     yield f"{found.level}: {found.check}: {found.detail}{remedy}"
 
 
-def _untried() -> Iterator[str]:
+def _explain_untried() -> Iterator[str]:
     yield (
         "The network was not tried: no [data] source says what it is fed, nor do [model] input-shape "
         "and num-classes."
     )
 
 
-def _tried(tried: "Rehearsed", config: "Config") -> Iterator[str]:
+def _describe_trial(tried: "Rehearsed", config: "Config") -> Iterator[str]:
     from edge_server.config.units import count_text, ratio_text
 
     shape = "x".join(map(str, tried.spec.input_shape))
     yield (
-        f"'{tried.spec.name}' for {shape} and {counted(tried.spec.num_classes, 'class')}: two rounds "
+        f"'{tried.spec.name}' for {shape} and {format_count(tried.spec.num_classes, 'class')}: two rounds "
         "rehearsed."
     )
     for tier, ratio in enumerate(config.tiers.levels, start=1):

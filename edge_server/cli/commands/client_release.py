@@ -43,7 +43,9 @@ def register(subparsers: Subparsers) -> None:
     about = "every release, the newest first"
     add_service_verb(verbs, "list", list_releases, help=about, example="client-release list")
     about, example = "what a release contains", "client-release show 0.2.0"
-    add_service_verb(verbs, "show", show, Option("release", metavar="RELEASE"), help=about, example=example)
+    add_service_verb(
+        verbs, "show", show_release, Option("release", metavar="RELEASE"), help=about, example=example
+    )
     client_rollout.register(verbs)
 
 
@@ -63,7 +65,7 @@ def _make(verbs: Subparsers) -> None:
     add_verb(
         verbs,
         "make",
-        make,
+        pack_release,
         (
             SERVICE,
             Option("--wheels", Path, "folder of the wheels", metavar="DIR", required=True),
@@ -88,7 +90,7 @@ def _make(verbs: Subparsers) -> None:
     )
 
 
-def make(args: argparse.Namespace) -> int:
+def pack_release(args: argparse.Namespace) -> int:
     from edge_server.releases.client.making import Wanted, make_release
     from edge_server.security.signing_key import load_or_make_signing_key
     from edge_server.storage import audit_log
@@ -100,7 +102,7 @@ def make(args: argparse.Namespace) -> int:
     extras = tuple(word.strip() for word in args.extras.split(",") if word.strip())
     wanted = Wanted(_federation(args, folder), args.name, extras)
     stored = make_release(_store(folder), args.wheels, wanted, load_or_make_signing_key(key))
-    audit_log.append(
+    audit_log.append_entry(
         folder.audit,
         who=audit_log.local_user(),
         what="client release made",
@@ -160,8 +162,8 @@ def _newest_rollouts(store: "ReleaseStore", releases: "list[StoredRelease]") -> 
     return found
 
 
-def show(args: argparse.Namespace) -> int:
-    stored = _store(service_folder(args)).checked(args.release)
+def show_release(args: argparse.Namespace) -> int:
+    stored = _store(service_folder(args)).checked_release(args.release)
     if args.format == "json":
         print_json({**_document(stored), "archive": str(stored.archive)})
         return 0

@@ -111,13 +111,13 @@ def execute(args: argparse.Namespace) -> int:
     begin_log(args, level=logging.WARNING)
     folder = service_folder(args)
     store = ReleaseStore(folder.releases)
-    stored = store.checked(args.release)
+    stored = store.checked_release(args.release)
     address = _address(args, folder, stored)
     progress = Progress(sys.stdout, as_json=args.format == "json")
     with rollout_lock(store, stored.federation):
-        rollout = _opened(args, folder, store, stored)
+        rollout = _open_rollout(args, folder, store, stored)
         if args.withdraw:
-            progress.known(rollout)
+            progress.mark_shown(rollout)
         paths, journal = {stored.ref.digest: stored.archive}, RolloutJournal(store)
         ended = run_rollout(rollout, journal, address, paths, progress.show, give_up_s=args.give_up)
     return INTERRUPTED if ended is None else _end(args, folder, ended)
@@ -132,7 +132,7 @@ def _address(args: argparse.Namespace, folder: "ServiceFolder", stored: "StoredR
     return load_service_settings(folder.settings).federation(stored.federation).address("updates")
 
 
-def _opened(
+def _open_rollout(
     args: argparse.Namespace, folder: "ServiceFolder", store: "ReleaseStore", stored: "StoredRelease"
 ) -> "Rollout":
     """A new rollout, an unfinished one, or one to withdraw."""
@@ -180,4 +180,6 @@ def _record(folder: "ServiceFolder", what: str, rollout: "Rollout", *, after: An
     """Append to the audit log."""
     from edge_server.storage import audit_log
 
-    audit_log.append(folder.audit, who=audit_log.local_user(), what=what, target=rollout.version, after=after)
+    audit_log.append_entry(
+        folder.audit, who=audit_log.local_user(), what=what, target=rollout.version, after=after
+    )

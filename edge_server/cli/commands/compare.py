@@ -15,7 +15,7 @@ from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.backup import ended_by_sigterm
 from edge_server.cli.output import print_rows
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.simulation.experiments.findings import Findings
@@ -129,7 +129,7 @@ def execute(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from edge_server.coordinator.launch import print_new_notices
     from edge_server.simulation.experiments.cells import RunSelection, slug
-    from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+    from edge_server.simulation.experiments.compare import checked_plan, named_experiment, run_comparison
     from edge_server.simulation.experiments.ended_runs import take_runs
     from edge_server.simulation.experiments.progress import Lines
     from edge_server.simulation.experiments.publish import publish
@@ -153,9 +153,9 @@ def _compare(args: argparse.Namespace) -> int:
     begin_log(args, level=logging.ERROR)
     made = provenance(_command(sys.argv))
     for source in args.take:
-        say(f"{source}: {counted(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
+        say(f"{source}: {format_count(take_runs(source, plan, out), 'run')} taken", file=sys.stderr)
     run = partial(simulate, export=False, notify=print_new_notices)
-    findings = find(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
+    findings = run_comparison(plan, out, simulate=run, progress=Lines(sys.stderr), parallel=args.parallel)
     publish(plan, findings, out, made)
     _show(findings, out, args.format)
     return INTERRUPTED if findings.interrupted else FAILED if findings.failures else DONE

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from edge_client.cli.options import Option, add_verb
 from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
-from edge_server.cli.commands.fleet.inventory_options import opened, where_option
+from edge_server.cli.commands.fleet.inventory_options import open_inventory, where_option
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.output import print_rows
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ COLUMNS = (
     *("device", "seen", "enrolled", "certificate", "client", "torch", "onnxruntime", "model", "labels"),
     "note",
 )
-MOST_LETTERS = 40
+MAX_LETTERS = 40
 
 
 def list_devices(args: argparse.Namespace) -> int:
@@ -165,7 +165,7 @@ def list_devices(args: argparse.Namespace) -> int:
 def _write_devices(args: argparse.Namespace, where: "Where") -> int:
     from edge_server.storage.inventory.export import csv_text, document
 
-    with opened(args) as service:
+    with open_inventory(args) as service:
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
     if args.format == "json":
         print_json([document(device) for device in devices])
@@ -179,7 +179,7 @@ def _print_devices(devices: "Sequence[ListedDevice]", now: float) -> None:
     rows = [(*((device.federation,) if several else ()), *_line(device, now)) for device in devices]
     print_table((*(("federation",) if several else ()), *COLUMNS), rows)
     alive = sum(device.alive for device in devices)
-    say(f"\n{counted(len(devices), 'device')}, {alive} connected")
+    say(f"\n{format_count(len(devices), 'device')}, {alive} connected")
     print_broken_files({device.device: device.skipped for device in devices if device.skipped})
 
 
@@ -199,7 +199,7 @@ def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:
     versions = device.versions
     return (
         device.device + (f" (replaces {device.replaces})" if device.replaces else ""),
-        _seen(device, now),
+        _describe_seen(device, now),
         _date(device.enrolled_at),
         _certificate(device, now),
         _plain(versions.get("edge-federation", "")),
@@ -211,7 +211,7 @@ def _line(device: "ListedDevice", now: float) -> tuple[str, ...]:
     )
 
 
-def _seen(device: "ListedDevice", now: float) -> str:
+def _describe_seen(device: "ListedDevice", now: float) -> str:
     if device.removed_at is not None:
         return f"removed {_date(device.removed_at)}{', connected' if device.alive else ''}"
     if device.alive:
@@ -240,4 +240,4 @@ def _date(at: float | None) -> str:
 def _plain(text: str) -> str:
     """A text of a device or operator, short and without control characters."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return (shown[: MOST_LETTERS - 1] + "…" if len(shown) > MOST_LETTERS else shown) or "-"
+    return (shown[: MAX_LETTERS - 1] + "…" if len(shown) > MAX_LETTERS else shown) or "-"

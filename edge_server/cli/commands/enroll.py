@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
         return enrol_fleet(args, authority_of(args, folder), rows)
     authority = authority_of(args, folder)
     check_name_of_site(authority, args.device, gateway=args.gateway)
-    with authority.locked():
+    with authority.lock_folder():
         if args.gateway:
             return _give_gateway(args, authority)
         return _give_code(args, authority) if args.code else _give_archive(args, authority)
@@ -183,19 +183,19 @@ def authority_of(args: argparse.Namespace, folder: Path) -> "Authority":
     from edge_server.security.identity.settings import FILE
     from schemas.base import kebab
 
-    open_or_make = _opened if args.renew or (folder / FILE).exists() else _made
+    open_or_make = _open_authority if args.renew or (folder / FILE).exists() else _make_authority
     try:
         authority = open_or_make(args, folder)
     except ValidationError as error:
         problem = error.errors()[0]
         key = kebab(str(problem["loc"][0]))
         raise ConfigError(f"{OPTION_OF_KEY.get(key, f'--{key}')}: {problem['msg']}") from error
-    with authority.locked():
+    with authority.lock_folder():
         renew_service_certificates(authority)
     return authority
 
 
-def _stated(args: argparse.Namespace) -> dict[str, Any]:
+def _parse_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of an authority that the options state."""
     options = {
         "hosts": tuple(args.host) if args.host else None,
@@ -208,7 +208,7 @@ def _stated(args: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _opened(args: argparse.Namespace, folder: Path) -> "Authority":
+def _open_authority(args: argparse.Namespace, folder: Path) -> "Authority":
     from edge_server.security.identity.authority import open_authority
     from edge_server.security.identity.settings import AuthoritySettings
 
@@ -224,16 +224,19 @@ def _opened(args: argparse.Namespace, folder: Path) -> "Authority":
             + (f"the site '{settings.site}'" if settings.site else "a whole federation")
         )
     return replace(
-        authority, settings=AuthoritySettings.model_validate({**settings.model_dump(), **_stated(args)})
+        authority,
+        settings=AuthoritySettings.model_validate({**settings.model_dump(), **_parse_settings(args)}),
     )
 
 
-def _made(args: argparse.Namespace, folder: Path) -> "Authority":
+def _make_authority(args: argparse.Namespace, folder: Path) -> "Authority":
     from edge_server.security.identity.authority import make_authority
     from edge_server.security.identity.settings import AuthoritySettings
 
     own = {"hosts": tuple(dict.fromkeys((socket.gethostname(), "localhost", "127.0.0.1")))}
-    settings = AuthoritySettings.model_validate({"federation": args.federation, **own, **_stated(args)})
+    settings = AuthoritySettings.model_validate(
+        {"federation": args.federation, **own, **_parse_settings(args)}
+    )
     authority = make_authority(folder, settings)
     if args.format != "json":
         say(f"made the authority of '{args.federation}' in {folder}: keep it private, keep a copy")

@@ -57,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
         check_brokers,
     )
     from edge_server.coordinator.launch import broker_address, stopped_by_signals
-    from edge_server.coordinator.run_start import locked
+    from edge_server.coordinator.run_start import lock_folder
     from schemas.names import check_names
 
     check_names(federation=args.federation, site=args.site)
@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
     def show(line: str) -> None:
         say(f"edge-server: gateway {args.site}: {line}", file=sys.stderr, flush=True)
 
-    with locked(out), broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as below:
+    with lock_folder(out), broker_address(args.broker, TlsFiles(args.ca, args.cert, args.key)) as below:
         check_brokers(above, below)
         show(f"the site's devices connect to {below}")
         names = {"federation": args.federation, "site": args.site}

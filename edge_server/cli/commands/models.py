@@ -13,7 +13,7 @@ from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.cli.output import print_result, print_rows
 from edge_server.storage.run_names import RUNS
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.releases.registry.registry import Registry
@@ -56,7 +56,12 @@ def register(subparsers: Subparsers) -> None:
     version = Option("version", metavar="VERSION")
     _add_verb(verbs, "list", list_versions, help="every version, the newest first", example="list")
     _add_verb(
-        verbs, "show", show, version, help="a version's model card", example=f"show {EXAMPLE} > card.md"
+        verbs,
+        "show",
+        show_version,
+        version,
+        help="a version's model card",
+        example=f"show {EXAMPLE} > card.md",
     )
     two = (Option("before", metavar="VERSION"), Option("after", metavar="VERSION"))
     example = f"diff {EXAMPLE} home-20261122-180000"
@@ -67,7 +72,7 @@ def register(subparsers: Subparsers) -> None:
     run = Option("run", Path, "run folder", metavar="RUN")
     name = Option("--name", help="(default: the run's name)", metavar="VERSION")
     about = "enter the models of a run that is over"
-    _add_verb(verbs, "add", add, run, name, help=about, example=f"add runs/{EXAMPLE}")
+    _add_verb(verbs, "add", add_run, run, name, help=about, example=f"add runs/{EXAMPLE}")
 
 
 def registry_folder(args: argparse.Namespace) -> Path:
@@ -123,14 +128,14 @@ def _document(version: "Version", active: dict[str, str]) -> dict[str, object]:
     return {**version.model_dump(mode="json"), "active": _is_active(version, active)}
 
 
-def show(args: argparse.Namespace) -> int:
+def show_version(args: argparse.Namespace) -> int:
     registry = _registry(args)
     version = registry.version(args.version)
     if args.format == "json":
         document = _document(version, registry.actives())
-        print_json({**document, "folder": str(registry.path(version.version))})
+        print_json({**document, "folder": str(registry.version_path(version.version))})
         return 0
-    say((registry.path(version.version) / "README.md").read_text(), end="")
+    say((registry.version_path(version.version) / "README.md").read_text(), end="")
     return 0
 
 
@@ -140,7 +145,7 @@ def diff(args: argparse.Namespace) -> int:
     registry = _registry(args)
     before, after = registry.version(args.before), registry.version(args.after)
     found = differences(before, after)
-    apart = weight_distance(registry.path(before.version), registry.path(after.version))
+    apart = weight_distance(registry.version_path(before.version), registry.version_path(after.version))
     document = {"differences": [asdict(difference) for difference in found], "weights_apart": apart}
     rows = [(difference.what, difference.before, difference.after, difference.change) for difference in found]
     rows += [("weights apart (L2)", "", "", f"{apart:.3g} of the first")] if apart is not None else []
@@ -158,13 +163,13 @@ def set_active(args: argparse.Namespace) -> int:
     return print_result(args, document, line, "Devices get it with `edge-server rollout`.")
 
 
-def add(args: argparse.Namespace) -> int:
+def add_run(args: argparse.Namespace) -> int:
     from edge_server.releases.registry.register import enter_run
     from edge_server.releases.registry.registry import Registry
 
     registry = registry_folder(args)
     version = enter_run(Registry(registry), args.run, name=args.name)
-    line = f"{version.version}: {counted(len(version.tiers), 'tier')}, in {registry / version.version}"
+    line = f"{version.version}: {format_count(len(version.tiers), 'tier')}, in {registry / version.version}"
     return print_result(args, version.model_dump(mode="json"), line)
 
 

@@ -80,4 +80,6 @@ def _record(args: argparse.Namespace, federation: str, certificates: int) -> Non
 
     with enrolment_entries(args.service, federation) as entries:
         if entries is not None:
-            entries.revoked(args.device, certificates=certificates, at=time.time(), who=local_user())
+            entries.record_revocation(
+                args.device, certificates=certificates, at=time.time(), who=local_user()
+            )

@@ -238,9 +238,9 @@ def execute(args: argparse.Namespace) -> int:
     files = offered_files(registry, version)
     progress = Progress(sys.stdout, as_json=args.format == "json")
     with rollout_lock(registry, version.federation):
-        rollout = _opened(args, registry, version, files)
+        rollout = _open_rollout(args, registry, version, files)
         if args.withdraw:
-            progress.known(rollout)
+            progress.mark_shown(rollout)
         paths = {file.ref.digest: registry.onnx(version.version, tier) for tier, file in files.items()}
         ended = _serve(args, registry, version, rollout, paths, progress)
         return INTERRUPTED if ended is None else _end(args, registry, version, ended)
@@ -281,7 +281,7 @@ def rules_of(args: argparse.Namespace, terms: "TrialTerms | UpdateTerms") -> "Ro
     )
 
 
-def _opened(
+def _open_rollout(
     args: argparse.Namespace, registry: "Registry", version: "Version", files: "dict[int, TierFile]"
 ) -> "Rollout":
     """A new rollout, an unfinished one, or one to withdraw."""
@@ -335,9 +335,9 @@ def _serve(
 
 def withdraw(journal: "RolloutJournal", loaded: "Rollout") -> "Rollout":
     """The rollout, stopped by hand, as the journal has it now."""
-    from edge_server.releases.rollout.machine import stop
+    from edge_server.releases.rollout.machine import stop_rollout
 
-    stopping = stop(loaded, "withdrawn by hand", time.monotonic())
+    stopping = stop_rollout(loaded, "withdrawn by hand", time.monotonic())
     journal.save(loaded, stopping)
     return stopping
 

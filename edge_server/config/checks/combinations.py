@@ -45,7 +45,7 @@ def problems(config: Config, strategy: Strategy) -> list[ConfigError]:
         _weights_left_aside,
         _held_out_data,
         _own_layers,
-        _personalised,
+        _check_personalisation,
         _class_names,
         _moved_channels,
         _schedules,
@@ -206,7 +206,7 @@ def _own_layers(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
         )
 
 
-def _personalised(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
+def _check_personalisation(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Training of delivered models where nothing is delivered, or nobody can say whether it has helped."""
     key = "[training] personalise-epochs"
     if config.training.personalise_epochs in (0, "auto"):

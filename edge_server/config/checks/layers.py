@@ -21,7 +21,9 @@ def layer_problems(config: Config) -> list[ConfigError]:
         if spec is None or not isinstance(ratio, Mapping):
             continue
         try:
-            group_ratios(entry(spec.name), ratio, _traced(spec.name, spec.input_shape, spec.num_classes))
+            group_ratios(
+                entry(spec.name), ratio, _trace_layers(spec.name, spec.input_shape, spec.num_classes)
+            )
         except ConfigError as error:
             problems.append(ConfigError(f"tier {tier} of '{spec.name}': {error}", key="[tiers] ratios"))
     return problems
@@ -41,7 +43,7 @@ def _model_spec(config: Config) -> ModelSpec | None:
 
 
 @lru_cache(maxsize=8)
-def _traced(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
+def _trace_layers(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
     # With torch: most files have no such table.
     from edge_client.models.build import build_model
     from edge_client.pruning.channel_graph.trace import trace_channels

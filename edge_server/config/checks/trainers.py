@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from edge_client.training.step_graphs.running.objectives.registry import unsupported
+from edge_client.training.step_graphs.running.objectives.registry import why_unsupported
 from edge_server.config.config import Config
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError
@@ -25,5 +25,5 @@ def trainer_advice(config: Config) -> Iterator[str]:
 
 
 def _reasons(config: Config) -> Iterator[str]:
-    reasons = (unsupported((component,)) for component in config.strategy.objectives)
+    reasons = (why_unsupported((component,)) for component in config.strategy.objectives)
     return (why for why in reasons if why)

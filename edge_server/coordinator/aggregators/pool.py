@@ -72,7 +72,7 @@ class AggregatorProcess:
         try:
             self._connection.send((number, call))
         except OSError as error:
-            raise self._died() from error
+            raise self._make_death_error() from error
         return number
 
     def receive(self, number: int) -> Answer:
@@ -82,10 +82,10 @@ class AggregatorProcess:
             while answered != number:
                 answered, answer = self._connection.recv()
         except (EOFError, OSError) as died:
-            raise self._died() from died
+            raise self._make_death_error() from died
         return answer
 
-    def _died(self) -> ProcessDied:
+    def _make_death_error(self) -> ProcessDied:
         self._process.join(END_S)
         return ProcessDied(ending(self._process.exitcode))
 
@@ -202,7 +202,7 @@ class AggregatorPool:
         """Add all members: each process those that it has examined, and a share of the others."""
         self._setup.remove_sums()
         named = {str(next(self._names)): share for share in self._shares_to_add(members)}
-        groups = self.run_calls([Call(worker.add, (share, name)) for name, share in named.items()])
+        groups = self.run_calls([Call(worker.add_members, (share, name)) for name, share in named.items()])
         weights = [{member.update.device: member.weight for member in share} for share in named.values()]
         return Added(
             [self._setup.read(*read) for read in zip(named, weights, strict=True)],
@@ -248,7 +248,7 @@ class AggregatorPool:
                     answers[index] = process.receive(number)
                 except ProcessDied as died:
                     how = str(died)
-                    self._lost(index, process)
+                    self._on_lost(index, process)
             if len(answers) == len(calls):
                 return [_value(answers[index]) for index in range(len(calls))]
             missing = {i: self._hand(i, call) for i, call in enumerate(calls) if i not in answers}
@@ -266,10 +266,10 @@ class AggregatorPool:
         try:
             return Taken(process, process.send(call))
         except ProcessDied:
-            self._lost(index, process)
+            self._on_lost(index, process)
             return None
 
-    def _lost(self, index: int, process: AggregatorProcess) -> None:
+    def _on_lost(self, index: int, process: AggregatorProcess) -> None:
         """End a process that has died, unless another one has taken its place already."""
         if self._processes.get(index) is process:
             log.warning("aggregator process %d has died: another one does its work again", index)

@@ -81,7 +81,7 @@ class AggregatorSetup:
         """The sum that a process has written under this name."""
         kinds = {key: (WHOLE, layout.shape) for key, layout in self.channel_map.parameters.items()}
         paths = _paths(self.sums, name)
-        return PartialSum(members, {group: FileArrays.reopened(path, kinds) for group, path in paths.items()})
+        return PartialSum(members, {group: FileArrays.reopen(path, kinds) for group, path in paths.items()})
 
     def remove_sums(self) -> None:
         """Delete all written sums; open ones can still be read."""
@@ -133,7 +133,7 @@ def _examine(asked: ToExamine, unpacked: UnpackedCache) -> Examination:
     return replace(found, groups={})
 
 
-def add(members: list[ToAdd], name: str) -> dict[str, Groups]:
+def add_members(members: list[ToAdd], name: str) -> dict[str, Groups]:
     """Add these updates, and write their sum under this name; those added early are not read again.
 
     Returns what remains of each update, by client: its other groups, and the kinds of its parameters.

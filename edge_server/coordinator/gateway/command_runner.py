@@ -66,7 +66,7 @@ class CommandRunner:
                 if isinstance(message, Birth):
                     self._journal.born(device, message.session)
                 elif isinstance(message, Death):
-                    self._journal.died(device)
+                    self._journal.write_death(device)
                 self._above.tell(message, device)
             case SendToDevice(device, message):
                 self._below.tell(message, device, self._look().below(device))
@@ -89,11 +89,11 @@ class CommandRunner:
             case VerifyPart(site, ref):
                 self._begin(lambda: PartVerified(site, ref.digest, self._store.verify(ref)))
             case RememberTask(device, task):
-                self._journal.given(device, task)
+                self._journal.write_task(device, task)
             case ExamineUpdate():
                 self._begin(lambda: UpdateExamined(self._work.examine(command.update, command.task)))
             case RecordRefused(update):
-                self._journal.examined(update)
+                self._journal.write_examined(update)
             case MakeSum():
                 # All tasks of the round name the same channel map.
                 tasks = (self._look().tasks.get(device) for device in command.request.members)
@@ -104,9 +104,9 @@ class CommandRunner:
                 self._begin(lambda: self._work.keep_only(self._look().in_use()))
 
     def _begin(self, job: Callable[[], Event | None]) -> None:
-        self._pool.submit(job).add_done_callback(self._ended)
+        self._pool.submit(job).add_done_callback(self._on_end)
 
-    def _ended(self, future: "Future[Event | None]") -> None:
+    def _on_end(self, future: "Future[Event | None]") -> None:
         if future.cancelled():
             return
         error = future.exception()

@@ -67,7 +67,7 @@ class SiteGateway:
         self._store = BlobStore(folder / "blobs")
         self._journal = GatewayJournal(folder / "gateway.sqlite", federation, site)
         self._work = SiteWork(site, folder, self._store, self._journal)
-        self.gateway = reopened(self._journal, self._store, federation, site)
+        self.gateway = reopen_gateway(self._journal, self._store, federation, site)
         self._partial = self._store.parts()
         session = self._journal.next_session()
         self.above = LinkAbove(
@@ -129,7 +129,7 @@ class SiteGateway:
             self.above.link.handle(event)
         match event:
             case LinkUp(session):
-                self._journal.connected(session)
+                self._journal.reserve_sessions(session)
                 self._progress.say(f"connected to {self.above.address}")
                 self.step(LinkedAbove(session))
             case LinkDown(reason, lasting=lasting, taken_over=taken_over):
@@ -159,7 +159,7 @@ class SiteGateway:
             for topic, payload in self._early.take(self.gateway):
                 self._take_below(topic, payload)
         if isinstance(event, Announced):
-            self._progress.announced(event.message, self.gateway)
+            self._progress.on_announcement(event.message, self.gateway)
             if isinstance(event.message, FederationEnd) and self._once and not event.message.goes_on:
                 self._over = True
 
@@ -222,7 +222,7 @@ class SiteGateway:
             self._runner.do(command)
 
 
-def reopened(journal: GatewayJournal, store: BlobStore, federation: str, site: str) -> Gateway:
+def reopen_gateway(journal: GatewayJournal, store: BlobStore, federation: str, site: str) -> Gateway:
     """The gateway as its journal and its disk have it; every receipt is sent again."""
     updates = {
         device: update

@@ -117,7 +117,7 @@ def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> E
 #
 # A broker sends retained births once, and the server's terms come later than those of a broker at the site.
 
-MOST_EARLY = 10_000
+MAX_EARLY = 10_000
 Heard = tuple[SiteTopic, bytes]
 
 
@@ -136,7 +136,7 @@ class EarlyBirths:
             return False
         if not is_of_site(topic.site, gateway.site):
             return False
-        if topic.channel is Channel.BIRTH and (topic in self._kept or len(self._kept) < MOST_EARLY):
+        if topic.channel is Channel.BIRTH and (topic in self._kept or len(self._kept) < MAX_EARLY):
             self._kept.pop(topic, None)
             self._kept[topic] = payload
         return gateway.terms is None
@@ -151,26 +151,26 @@ class EarlyBirths:
 
 # Requests for diagnostics on their way through a gateway, at a limited rate.
 
-MOST_REQUESTS, WINDOW_S = 200, 10.0  # Requests from above that are passed on in this time, repeats included
-MOST_KNOWN = 1_000
+MAX_REQUESTS, WINDOW_S = 200, 10.0  # Requests from above that are passed on in this time, repeats included
+MAX_KNOWN = 1_000
 
 
 class PassedRequests:
     """Knows the requests from above, so that only answers to them use the far link."""
 
     def __init__(self) -> None:
-        self._limit = RateLimit(MOST_REQUESTS, WINDOW_S)
+        self._limit = RateLimit(MAX_REQUESTS, WINDOW_S)
         self._known: dict[tuple[str, str], None] = {}
 
     def admit(self, request: DiagnosticRequest, now: float) -> None:
         """Remember a request; raises `PeerError` if there are too many."""
         if not self._limit.allows(now):
-            detail = f"more than {MOST_REQUESTS} requests for diagnostics in {WINDOW_S:.0f} s"
+            detail = f"more than {MAX_REQUESTS} requests for diagnostics in {WINDOW_S:.0f} s"
             raise PeerError(detail, reason=Reason.TOO_MANY_REQUESTS)
         key = (request.device, request.request)
         self._known.pop(key, None)
         self._known[key] = None
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
 
     def is_answer(self, message: DiagnosticAnswer) -> bool:

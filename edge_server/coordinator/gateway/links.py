@@ -8,7 +8,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Inbox, LinkEvent, TaggedInbox
 from edge_client.transport.mqtt_client import Link
-from edge_server.coordinator.publisher import MOST_STRANGERS, WINDOW_S, RateLimit
+from edge_server.coordinator.publisher import MAX_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
 from schemas.messages import (
     Birth,
@@ -133,7 +133,7 @@ class LinkBelow:
         self.link = self.connection.link
         self.link.fit(CHUNK_SIZES[-1])
         self._announced: Message | None = None
-        self._strangers = RateLimit(MOST_STRANGERS, WINDOW_S)
+        self._strangers = RateLimit(MAX_STRANGERS, WINDOW_S)
 
     def announce(self, message: Message) -> None:
         self._announced = message

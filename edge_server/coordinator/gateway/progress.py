@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from edge_server.coordinator.gateway.links import LinkAbove
 from edge_server.rounds.gateway.state import Gateway
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.messages import FederationEnd, RoundAnnouncement, SiteTerms
 
 MB = 1_000_000
@@ -28,11 +28,11 @@ class Progress:
         inside = f", with the sites {', '.join(within)}" if within else ""
         self.say(f"takes part in the run '{terms.run}'{inside}")
 
-    def announced(self, message: RoundAnnouncement | FederationEnd, gateway: Gateway) -> None:
+    def on_announcement(self, message: RoundAnnouncement | FederationEnd, gateway: Gateway) -> None:
         """The federation has entered another phase."""
         far = f"far link {self._above.received / MB:.1f} MB in, {self._above.sent / MB:.1f} MB out"
         if isinstance(message, FederationEnd):
             self.say(f"the run '{message.run}' is over: {message.outcome}; {far}")
             return
-        devices = f"{counted(len(gateway.births), 'device')} here"
+        devices = f"{format_count(len(gateway.births), 'device')} here"
         self.say(f"round {message.round} of {message.rounds}: {message.phase}; {devices}; {far}")

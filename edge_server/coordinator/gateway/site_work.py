@@ -57,7 +57,7 @@ class SiteWork:
 
     def _map(self, ref: BlobRef) -> ChannelMap:
         if ref.digest not in self._maps:
-            data = self._store.path(ref.digest).read_bytes()
+            data = self._store.blob_path(ref.digest).read_bytes()
             self._maps = {ref.digest: decode_json(ChannelMap, data)}
         return self._maps[ref.digest]
 
@@ -65,18 +65,20 @@ class SiteWork:
     def examine(self, update: Update, task: TrainTask) -> Update:
         """The update with its receipt; both are on disk when this returns."""
         judged = update.model_copy(update={"receipt": self._judge(update, task)})
-        self._journal.examined(judged)
+        self._journal.write_examined(judged)
         return judged
 
     def _judge(self, update: Update, task: TrainTask) -> SiteReceipt:
         if not self._store.verify(update.blob):
-            return self._refused(NOT_ITS_BYTES)
+            return self._make_refusal(NOT_ITS_BYTES)
         channel_map = self._map(task.blobs[MAP])
-        path = self._store.path(update.blob.digest)
+        path = self._store.blob_path(update.blob.digest)
         found = examine_update(update, path, task, channel_map, self._rules, unpacked=self._unpacked)
-        return self._receipt(update, found, channel_map) if found.reason is None else self._refused(found)
+        return (
+            self._receipt(update, found, channel_map) if found.reason is None else self._make_refusal(found)
+        )
 
-    def _refused(self, found: Examination) -> SiteReceipt:
+    def _make_refusal(self, found: Examination) -> SiteReceipt:
         return SiteReceipt(site=self._site, reason=found.reason, detail=found.detail[:500])
 
     def _receipt(self, update: Update, found: Examination, channel_map: ChannelMap) -> SiteReceipt:
@@ -115,7 +117,7 @@ class SiteWork:
         sources = [
             client_update(
                 update,
-                self._store.path(update.blob.digest),
+                self._store.blob_path(update.blob.digest),
                 unpacked=self._unpacked,
                 staleness=members[update.device].staleness,
                 ratio=None,
@@ -129,7 +131,7 @@ class SiteWork:
     def _parts(self, parts: Sequence[SiteSum], channel_map: ChannelMap) -> list[PartialSum]:
         return [
             PartialSum(
-                part.members, open_sum(self._store.path(part.blob.digest), self._unpacked, channel_map)
+                part.members, open_sum(self._store.blob_path(part.blob.digest), self._unpacked, channel_map)
             )
             for part in parts
             if part.blob is not None
@@ -138,7 +140,7 @@ class SiteWork:
     def keep_only(self, digests: frozenset[str]) -> None:
         """Delete all other complete blobs; parts of blobs that are on their way stay."""
         for digest in self._store.digests() - digests:
-            self._store.path(digest).unlink(missing_ok=True)
+            self._store.blob_path(digest).unlink(missing_ok=True)
         self._unpacked.keep_only(digests)
 
 

@@ -105,21 +105,21 @@ def step(state: Following, event: Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
     match event:
         case Announced(message):
-            return _announced(state, message, now)
+            return _on_announced(state, message, now)
         case ChunkArrived(chunk):
             return _chunk(state, chunk, now)
         case Checked(ref, sound):
-            return _checked(state, ref, now, sound=sound)
+            return _on_checked(state, ref, now, sound=sound)
         case Opened(number, entry):
             opened = replace(state, opened=entry) if number == state.confirmed + 1 else state
             return _advance(opened, [], now)
         case Applied(number):
-            return _applied(state, number, now)
+            return _on_applied(state, number, now)
         case Tick():
             return _tick(state, now)
 
 
-def _announced(state: Following, message: StandbyEntry, now: float) -> Step:
+def _on_announced(state: Following, message: StandbyEntry, now: float) -> Step:
     if message.standby != state.standby:
         return state, []
     if message.series != state.series:
@@ -135,7 +135,7 @@ def _announced(state: Following, message: StandbyEntry, now: float) -> Step:
 def _fetch(state: Following, ref: BlobRef, now: float, *, pushed: bool = False) -> Step:
     if ref.digest in state.receiving or ref.digest in state.held:
         return state, []
-    receiving, commands = chunk_transfer.start(ref, now, pushed=pushed)
+    receiving, commands = chunk_transfer.start_transfer(ref, now, pushed=pushed)
     return replace(state, receiving={**state.receiving, ref.digest: receiving}), [*commands]
 
 
@@ -147,7 +147,7 @@ def _chunk(state: Following, chunk: Chunk, now: float) -> Step:
     return state, []
 
 
-def _checked(state: Following, ref: BlobRef, now: float, *, sound: bool) -> Step:
+def _on_checked(state: Following, ref: BlobRef, now: float, *, sound: bool) -> Step:
     if ref.digest not in state.receiving:
         return state, []
     waiting = {digest: known for digest, known in state.receiving.items() if digest != ref.digest}
@@ -174,7 +174,7 @@ def _advance(state: Following, commands: list[Command], now: float) -> Step:
     return state, commands
 
 
-def _applied(state: Following, number: int, now: float) -> Step:
+def _on_applied(state: Following, number: int, now: float) -> Step:
     if number != state.confirmed + 1 or state.opened is None:
         return state, []
     gone = {state.entries[number].digest, *state.opened.blobs}

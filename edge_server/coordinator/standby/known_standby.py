@@ -32,7 +32,7 @@ class KnownStandby:
     named: bool = False
     leaving: bool = False
 
-    def reported(self, report: StandbyReport, now: float) -> "KnownStandby":
+    def with_report(self, report: StandbyReport, now: float) -> "KnownStandby":
         """The standby after a report on its series."""
         return replace(
             self,

@@ -50,7 +50,7 @@ class RunCopy:
         for name in entry.gone:
             self._path(name).unlink(missing_ok=True)
         for digest in entry.blobs:
-            self.store.path(digest).unlink(missing_ok=True)
+            self.store.blob_path(digest).unlink(missing_ok=True)
 
     def become_a_run(self) -> None:
         """No more entries: a server may serve the folder."""
@@ -74,7 +74,7 @@ class RunCopy:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.part")
         aside.unlink(missing_ok=True)
-        link_or_copy(self.store.path(ref.digest), aside)
+        link_or_copy(self.store.blob_path(ref.digest), aside)
         put_in_place(aside, path)
 
     def _path(self, name: str) -> Path:

@@ -20,7 +20,7 @@ SUFFIXES = frozenset({".toml", ".pub", ".json", ".safetensors"})
 COPIED, FOLLOWED = "copied.json", "followed.json"
 """A run folder with the first is a copy, which no server may serve; with the second, it was one."""
 EXCLUDED = frozenset({"summary.json", "report.json", "standby.json", COPIED, FOLLOWED})
-MOST_COPIED_BYTES = 2**20  # Larger files are linked: they are replaced as a whole, never changed in place
+MAX_COPIED_BYTES = 2**20  # Larger files are linked: they are replaced as a whole, never changed in place
 Stamp = tuple[int, int, int]
 
 
@@ -61,10 +61,10 @@ class RunSource:
         """Make the first entry: the whole folder. No job may change the folder meanwhile."""
         copy = self.store.directory / ".journal"
         copy.unlink(missing_ok=True)
-        self._journal.copy_to(copy, self._committed)
-        journal = self._stored(copy, move=True)
+        self._journal.copy_to(copy, self._on_commit)
+        journal = self._store_file(copy, move=True)
         with self._lock:
-            self._add(Entry(journal=journal, files=self._changed()))
+            self._add(Entry(journal=journal, files=self._store_changed_files()))
             early, self._early = self._early, None
             for changes in early or ():
                 self._add(_entry(changes))
@@ -79,31 +79,31 @@ class RunSource:
         with self._lock:
             return [self._entries[n] for n in sorted(self._entries) if n > number]
 
-    def taken(self, number: int) -> None:
+    def forget_taken(self, number: int) -> None:
         """The entries up to this number are in the copy: their blobs may go."""
         with self._lock:
             gone = [self._entries.pop(n) for n in sorted(self._entries) if n <= number]
             needed = {digest for entry in self._entries.values() for digest in entry.digests}
             for digest in {digest for entry in gone for digest in entry.digests} - needed:
-                self.store.path(digest).unlink(missing_ok=True)
+                self.store.blob_path(digest).unlink(missing_ok=True)
 
-    def _committed(self, changes: Changes) -> None:
+    def _on_commit(self, changes: Changes) -> None:
         with self._lock:
             if self._early is not None:
                 # The folder is being copied: its files are in the first entry.
                 self._early.append(changes)
                 return
             before = set(self._known)
-            files = self._changed()
+            files = self._store_changed_files()
             self._add(_entry(changes, files=files, gone=tuple(sorted(before - set(self._known)))))
 
     def _add(self, entry: Entry) -> None:
-        ref = self.store.put(entry.model_dump_json().encode(), chunk_bytes=self.chunk_bytes)
+        ref = self.store.put_blob(entry.model_dump_json().encode(), chunk_bytes=self.chunk_bytes)
         self._last += 1
         self._entries[self._last] = Numbered(self._last, ref, frozenset({ref.digest, *entry.blobs}))
         self._made()
 
-    def _changed(self) -> dict[str, BlobRef]:
+    def _store_changed_files(self) -> dict[str, BlobRef]:
         """The files that are new or changed since the last look, stored; gone ones are forgotten."""
         changed: dict[str, BlobRef] = {}
         seen = set()
@@ -115,7 +115,7 @@ class RunSource:
                 stamp = about.st_size, about.st_mtime_ns, about.st_ino
                 known = self._known.get(name)
                 if known is None or known[0] != stamp:
-                    known = stamp, self._stored(path)
+                    known = stamp, self._store_file(path)
                     changed[name] = known[1]
             except FileNotFoundError:
                 continue
@@ -138,20 +138,20 @@ class RunSource:
                 if len(entry.name) == 64:
                     yield f"blobs/{entry.name}", Path(entry.path)
 
-    def _stored(self, path: Path, *, move: bool = False) -> BlobRef:
+    def _store_file(self, path: Path, *, move: bool = False) -> BlobRef:
         """The file as a blob: its bytes stay as they are now, whatever happens to the file."""
         aside = self.store.directory / ".aside"
         aside.unlink(missing_ok=True)
         if move:
             path.replace(aside)
-        elif path.stat().st_size > MOST_COPIED_BYTES:
+        elif path.stat().st_size > MAX_COPIED_BYTES:
             link_or_copy(path, aside)
         else:
             shutil.copyfile(path, aside)
         with aside.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         ref = BlobRef(digest=digest, size=aside.stat().st_size, chunk_bytes=self.chunk_bytes)
-        aside.replace(self.store.path(digest))
+        aside.replace(self.store.blob_path(digest))
         return ref
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
-from edge_server.coordinator.run_start import recorded
+from edge_server.coordinator.run_start import read_run_and_epoch
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.run_folder import RunFolder
 from edge_server.transport.lease.holder import this_process
@@ -36,14 +36,14 @@ def lease_of(
             )
             yield None
             return
-        (run, epoch), had_standby = recorded(out), (out / STATUS).exists()
+        (run, epoch), had_standby = read_run_and_epoch(out), (out / STATUS).exists()
         held = LeaseKeeper(
             where, federation, this_process(out), first_epoch=epoch, run=run, had_standby=had_standby
         ).open()
     try:
         yield held
     finally:
-        held.close(over=RunFolder(out).ended)
+        held.close(over=RunFolder(out).has_ended)
 
 
 def lease_address(address: BrokerAddress) -> BrokerAddress | None:

@@ -60,7 +60,7 @@ class StandbyOutput:
     def answer(self, request: BlobRequest, source: RunSource) -> None:
         """Send the requested chunks of a blob; none of a blob that is no longer there."""
         with contextlib.suppress(OSError):
-            size = source.store.path(request.digest).stat().st_size
+            size = source.store.blob_path(request.digest).stat().st_size
             ref = BlobRef(digest=request.digest, size=size, chunk_bytes=source.chunk_bytes)
             last = min(request.first + request.count, ref.chunks)
             self._send_chunks(ref, range(request.first, last), source.store)
@@ -75,7 +75,7 @@ class StandbyOutput:
         self._link.publish(str(StandbyTopic(self.federation, "entry")), encode_message(message))
 
 
-MOST_ANNOUNCED = 64
+MAX_ANNOUNCED = 64
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class Shipper:
         message = decode_message(payload, federation=self._output.federation)
         match message:
             case StandbyReport():
-                self._reported(message, now)
+                self._on_report(message, now)
             case BlobRequest():
-                self._requested(message, now)
+                self._on_request(message, now)
             case _:
                 raise PeerError(f"a standby does not send '{message.kind}'")
 
@@ -132,7 +132,7 @@ class Shipper:
         standby, source = self._standby, self._source
         if standby is None or source is None or standby.leaving:
             return
-        fresh = source.after(standby.known)[:MOST_ANNOUNCED]
+        fresh = source.after(standby.known)[:MAX_ANNOUNCED]
         for entry in fresh:
             self._output.send_entry(standby, entry, source.store)
         if fresh:
@@ -155,7 +155,7 @@ class Shipper:
             self._source.end()
 
     # --- what the standby says ---
-    def _reported(self, report: StandbyReport, now: float) -> None:
+    def _on_report(self, report: StandbyReport, now: float) -> None:
         standby, source = self._standby, self._source
         if self._run.refused:
             self._output.refuse(report.standby, self._run.refused)
@@ -196,9 +196,9 @@ class Shipper:
 
     def _note(self, report: StandbyReport, before: KnownStandby, source: RunSource, now: float) -> None:
         """Take a report on this series: the confirmed entries need not be kept any more."""
-        self._standby = standby = before.reported(report, now)
+        self._standby = standby = before.with_report(report, now)
         if standby.confirmed > before.confirmed:
-            source.taken(standby.confirmed)
+            source.forget_taken(standby.confirmed)
         self._catch_up(standby, source)
         self.gate.confirm(standby.confirmed)
         self.announce()
@@ -219,7 +219,7 @@ class Shipper:
         standby.status(follows=True).write(self._run.folder)
         log.info("the standby on %s is up to date", standby.origin)
 
-    def _requested(self, request: BlobRequest, now: float) -> None:
+    def _on_request(self, request: BlobRequest, now: float) -> None:
         standby, source = self._standby, self._source
         if standby is None or source is None or request.device != standby.standby:
             return
@@ -236,7 +236,7 @@ class Shipper:
         self._finish_leaving(leaving)
 
     def _finish_leaving(self, standby: KnownStandby) -> None:
-        if standby.named and self._lease.named != "":
+        if standby.named and self._lease.named_standby != "":
             return
         if self._source is not None:
             self._source.end()

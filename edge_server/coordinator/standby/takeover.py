@@ -17,7 +17,7 @@ from edge_client.transport.link_events import Arrived, Inbox
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.launch import stopped_by_signals
-from edge_server.coordinator.run_start import locked, recorded
+from edge_server.coordinator.run_start import lock_folder, read_run_and_epoch
 from edge_server.coordinator.standby import following
 from edge_server.coordinator.standby.following import Following
 from edge_server.coordinator.standby.replica_copy import RunCopy, mark_as_copy
@@ -103,7 +103,7 @@ class Standby:
             return
         self._look_at_lease()
         if self.end is None and isinstance(event, Arrived):
-            self._arrived(event)
+            self._on_message(event)
 
     def _look_at_lease(self) -> None:
         """End as soon as the lease is held, or the run that was followed is over."""
@@ -130,7 +130,7 @@ class Standby:
         elif isinstance(self._lease.state.phase, Looking):
             self._say("not up to date: this standby will not take over before it is again")
 
-    def _arrived(self, arrived: Arrived) -> None:
+    def _on_message(self, arrived: Arrived) -> None:
         if arrived.topic == str(StandbyTopic(self._federation, "chunk")):
             self._step(following.ChunkArrived(decode_chunk(arrived.payload)))
             return
@@ -154,8 +154,8 @@ class Standby:
         store = self._copy.store
         match command:
             case following.OpenEntry(number, ref):
-                entry = decode_json(Entry, store.path(ref.digest).read_bytes())
-                store.path(ref.digest).unlink(missing_ok=True)
+                entry = decode_json(Entry, store.blob_path(ref.digest).read_bytes())
+                store.blob_path(ref.digest).unlink(missing_ok=True)
                 self._step(following.Opened(number, entry))
             case following.ApplyEntry(number, entry):
                 self._apply(number, entry)
@@ -172,7 +172,7 @@ class Standby:
         self._copy.apply(entry)
         if entry.journal is not None:
             self._check(self._run)
-            self._lease.follow(*recorded(self._run))
+            self._lease.follow(*read_run_and_epoch(self._run))
         self._step(following.Applied(number))
 
     def _report(self) -> None:
@@ -207,8 +207,8 @@ def follow(
             "AUTHORITY/server, which `edge-server enroll` makes, to a folder of this machine"
         )
     mark_as_copy(out, federation)
-    with locked(out), contextlib.ExitStack() as undo:
-        run, epoch = recorded(out)
+    with lock_folder(out), contextlib.ExitStack() as undo:
+        run, epoch = read_run_and_epoch(out)
         lease = LeaseKeeper(
             where, federation, this_process(out), follows=True, first_epoch=epoch, run=run
         ).open()

@@ -59,7 +59,7 @@ class WritingRight:
         if not self._noted and not self._lease.mute:
             self._noted = True
             epoch = self._lease.state.epoch
-            first = self._journal.held(epoch, in_words(self._lease.state.me))
+            first = self._journal.write_epoch(epoch, in_words(self._lease.state.me))
             self.epoch = epoch if epoch > first else None
         self._connect()
         return True

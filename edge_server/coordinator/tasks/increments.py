@@ -162,7 +162,7 @@ def difference(smaller: Holding, larger: Holding, channel_map: ChannelMap) -> Gr
                 located[name] = block
         increment[group] = ComputedArrays(missing, partial(rows_of, arrays))
         added = {n: (kind_of(arrays, n)[0], (int(block.starts[-1]),)) for n, block in located.items()}
-        increment[group + ADDED] = ComputedArrays(added, partial(_added, arrays, located))
+        increment[group + ADDED] = ComputedArrays(added, partial(_added_values, arrays, located))
     return increment
 
 
@@ -199,7 +199,7 @@ def _is_there(
     return True
 
 
-def _added(
+def _added_values(
     arrays: Mapping[str, AnyArray], located: Mapping[str, Block], name: str, start: int, stop: int
 ) -> AnyArray:
     """Values `start` to `stop - 1` of those added to an array."""

@@ -114,7 +114,9 @@ class ModelPublisher:
         if not covers or self.chain.frames[-1].round != version.round:
             extends = covers and self._can_extend(version, self._down.delta)
             wanted.update((spec.model_dump_json(), spec) for spec in others())
-            self.chain = self._extended(version) if extends else self._started(version, wanted.values())
+            self.chain = (
+                self._extend_chain(version) if extends else self._start_chain(version, wanted.values())
+            )
             _write(self._path, self.chain, durable=self._durable)
         return self.chain.frames
 
@@ -124,16 +126,16 @@ class ModelPublisher:
         room = len(frames) < delta.every and frames[-1].round < version.round
         return room and near(version.params, self.chain.params)
 
-    def _started(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
+    def _start_chain(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
         encoded = self._whole(version) or {MODEL: version.params}
         frame = self._frame(version, specs, encoded, self._down.pack)
-        return VersionChain((frame,), _made(added_up([encoded])))
+        return VersionChain((frame,), _copy_model(added_up([encoded])))
 
-    def _extended(self, version: ModelVersion) -> VersionChain:
+    def _extend_chain(self, version: ModelVersion) -> VersionChain:
         before, number = self.chain.params, self._down.number
         encoded = changes(version.params, before, number)
         frame = self._frame(version, self.chain.specs.values(), encoded, self._down.pack)
-        return VersionChain((*self.chain.frames, frame), _made(added_up([{MODEL: before}, encoded])))
+        return VersionChain((*self.chain.frames, frame), _copy_model(added_up([{MODEL: before}, encoded])))
 
     def _whole(self, version: ModelVersion) -> Groups | None:
         """The encoded model; None if it is sent unencoded."""
@@ -161,7 +163,7 @@ class ModelPublisher:
         )
 
 
-def _made(groups: Groups) -> Arrays:
+def _copy_model(groups: Groups) -> Arrays:
     """A copy of the model in memory."""
     return {name: np.array(groups[MODEL][name]) for name in groups[MODEL]}
 

@@ -5,7 +5,7 @@ from itertools import islice
 
 from edge_server.rounds.events import ExcludedDevice, PlanRound
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.explanations import MOST_DEVICES, DeviceChoice, RoundChoices
+from edge_server.strategy.explanations import MAX_DEVICES, DeviceChoice, RoundChoices
 from edge_server.strategy.selection.interface import Explanation
 
 MAX_REASON_CHARS = 500
@@ -25,7 +25,7 @@ def record_selection(
     chosen = [device for device in command.devices if device.name in ratios]
     first = command.wanted is None or command.retry == 0
     passed = (device for device in command.devices if first and device.name not in ratios)
-    listed = [*chosen, *islice(passed, max(0, MOST_DEVICES - len(chosen)))][:MOST_DEVICES]
+    listed = [*chosen, *islice(passed, max(0, MAX_DEVICES - len(chosen)))][:MAX_DEVICES]
     replaced = dict(zip((device.name for device in chosen), command.places, strict=False))
     recorded = [
         DeviceChoice(
@@ -38,8 +38,8 @@ def record_selection(
         )
         for device, explanation in ((device, why(device.name)) for device in listed)
     ]
-    excluded = islice(command.left_out, MOST_DEVICES - len(recorded))
-    recorded += [_excluded(device, tier) for device in excluded]
+    excluded = islice(command.left_out, MAX_DEVICES - len(recorded))
+    recorded += [_describe_excluded(device, tier) for device in excluded]
     return RoundChoices(
         attempt=command.attempt,
         round=command.round,
@@ -53,6 +53,6 @@ def _reason(explanation: Explanation, replaced: str | None) -> str:
     return f"{prefix}{explanation.because}"[:MAX_REASON_CHARS]
 
 
-def _excluded(excluded: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
+def _describe_excluded(excluded: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
     device, because = excluded.device, excluded.because[:MAX_REASON_CHARS]
     return DeviceChoice(device=device.name, chosen=False, because=because, tier=tier(device))

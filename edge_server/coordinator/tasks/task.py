@@ -160,7 +160,7 @@ def _training(
     }
     return TrainingPlan(
         **{**settings.model_dump(), **own},
-        seed=_seed(config.federation.seed, round_number, device),
+        seed=_derive_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,
     )
@@ -178,7 +178,7 @@ def personal_training(
     steps = {"local_epochs": epochs, "sam_radius": 0.0, "rate_by_width": False}
     training = TrainingPlan(
         **{**config.training.of_round(number).model_dump(), **steps},
-        seed=_seed(config.federation.seed, round_number, f"{device}/delivery"),
+        seed=_derive_seed(config.federation.seed, round_number, f"{device}/delivery"),
         objectives=(DISTIL,) if learning_task(model.task).exclusive else (),
     )
     return {"personalise": training, "where_classes_differ": stated == "auto"}
@@ -189,7 +189,7 @@ def _personalises(model: ModelSpec, plan: TaskPlan) -> bool:
     return learning_task(model.task).exclusive and not plan.cut.own
 
 
-def _seed(seed: int, round_number: int, device: str) -> int:
+def _derive_seed(seed: int, round_number: int, device: str) -> int:
     """A seed per round and device, the same in every repetition of the run."""
     text = f"{seed}/{round_number}/{device}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "big")

@@ -58,7 +58,7 @@ class TaskAssigner:
 
     def store_lasting(self, chunk_bytes: int) -> dict[str, BlobRef]:
         """Store the blobs that are the same in all tasks of the run; returns them by name."""
-        described = self._store.put(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
+        described = self._store.put_blob(encode_json(self._channel_map), chunk_bytes=chunk_bytes)
         if not self._fixed:
             return {MAP: described}
         return {MAP: described, FIXED: self._store.put_groups({FIXED: self._fixed}, chunk_bytes=chunk_bytes)}

@@ -43,7 +43,7 @@ class Canary:
         after = self._test({name: params[name] + moved[name] for name in params}, spec)
         metric = self._task.leading(before)
         old, new = before.get(metric.name), after.get(metric.name)
-        if old is None or new is None or metric.lost(old, new) <= self._allowed:
+        if old is None or new is None or metric.worsening(old, new) <= self._allowed:
             return
         detail = f"alone it takes {metric.name} from {old:.3f} to {new:.3f}, by more than {self._allowed}"
         raise PeerError(detail, reason=Reason.HARMFUL)

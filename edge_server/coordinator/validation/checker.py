@@ -33,7 +33,7 @@ from schemas.values import Reason
 
 AT_ONCE = max(1, min(4, (os.cpu_count() or 1) // 2))
 """Updates examined concurrently; the other cores are for the rest of the server and the broker."""
-MOST_NUMBERS = 4_000_000
+MAX_NUMBERS = 4_000_000
 """Numbers of the largest model whose updates are added early: each process then needs 64 MB for their sum."""
 EARLY_TRANSFORMS = frozenset({"fill-with-global"})
 """Transforms that need nothing that is known only when the round is closed."""
@@ -70,7 +70,7 @@ class EarlyWeights:
             and context.config.firewall.canary is None
             and {transform.name for transform in spec.transforms} <= EARLY_TRANSFORMS
             and not any(is_statistic(name) for name in parameters)
-            and sum(math.prod(layout.shape) for layout in parameters.values()) <= MOST_NUMBERS
+            and sum(math.prod(layout.shape) for layout in parameters.values()) <= MAX_NUMBERS
         )
 
     def weight(self, update: Update, state: State) -> int | None:
@@ -96,7 +96,7 @@ class UpdateExaminer:
         asked = [ToExamine(check.update, check.task) for check in checks]
         if all(check.is_plain for check in checks) and self._aggregators.takes(asked):
             return self._by_processes(asked, state)
-        refs = [check.update.sent for check in checks]
+        refs = [check.update.sent_blob for check in checks]
         self._store.keep_sound(ref for ref in refs if ref is not None)
         sound = [self._is_sound(check.update) for check in checks]
         # A single update, the usual case, is not worth another thread.
@@ -109,17 +109,17 @@ class UpdateExaminer:
 
     def _by_processes(self, asked: Sequence[ToExamine], state: State) -> Iterable[Examination]:
         weighed = [each._replace(weight=self._weights.weight(each.update, state)) for each in asked]
-        return map(self._opened, asked, self._aggregators.examine(weighed))
+        return map(self._with_groups, asked, self._aggregators.examine(weighed))
 
-    def _opened(self, asked: ToExamine, found: Examination) -> Examination:
+    def _with_groups(self, asked: ToExamine, found: Examination) -> Examination:
         """The examination by another process, with the groups that it left decompressed."""
         if not self._store.verify(asked.update.blob) or found.reason is not None:
             return found
-        path = self._store.path(asked.update.blob.digest)
+        path = self._store.blob_path(asked.update.blob.digest)
         return replace(found, groups=ExaminedGroups(path, self._unpacked))
 
     def _is_sound(self, update: Update) -> bool:
-        return update.sent is None or self._store.verify(update.sent)
+        return update.sent_blob is None or self._store.verify(update.sent_blob)
 
     def _examine(self, check: PendingCheck, sound: bool) -> Examination:
         if not sound:
@@ -128,7 +128,7 @@ class UpdateExaminer:
             return self._examine_receipt(check, check.update.receipt)
         return examine_update(
             check.update,
-            self._store.path(check.update.blob.digest),
+            self._store.blob_path(check.update.blob.digest),
             check.task,
             self._channel_map,
             self._rules,
@@ -138,8 +138,8 @@ class UpdateExaminer:
 
     def _examine_receipt(self, check: PendingCheck, receipt: SiteReceipt) -> Examination:
         """Examine an update that lies at its site."""
-        sent = check.update.sent
-        path = None if sent is None else self._store.path(sent.digest)
+        sent = check.update.sent_blob
+        path = None if sent is None else self._store.blob_path(sent.digest)
         return examine_site_update(check.update, receipt, path, check.task, self._channel_map, self._rules)
 
 
@@ -187,7 +187,7 @@ class UpdateChecker:
         # A refused blob is kept until the next planning: another device may have sent the same bytes.
         if reason is None:
             self._ratios[update.device, update.attempt] = ratio
-        self._journal.examined(update, reason=reason, ratio=ratio, norms=norms)
+        self._journal.write_examined(update, reason=reason, ratio=ratio, norms=norms)
         return UpdateChecked(check.command.device, update.blob.digest, reason, detail)
 
     def _norms(self, update: Update, found: Examination) -> Mapping[str, float]:

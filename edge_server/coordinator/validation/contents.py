@@ -10,7 +10,7 @@ import numpy as np
 
 from edge_client.compression.chain import make_chain
 from edge_client.pruning.channel_selection import kept_count
-from edge_client.pruning.slicing import check, expected_shapes
+from edge_client.pruning.slicing import check_spec, expected_shapes
 from edge_server.coordinator.validation.consistency import (
     check_group_values,
     is_variance,
@@ -136,7 +136,7 @@ def _check_spec(spec: SubModelSpec, task: TrainTask, channel_map: ChannelMap) ->
     if kept != expected or not spec.kept.keys() <= expected.keys() or not spec.fits(channel_map):
         raise wrong_shape(f"expected {expected} channels, got {kept}")
     try:
-        check(spec, channel_map)
+        check_spec(spec, channel_map)
     except InvariantError as error:
         raise wrong_shape(str(error)) from error
 

@@ -15,8 +15,8 @@ from schemas.statistics import (
     FEATURES,
     HISTOGRAM,
     LABELS,
-    LEAST,
-    MOST,
+    MAX,
+    MIN,
     SQUARES,
     SUM,
     SUMS,
@@ -100,10 +100,10 @@ def _check_sums(group: str, sums: Sums, ranges: Ranges | None, count: int) -> No
     2000).
     """
     centre = np.zeros(len(sums[COUNT])) if ranges is None else np.asarray(ranges.centre)
-    least, most = sums[LEAST] - centre, sums[MOST] - centre
+    least, most = sums[MIN] - centre, sums[MAX] - centre
     if bool((sums[COUNT] != count).any()):
         raise out_of_bounds(f"'{group}' has other counts than {count}")
-    if bool((np.maximum(np.abs(sums[LEAST]), np.abs(sums[MOST])) > MAX_VALUE).any()):
+    if bool((np.maximum(np.abs(sums[MIN]), np.abs(sums[MAX])) > MAX_VALUE).any()):
         raise out_of_bounds(f"'{group}' has values beyond {MAX_VALUE:g}")
     mean, scale = sums[SUM] / count, np.maximum(np.abs(least), np.abs(most)) + np.abs(centre)
     near = ROUNDING * scale

@@ -11,7 +11,7 @@ from edge_client.training.evaluation import logits
 from edge_client.training.losses import loss_of
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.calibration import calibrate
-from edge_server.coordinator.validation.leave_one_out import MOST_MACS, MOST_PARTIES, Loss, Sample
+from edge_server.coordinator.validation.leave_one_out import MAX_MACS, MAX_PARTIES, Loss, Sample
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
 
@@ -31,10 +31,10 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
     turns = (
         data.learning_task.exclusive
         and _are_pictures(examples)
-        and 2 * (MOST_PARTIES + 1) * turned * macs <= MOST_MACS
+        and 2 * (MAX_PARTIES + 1) * turned * macs <= MAX_MACS
     )
 
-    def lost(params: Arrays, similar: Loss | None) -> Loss:
+    def measure_loss(params: Arrays, similar: Loss | None) -> Loss:
         module = model.sub_model(params, SubModelSpec())
         answers = torch.from_numpy(logits(module, inputs))
         fit = calibrate(loss, answers, targets, similar and similar.fit)
@@ -46,7 +46,7 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
             turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.shift)
         return Loss(total, turned, fit)
 
-    return Sample(lost, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
+    return Sample(measure_loss, ignorant, (len(data) + turns * turned) * macs, turns) if ignorant else None
 
 
 def _are_pictures(inputs: Tensor) -> bool:
@@ -65,7 +65,7 @@ def most_turned(module: nn.Module, inputs: Tensor, targets: Tensor, shift: Tenso
     with evaluating(module):
         gradients = _gradients(module, inputs[:LOOKED_AT], shift)
         answers = _answers(module, inputs, shift)
-        changed = torch.cat([_turned(inputs, gradient) for gradient in gradients])
+        changed = torch.cat([_turn_pixels(inputs, gradient) for gradient in gradients])
         turned = _answers(module, changed, shift).view(len(gradients), len(inputs))
     numbers = torch.arange(len(gradients), device=device)[:, None]
     others = (targets != numbers) & (answers != numbers)
@@ -85,7 +85,7 @@ def _gradients(module: nn.Module, inputs: Tensor, shift: Tensor) -> list[Tensor]
     return [torch.autograd.grad(chance, asked, retain_graph=True)[0].mean(dim=0) for chance in chances]
 
 
-def _turned(inputs: Tensor, gradient: Tensor) -> Tensor:
+def _turn_pixels(inputs: Tensor, gradient: Tensor) -> Tensor:
     """The pictures with those pixels changed that promise most."""
     extreme = torch.where(gradient > 0, inputs.max(), inputs.min())
     promised = (gradient * (extreme - inputs.mean(dim=0))).sum(dim=0)

@@ -17,8 +17,8 @@ from edge_server.strategy.aggregation.coverage import sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.blobs import Arrays
 
-MOST_PARTIES = 12  # Of more updates a single one moves the model too little
-MOST_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores
+MAX_PARTIES = 12  # Of more updates a single one moves the model too little
+MAX_MACS = 5e10  # Most multiply-accumulates of a round's tests: about two seconds on two cores
 USUAL = 0.1  # Harm of a round that is not added up, as a share of what is allowed
 CREDIT = 0.4  # Most harm that being useful before makes up for, as such a share: a device may turn hostile
 EXTRAPOLATED = 2.0  # Times an update's effect where pictures are marked
@@ -83,15 +83,15 @@ class LeaveOneOut:
     def is_affordable(self, parties: int) -> bool:
         """Whether a round of so many updates is compared; of two nobody says which is the better one."""
         return (
-            3 <= parties <= MOST_PARTIES
-            and (1 + self._sample.marked) * (parties + 1) * self._sample.macs <= MOST_MACS
+            3 <= parties <= MAX_PARTIES
+            and (1 + self._sample.marked) * (parties + 1) * self._sample.macs <= MAX_MACS
         )
 
     def totals(self, rounds: Iterable[Mapping[str, float]]) -> dict[str, float]:
         """The harm that each party has added up to in these rounds."""
         totals: dict[str, float] = {}
         for found in rounds:
-            totals |= {party: self._added(totals.get(party, 0.0), harm) for party, harm in found.items()}
+            totals |= {party: self._add_harm(totals.get(party, 0.0), harm) for party, harm in found.items()}
         return totals
 
     def find(self, parties: Set[str], before: Mapping[str, float], closed: Closed) -> Harm:
@@ -102,7 +102,7 @@ class LeaveOneOut:
             left = sorted(parties - refused.keys())
             loss = self._sample.loss(closing.model, None)
             harms |= {party: self._harm(closing.model, loss, closing.without(party)) for party in left}
-            totals = {party: self._added(before.get(party, 0.0), harms[party]) for party in left}
+            totals = {party: self._add_harm(before.get(party, 0.0), harms[party]) for party in left}
             worst = max(left, key=lambda party: (totals[party], harms[party]))
             if totals[worst] <= self._allowed or harms[worst] <= 0:
                 break
@@ -110,7 +110,7 @@ class LeaveOneOut:
             closing = closed(refused.keys())
         return Harm({party: round(harm, 4) for party, harm in sorted(harms.items())}, refused)
 
-    def _added(self, total: float, harm: float) -> float:
+    def _add_harm(self, total: float, harm: float) -> float:
         most = self._allowed
         return min(2 * most, max(-CREDIT * most, total + harm - USUAL * most))
 
@@ -121,11 +121,11 @@ class LeaveOneOut:
             return 0.0
         harm = loss.plain - rest.plain
         if self._sample.marked:
-            harm += self._sample.loss(_extrapolated(without, whole), loss).marked - rest.marked
+            harm += self._sample.loss(_extrapolate_model(without, whole), loss).marked - rest.marked
         return min(1.0, max(-1.0, harm / self._sample.ignorant))
 
 
-def _extrapolated(without: Arrays, whole: Arrays) -> Arrays:
+def _extrapolate_model(without: Arrays, whole: Arrays) -> Arrays:
     """The model in which an update counts `EXTRAPOLATED` times as much: a backdoor takes rounds to grow."""
     return {
         name: np.asarray(array + EXTRAPOLATED * (whole[name] - array), array.dtype)

@@ -59,7 +59,7 @@ def _scaled_size(arrays: Decoded, name: str) -> Magnitude:
     """The magnitude of codes with a scale per row, without multiplying them."""
     largest, squares, count = 0.0, 0.0, 0
     for start, stop in blocks(arrays.kind(name)):
-        codes, scales = arrays.coded(name, start, stop)
+        codes, scales = arrays.coded_rows(name, start, stop)
         codes = codes.reshape(len(codes), -1)
         count += codes.size
         # As int16: -128 has no int8 opposite.

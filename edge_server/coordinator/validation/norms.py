@@ -27,7 +27,7 @@ PEAK = " peak"
 PEAK_SPREAD = 2.0
 """Spread of largest numbers in a round, relative to that of norms: in a fleet of four with unlike data the
 largest number of an honest device was six medians in five rounds of ten."""
-FEWEST = 3  # Fewest norms among which an outlier can be identified
+MIN_UPDATES = 3  # Fewest norms among which an outlier can be identified
 MEASURED_SPREAD = 10.0
 """Spread of measurements on data (statistics, controls), relative to that of trained weights."""
 
@@ -102,8 +102,8 @@ class NormBound:
     ) -> dict[str, str]:
         """The devices of a round with norms beyond those of the others, with the reason.
 
-        A round of fewer than `FEWEST` updates is compared with the recent norms, its own included. `spreads`
-        are the spreads of honest norms of a kind, relative to that of trained weights.
+        A round of fewer than `MIN_UPDATES` updates is compared with the recent norms, its own included.
+        `spreads` are the spreads of honest norms of a kind, relative to that of trained weights.
         """
         found: dict[str, str] = {}
         for kind in sorted({kind for norms in updates.values() for kind in norms}):
@@ -117,10 +117,10 @@ class NormBound:
 
     def _usual(self, norms: Sequence[float], kind: str) -> float:
         """The largest norm that fits the others; infinite if there are too few."""
-        norms = norms if len(norms) >= FEWEST else self.recent.get(kind, ())
-        return _bound(norms, self.settings) if len(norms) >= FEWEST else math.inf
+        norms = norms if len(norms) >= MIN_UPDATES else self.recent.get(kind, ())
+        return _bound(norms, self.settings) if len(norms) >= MIN_UPDATES else math.inf
 
-    def observed(self, device: str, norms: Norms, *, accepted: bool) -> "NormBound":
+    def with_update(self, device: str, norms: Norms, *, accepted: bool) -> "NormBound":
         """The bound after an update, `accepted` or refused for its norms."""
         if not accepted:
             refused = self.refused | {device}
@@ -143,7 +143,7 @@ class NormBound:
         for device, reason, norms in rows:
             # Updates refused for numbers beyond MAX_ABS have no norms.
             if reason is None or (reason == Reason.OUT_OF_BOUNDS and norms):
-                bound = bound.observed(device, norms, accepted=reason is None)
+                bound = bound.with_update(device, norms, accepted=reason is None)
         return bound
 
 

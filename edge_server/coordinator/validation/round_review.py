@@ -23,7 +23,7 @@ class RoundReview:
     harm: Mapping[str, float] = field(default_factory=dict)
 
 
-def looked(
+def make_review(
     sent: Mapping[str, Update],
     refused: Refusals,
     harm: Mapping[str, float],

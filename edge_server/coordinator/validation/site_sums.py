@@ -18,7 +18,7 @@ from edge_server.coordinator.validation.norms import MODEL, PEAK, STATISTICS
 from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.rounds.events import CheckSum, SumChecked
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
-from edge_server.strategy.aggregation.accumulator import joined
+from edge_server.strategy.aggregation.accumulator import join_sums
 from edge_server.strategy.aggregation.blocks import row_blocks
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_sum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes, read_sum
@@ -54,7 +54,7 @@ class SumChecker:
             damaged = "the bytes are not those of the digest"
             return SumChecked(command.site, command.ref.digest, damaged, damaged=True)
         try:
-            groups = self._groups(self._store.path(command.ref.digest))
+            groups = self._groups(self._store.blob_path(command.ref.digest))
             check_sum(groups, self._channel_map)
             check_receipts(groups, self._channel_map, weights, updates)
             if self._canary is not None:
@@ -65,10 +65,10 @@ class SumChecker:
             return SumChecked(command.site, command.ref.digest, str(error)[:500])
         return SumChecked(command.site, command.ref.digest)
 
-    def open(self, sums: Mapping[str, SiteSum]) -> list[PartialSum]:
+    def open_sums(self, sums: Mapping[str, SiteSum]) -> list[PartialSum]:
         """The checked sums of a round, by site, read in blocks."""
         return [
-            PartialSum(found.members, self._groups(self._store.path(found.blob.digest)))
+            PartialSum(found.members, self._groups(self._store.blob_path(found.blob.digest)))
             for found in sums.values()
             if found.blob is not None
         ]
@@ -79,7 +79,7 @@ class SumChecker:
 
 def open_sum(path: Path, unpacked: UnpackedCache, channel_map: ChannelMap) -> Groups:
     """The groups of a sum's file; raises `PeerError` if it is none."""
-    return read_sum(unpacked.path(path, limit=most_sum_bytes(channel_map)), channel_map)
+    return read_sum(unpacked.unpacked_path(path, limit=most_sum_bytes(channel_map)), channel_map)
 
 
 def check_receipts(
@@ -92,7 +92,7 @@ def check_receipts(
         kind = STATISTICS if is_statistic(name) else MODEL
         most = _largest(f"{kind}{PEAK}", weights, updates)
         for start, stop in row_blocks(layout.shape):
-            rows = joined(*(rows_of(groups[group], name, start, stop) for group in (COARSE, FINE)))
+            rows = join_sums(*(rows_of(groups[group], name, start, stop) for group in (COARSE, FINE)))
             if rows.size and float(np.abs(rows).max()) > most:
                 raise PeerError(f"'{name}' of the sum exceeds what its members' receipts allow")
             squares[kind] += float(np.square(rows).sum())
@@ -114,5 +114,5 @@ def mean_of(groups: Groups, weight: int, params: Arrays) -> dict[str, AnyArray]:
     moved = {}
     for name in params:
         rows = (rows_of(groups[group], name, 0, len(np.atleast_1d(params[name]))) for group in (COARSE, FINE))
-        moved[name] = (joined(*rows) / weight).reshape(params[name].shape).astype(params[name].dtype)
+        moved[name] = (join_sums(*rows) / weight).reshape(params[name].shape).astype(params[name].dtype)
     return moved

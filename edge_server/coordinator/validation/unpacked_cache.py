@@ -31,9 +31,9 @@ class UnpackedCache:
 
         Raises `PeerError` if the file is damaged, or larger than `limit` bytes when decompressed.
         """
-        return FileGroups(self.path(path, limit=limit))
+        return FileGroups(self.unpacked_path(path, limit=limit))
 
-    def path(self, path: Path, *, limit: int | None = None) -> Path:
+    def unpacked_path(self, path: Path, *, limit: int | None = None) -> Path:
         """The decompressed file, or the file itself if it is not compressed; raises as `groups`."""
         if not is_compressed(path):
             return path

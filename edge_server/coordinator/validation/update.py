@@ -22,7 +22,7 @@ from edge_client.compression.decoding import (
     SCALES,
     SHAPE_TYPE,
     SHAPES,
-    decoded,
+    decode_groups,
     digits_of,
     is_coded,
     shape_of,
@@ -53,7 +53,7 @@ from schemas.values import Reason
 class Examination:
     """The result of examining an update: reason and detail of a refusal, or its groups and magnitudes.
 
-    An `opened` update has groups; masked updates and statistics have none that could be compared.
+    An `is_opened` update has groups; masked updates and statistics have none that could be compared.
     """
 
     reason: Reason | None = None
@@ -62,7 +62,7 @@ class Examination:
     sizes: Magnitudes = field(default_factory=dict)
 
     @property
-    def opened(self) -> bool:
+    def is_opened(self) -> bool:
         """Whether the update's numbers were seen, here or at its site."""
         return self.reason is None and bool(self.groups)
 
@@ -93,7 +93,7 @@ def examine_update(
         if task.statistics is not None:
             examine_statistics(update, FileGroups(path), task, task.statistics)
             return Examination()
-        groups = _decoded(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
+        groups = _decode_update(path, task, max_answer_bytes(task, channel_map, rules), unpacked)
         sizes = examine(update, groups, task, channel_map, rules)
         # Opened again: the examined groups may be in memory that the next examination reuses.
         return Examination(groups=ExaminedGroups(path, unpacked), sizes=sizes)
@@ -101,7 +101,7 @@ def examine_update(
         return Examination(Reason(error.reason), str(error))
 
 
-def _decoded(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -> Groups:
+def _decode_update(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -> Groups:
     """The groups of an update that is encoded as its task asks; raises `PeerError` for any other."""
     chain = make_chain(task.uplink)
     if is_compressed(path) != (chain.pack is not None):
@@ -109,7 +109,7 @@ def _decoded(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCache) -
     encoded = unpacked.transient_groups(path, limit=limit)
     len(encoded)  # reads the header: a file that is not a blob of groups is refused first
     check_encoding(encoded, chain)
-    return _with_model(decoded(encoded))
+    return _with_model(decode_groups(encoded))
 
 
 def _with_model(groups: Groups) -> Groups:
@@ -125,7 +125,7 @@ class ExaminedGroups(Mapping[str, Arrays]):
 
     @cached_property
     def _groups(self) -> Groups:
-        return _with_model(decoded(self._unpacked.groups(self._path)))
+        return _with_model(decode_groups(self._unpacked.groups(self._path)))
 
     def __getitem__(self, group: str) -> Arrays:
         return self._groups[group]
@@ -183,7 +183,7 @@ def site_update(
     kinds = {name: (FLOAT, shapes[name]) for name in names}
     others = FileGroups(path) if path is not None else dict[str, Arrays]()
     groups = {**{name: others[name] for name in others}, MODEL: SummedArrays(kinds) if kinds else {}}
-    measured = _measured(update, staleness, ratio)
+    measured = _metrics_of(update, staleness, ratio)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
 
 
@@ -195,11 +195,11 @@ def client_update(
     `ratio` is that of its task, None if it is not known.
     """
     groups = ExaminedGroups(path, unpacked)
-    measured = _measured(update, staleness, ratio)
+    measured = _metrics_of(update, staleness, ratio)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
 
 
-def _measured(update: Update, staleness: int, ratio: float | None) -> dict[str, Any]:
+def _metrics_of(update: Update, staleness: int, ratio: float | None) -> dict[str, Any]:
     measured = {**update.metrics.model_dump(exclude_none=True), "staleness": staleness}
     return measured if ratio is None else {**measured, "ratio": ratio}
 

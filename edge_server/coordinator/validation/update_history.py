@@ -90,12 +90,12 @@ class UpdateHistory:
                 self.replays.count(row.device, row.digest, row.round)
 
 
-MOST_DIGESTS = 10_000
+MAX_DIGESTS = 10_000
 
 
 @dataclass
 class Replays:
-    """The round in which each digest of a device first counted, for the newest `MOST_DIGESTS` of the run.
+    """The round in which each digest of a device first counted, for the newest `MAX_DIGESTS` of the run.
 
     Equal bytes in one round are no replay: a repeated planning trains the same model with the same seed. Nor
     are equal bytes of two devices, which may have the same few examples.
@@ -111,5 +111,5 @@ class Replays:
 
     def count(self, device: str, digest: str, round_number: int) -> None:
         self.rounds.setdefault((device, digest), round_number)
-        if len(self.rounds) > MOST_DIGESTS:
+        if len(self.rounds) > MAX_DIGESTS:
             del self.rounds[next(iter(self.rounds))]

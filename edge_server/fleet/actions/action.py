@@ -80,7 +80,7 @@ class Action:
     grave: bool = False
     recorded: str = ""  # The word of the audit log, if it is not the name
 
-    def checked(self, given: Mapping[str, Any]) -> dict[str, str]:
+    def check_arguments(self, given: Mapping[str, Any]) -> dict[str, str]:
         """The arguments, complete; raises `ConfigError`."""
         known = {wanted.name for wanted in self.fields}
         if unknown := sorted(given.keys() - known):

@@ -21,7 +21,7 @@ def set_labels(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
         before, after = inventory.set_labels(device.federation, device.device, changes)
     labels = ", ".join(f"{key}={value}" for key, value in after.items()) or "of its own only"
     said = f"{device.device} has the labels {labels}"
-    return Change(_named(device), {"labels": before}, {"labels": after}, said)
+    return Change(_full_name(device), {"labels": before}, {"labels": after}, said)
 
 
 def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -29,7 +29,7 @@ def set_note(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
         device = _within_scope(inventory, args, actor)
         before = inventory.set_note(device.federation, device.device, args["note"])
     return Change(
-        _named(device), {"note": before}, {"note": args["note"]}, f"the note of {device.device} is stored"
+        _full_name(device), {"note": before}, {"note": args["note"]}, f"the note of {device.device} is stored"
     )
 
 
@@ -47,7 +47,9 @@ def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> 
     if desk.diagnostics is None:
         raise ConfigError(f"no service runs here: edge-server {what} {device.device}")
     desk.diagnostics.ask(device.federation, device.device, what, who=actor.who, now=now)
-    return Change(_named(device), said=f"{device.device} is asked: its page shows the answer", recorded=True)
+    return Change(
+        _full_name(device), said=f"{device.device} is asked: its page shows the answer", recorded=True
+    )
 
 
 def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
@@ -69,7 +71,7 @@ def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     except EdgeError as error:
         # The certificates are revoked all the same, which the audit log must say.
         said = f"{device.device}: {count} revoked, but {error}"
-    return Change(_named(device), {"certificates": count}, {"certificates": 0}, said)
+    return Change(_full_name(device), {"certificates": count}, {"certificates": 0}, said)
 
 
 def _authority_folder(served: ServedFederation) -> Path:
@@ -103,5 +105,5 @@ def _within_scope(inventory: Inventory, args: Args, actor: Actor) -> InventoryDe
     return device
 
 
-def _named(device: InventoryDevice) -> str:
+def _full_name(device: InventoryDevice) -> str:
     return f"{device.federation}/{device.device}"

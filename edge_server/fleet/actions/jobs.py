@@ -19,22 +19,22 @@ from schemas.labels import parse_where
 WITHDRAW = "--withdraw"
 
 
-def start(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+def start_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     job = changes.start_job(desk.folder, args["job"], who=actor.who, now=now)
     return Change(job.name, said=f"{job.name} starts as soon as it is its turn", recorded=True)
 
 
-def pause(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+def pause_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     job = changes.pause_job(desk.folder, args["job"], who=actor.who)
     return Change(job.name, said=f"{job.name} is paused", recorded=True)
 
 
-def stop(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+def stop_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     job = changes.stop_job(desk.folder, args["job"], who=actor.who)
     return Change(job.name, said=f"{job.name} is stopped", recorded=True)
 
 
-def add(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
+def add_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     source, *overrides = args["words"].split()
     place = _federation_file(desk, source)
     for word in overrides:

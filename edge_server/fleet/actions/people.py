@@ -12,7 +12,7 @@ from schemas.labels import parse_where
 from schemas.names import is_name
 
 DAY_S = 86_400.0
-MOST_DAYS = 3650.0
+MAX_DAYS = 3650.0
 USUAL_DAYS = "90"
 
 
@@ -28,14 +28,14 @@ def add_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def remove_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    user = _known(desk, args["user"])
+    user = _find_user(desk, args["user"])
     _refuse_oneself(actor, user, "remove")
     desk.people.remove_user(user.name)
     return Change(user.name, before={"role": user.role}, said=f"{user.name} is removed, and logged out")
 
 
 def set_role(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    user, role = _known(desk, args["user"]), _role(args["role"])
+    user, role = _find_user(desk, args["user"]), _role(args["role"])
     _refuse_oneself(actor, user, "change the role of")
     if user.subject is not None:
         raise ConfigError(
@@ -46,7 +46,7 @@ def set_role(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def set_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    user = _known(desk, args["user"])
+    user = _find_user(desk, args["user"])
     _set_password(desk, user, args["password"])
     return Change(user.name, said=f"{user.name} has a new password, and is logged out")
 
@@ -56,7 +56,7 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
     kind, _, name = actor.who.partition(":")
     if kind != "user":
         raise ConfigError("a token has no password")
-    user = _known(desk, name)
+    user = _find_user(desk, name)
     wait = desk.people.begin_attempt([(USER, user.name, USER_RULES)], now)
     if wait > 0:
         raise ConfigError(f"too many wrong passwords: try again in {wait:.0f} s")
@@ -68,7 +68,7 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
 
 
 def unlock_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    user = _known(desk, args["user"])
+    user = _find_user(desk, args["user"])
     count = desk.people.failures(USER, user.name).count
     desk.people.forget_failures(USER, user.name)
     return Change(user.name, {"failed": count}, {"failed": 0}, f"{user.name} may log in again")
@@ -102,7 +102,7 @@ def _set_password(desk: Desk, user: User, password: str) -> None:
     desk.people.set_password(user.name, hash_password(password))
 
 
-def _known(desk: Desk, name: str) -> User:
+def _find_user(desk: Desk, name: str) -> User:
     user = desk.people.user(name)
     if user is None:
         names = [known.name for known in desk.people.users()]
@@ -133,6 +133,6 @@ def _days(text: str) -> float:
         days = float(text)
     except ValueError:
         days = 0.0
-    if not 0 < days <= MOST_DAYS:
-        raise ConfigError(f"'{text}' is not a number of days, above 0 and at most {MOST_DAYS:.0f}")
+    if not 0 < days <= MAX_DAYS:
+        raise ConfigError(f"'{text}' is not a number of days, above 0 and at most {MAX_DAYS:.0f}")
     return days

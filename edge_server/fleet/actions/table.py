@@ -81,7 +81,7 @@ _ALL = (
         "The job runs as soon as it is its turn; a paused one continues where it was.",
         "jobs start {job}",
         (_JOB,),
-        jobs.start,
+        jobs.start_job,
     ),
     Action(
         "jobs.pause",
@@ -89,7 +89,7 @@ _ALL = (
         "The job's run is suspended, and continues when the job is started again.",
         "jobs pause {job}",
         (_JOB,),
-        jobs.pause,
+        jobs.pause_job,
     ),
     Action(
         "jobs.stop",
@@ -97,7 +97,7 @@ _ALL = (
         "The job's run ends, and its schedule is followed no more until the job is started again.",
         "jobs stop {job}",
         (_JOB,),
-        jobs.stop,
+        jobs.stop_job,
         grave=True,
     ),
     Action(
@@ -122,7 +122,7 @@ _ALL = (
             ),
             Field("min_eligible", "Only while as many devices are online", "text", optional=True, hint="12"),
         ),
-        jobs.add,
+        jobs.add_job,
     ),
     Action(
         "rollouts.start",
@@ -138,7 +138,7 @@ _ALL = (
         "No further device gets the version; those that serve it keep it. The job can be started again.",
         "jobs stop {job}",
         (_JOB,),
-        jobs.stop,
+        jobs.stop_job,
         grave=True,
     ),
     Action(
@@ -266,9 +266,9 @@ def perform(desk: Desk, name: str, given: Mapping[str, Any], actor: Actor, now: 
     """Do an action; raises `NotAllowed`, or `ConfigError` with nothing changed."""
     action = action_named(name)
     check_allowed(action, actor)
-    change = action.execute(desk, action.checked(given), actor, now)
+    change = action.execute(desk, action.check_arguments(given), actor, now)
     if not change.recorded:
-        audit_log.append(
+        audit_log.append_entry(
             desk.folder.audit,
             who=actor.who,
             what=action.recorded or action.name,

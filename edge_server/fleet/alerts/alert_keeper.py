@@ -73,11 +73,11 @@ class AlertKeeper(Part):
         self._connected: dict[str, float] = {}
         self._next = 0.0
 
-    def connected(self, federation: str, now: float) -> None:
+    def on_connected(self, federation: str, now: float) -> None:
         self._connected[federation] = now
         self._messages.allow(frozenset(self._connected))
 
-    def disconnected(self, federation: str, why: str) -> None:
+    def on_disconnected(self, federation: str, why: str) -> None:
         self._connected.pop(federation, None)
         self._messages.allow(frozenset(self._connected))
 
@@ -101,7 +101,7 @@ class AlertKeeper(Part):
             self._resend,
             silences=self._store.silences(now),
             gather_s=self._settings.gather,
-            acknowledged=self._store.acknowledged().keys(),
+            acknowledged=self._store.acknowledgements().keys(),
             page=self._page,
         )
         found = evaluate(self._rules, self._facts(now), now)

@@ -83,23 +83,23 @@ class DeliveryThread:
         try:
             self._deliver(waiting.notification)
         except DeliveryError as error:
-            self._failed(waiting, str(error), now)
+            self._on_failure(waiting, str(error), now)
         except Exception as error:
             # A fault of a receiver's module must not be tried without end and without pause.
             log.exception("alerts: %s has failed", self._receiver)
-            self._failed(waiting, f"{type(error).__name__}: {error}", now)
+            self._on_failure(waiting, f"{type(error).__name__}: {error}", now)
         else:
-            self._store.delivered(waiting.number)
+            self._store.forget_delivered(waiting.number)
 
-    def _failed(self, waiting: Waiting, error: str, now: float) -> None:
+    def _on_failure(self, waiting: Waiting, error: str, now: float) -> None:
         if now - waiting.made_at >= GIVE_UP_S:
             rule = waiting.notification.rule
             log.error("alerts: %s: a notification of %s is dropped: %s", self._receiver, rule, error)
-            self._store.delivered(waiting.number)
+            self._store.forget_delivered(waiting.number)
             return
         if waiting.attempts == 0:
             log.warning("alerts: %s: %s; trying again", self._receiver, error)
-        self._store.failed(waiting.number, error, due_at=now + self._delay(waiting.attempts + 1))
+        self._store.note_failure(waiting.number, error, due_at=now + self._delay(waiting.attempts + 1))
 
 
 class Deliveries:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_EVENTS = 2000  # Most events that one look reads of a run
+MAX_EVENTS = 2000  # Most events that one look reads of a run
 CLOCK_TICK_S = 2.0  # Most seconds between two times that a disk tells apart
 FAILURES = {"round abandoned": IncidentKind.ROUND, "run failed": IncidentKind.JOB}
 KINDS = (EventKind.REFUSAL, EventKind.ROUND)
@@ -58,17 +58,17 @@ class IncidentReader:
         """All incidents since `now - horizon_s`; what cannot be read is logged once, and left out."""
         since = now - self._horizon_s
         nothing: list[Incident] = []
-        jobs = self._tried("jobs", lambda: read_ended_jobs(self._folder.jobs, since), EndedJobs())
-        trials = self._tried("registry", lambda: read_trials(self._folder.registry, since), nothing)
+        jobs = self._try_reading("jobs", lambda: read_ended_jobs(self._folder.jobs, since), EndedJobs())
+        trials = self._try_reading("registry", lambda: read_trials(self._folder.registry, since), nothing)
         found = [*jobs.failed, *trials]
         for folder in self._folders():
-            of_run = self._tried(folder.name, partial(self._of_run, folder, since, now), nothing)
+            of_run = self._try_reading(folder.name, partial(self._of_run, folder, since, now), nothing)
             # A run of the queue is known by its job.
             known = folder.name in jobs.runs
             found += [entry for entry in of_run if not (known and entry.kind is IncidentKind.JOB)]
         return found
 
-    def _tried(self, name: str, read: Callable[[], T], otherwise: T) -> T:
+    def _try_reading(self, name: str, read: Callable[[], T], otherwise: T) -> T:
         try:
             return read()
         except (ConfigError, OSError, sqlite3.Error, ValueError, LookupError) as error:
@@ -97,7 +97,7 @@ class IncidentReader:
 
     def _catch_up(self, folder: Path, run: _Run) -> None:
         path = folder / "events.sqlite"
-        for row in read_events(path, kinds=KINDS, after=run.change, most=MOST_EVENTS):
+        for row in read_events(path, kinds=KINDS, after=run.change, most=MAX_EVENTS):
             run.change = max(run.change, row.change)
             incident = incident_of(row, folder, run.federation)
             if incident is not None:
@@ -163,7 +163,7 @@ def accuracy_lost(report: ModelReport) -> float | None:
     before, after = leading(report.running.metrics), leading(report.candidate.metrics)
     if before is None or after is None or before[0].name != after[0].name:
         return None
-    return before[0].lost(before[1], after[1])
+    return before[0].worsening(before[1], after[1])
 
 
 def _trial_text(report: ModelReport, version: str) -> str:

@@ -48,8 +48,8 @@ class Step:
 
 def step(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> Step:
     """Advance every alert by what the rules found at `now` (seconds since 1970)."""
-    advanced = _advanced(alerts, evaluation, plan, now)
-    resolved = _resolved(advanced, plan, now)
+    advanced = _advance_alerts(alerts, evaluation, plan, now)
+    resolved = _find_resolved(advanced, plan, now)
     open_alerts = {key: alert for key, alert in advanced.items() if key not in resolved}
     notifications = []
     for name in dict.fromkeys(key[0] for key in advanced):
@@ -60,14 +60,14 @@ def step(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> Step
             if sent is None:
                 continue
             notifications.append(sent)
-            notified = {alert.key: _notified(alert, receiver, now) for alert in sent.firing}
+            notified = {alert.key: _with_notification(alert, receiver, now) for alert in sent.firing}
             open_alerts |= notified
             of_rule = [notified.get(alert.key, alert) for alert in of_rule]
     return Step(open_alerts, tuple(notifications))
 
 
 # --- the life of one alert ---
-def _advanced(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> dict[Key, Alert]:
+def _advance_alerts(alerts: Alerts, evaluation: Evaluation, plan: Plan, now: float) -> dict[Key, Alert]:
     found = {}
     for key in dict.fromkeys((*alerts, *evaluation.findings)):
         rule, alert = plan.rules.get(key[0]), alerts.get(key)
@@ -131,7 +131,7 @@ def subject_of(subject: Subject) -> AlertSubject:
 
 
 # --- who is notified ---
-def _resolved(alerts: Alerts, plan: Plan, now: float) -> dict[Key, Alert]:
+def _find_resolved(alerts: Alerts, plan: Plan, now: float) -> dict[Key, Alert]:
     """Alerts that end now: those of a rule that is gone, and those whose state has been over long enough."""
     ended = {key: alert for key, alert in alerts.items() if key[0] not in plan.rules}
     for name, rule in plan.rules.items():
@@ -195,5 +195,5 @@ def _due(
     return fresh, again
 
 
-def _notified(alert: Alert, receiver: str, now: float) -> Alert:
+def _with_notification(alert: Alert, receiver: str, now: float) -> Alert:
     return alert.model_copy(update={"notified": {**alert.notified, receiver: now}})

@@ -7,8 +7,8 @@ from edge_client.security.identity.validity import format_utc
 from edge_server.config.units import clean, duration_text
 from edge_server.fleet.alerts.alert import Alert, AlertSubject, Notification
 
-MOST_NAMED = 3  # Most devices that a title names
-MOST_LISTED = 100  # Most alerts that a message lists; the others are counted
+MAX_NAMED = 3  # Most devices that a title names
+MAX_LISTED = 100  # Most alerts that a message lists; the others are counted
 
 
 def title(notification: Notification) -> str:
@@ -17,8 +17,8 @@ def title(notification: Notification) -> str:
         return "test: this is a test of the receiver"
     state = notification.severity if notification.firing else "resolved"
     named = notification.firing or notification.resolved
-    names = [alert.subject.name for alert in named[:MOST_NAMED]]
-    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    names = [alert.subject.name for alert in named[:MAX_NAMED]]
+    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     also = ""
     if notification.firing and notification.resolved:
         also = f"; resolved: {len(notification.resolved)}"
@@ -35,10 +35,10 @@ def body(notification: Notification) -> str:
 
 
 def _paragraphs(alerts: tuple[Alert, ...], now: float, *, resolved: bool, page: str) -> Iterable[str]:
-    for alert in alerts[:MOST_LISTED]:
+    for alert in alerts[:MAX_LISTED]:
         yield "\n".join(lines(alert, now, resolved=resolved, page=page))
-    if len(alerts) > MOST_LISTED:
-        yield f"... and {len(alerts) - MOST_LISTED} more: edge-server alerts list"
+    if len(alerts) > MAX_LISTED:
+        yield f"... and {len(alerts) - MAX_LISTED} more: edge-server alerts list"
 
 
 def lines(alert: Alert, now: float, *, resolved: bool, page: str = "") -> list[str]:

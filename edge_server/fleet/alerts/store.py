@@ -15,7 +15,7 @@ from edge_server.fleet.alerts.machine import Alerts
 from edge_server.fleet.alerts.rules import Key
 from edge_server.storage.sqlite_file import SqliteFile
 
-MOST_WAITING = 1000  # Most notifications that wait for one receiver; the oldest are dropped
+MAX_WAITING = 1000  # Most notifications that wait for one receiver; the oldest are dropped
 MIGRATIONS = (
     """
     CREATE TABLE alerts (
@@ -80,7 +80,7 @@ class AlertStore:
             for notification in notifications:
                 _enqueue(database, notification, now)
 
-    def acknowledged(self) -> dict[Key, Acknowledgement]:
+    def acknowledgements(self) -> dict[Key, Acknowledgement]:
         rows = self._file.rows("SELECT rule, kind, federation, name, who, at FROM acknowledged")
         return {row[:4]: Acknowledgement(who=row[4], at=row[5]) for row in rows}
 
@@ -109,11 +109,11 @@ class AlertStore:
     def first(self, receiver: str) -> Waiting | None:
         return next(iter(self.waiting(receiver, most=1)), None)
 
-    def delivered(self, number: int) -> None:
+    def forget_delivered(self, number: int) -> None:
         """Forget a notification that was delivered or given up."""
         self._file.change("DELETE FROM outbox WHERE number = ?", number)
 
-    def failed(self, number: int, error: str, *, due_at: float) -> None:
+    def note_failure(self, number: int, error: str, *, due_at: float) -> None:
         """Keep the error of an attempt, and when to try again."""
         query = "UPDATE outbox SET attempts = attempts + 1, error = ?, due_at = ? WHERE number = ?"
         self._file.change(query, error, due_at, number)
@@ -159,5 +159,5 @@ def _enqueue(database: sqlite3.Connection, notification: Notification, now: floa
     database.execute(
         "DELETE FROM outbox WHERE receiver = ?1 AND number <= ("
         " SELECT number FROM outbox WHERE receiver = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
-        (notification.receiver, MOST_WAITING),
+        (notification.receiver, MAX_WAITING),
     )

@@ -108,7 +108,7 @@ class ArchiveReader:
             raise ConfigError(f"{path}: not a backup, or not whole ({error}): use another one") from error
 
     @contextmanager
-    def opened(self, file: SavedFile) -> Iterator[BinaryIO]:
+    def open_file(self, file: SavedFile) -> Iterator[BinaryIO]:
         """A stored file, its bytes unchecked."""
         folder = "sealed" if file.sealed else "blobs"
         try:
@@ -119,7 +119,7 @@ class ArchiveReader:
 
     def copy_to(self, file: SavedFile, target: BinaryIO) -> None:
         """Write a file's bytes; raises `ConfigError` if they are not those of its digest."""
-        with self.opened(file) as member:
+        with self.open_file(file) as member:
             shutil.copyfileobj(_Checked(member, file, self.path), target, COPY_BYTES)
 
     def close(self) -> None:

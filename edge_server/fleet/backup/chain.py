@@ -8,7 +8,7 @@ from edge_server.fleet.backup.archive import ArchiveReader
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
 from schemas.errors import ConfigError
 
-MOST_PARENTS = 1000
+MAX_PARENTS = 1000
 
 
 class Chain:
@@ -37,8 +37,8 @@ class Chain:
                     f"{place} is not the backup that {archives[-2].path.name} builds on: put the right one "
                     "in its place"
                 )
-            if len(archives) > MOST_PARENTS:
-                raise ConfigError(f"{path}: more than {MOST_PARENTS} parents: make a full backup")
+            if len(archives) > MAX_PARENTS:
+                raise ConfigError(f"{path}: more than {MAX_PARENTS} parents: make a full backup")
         return cls(archives)
 
     @property

@@ -58,7 +58,7 @@ def make_backup(
         written_aside(path, opened=owner_file) as file,
         ArchiveWriter(file, known) as archive,
     ):
-        collector = Collector(archive, sealer, work, report, sources.sealed)
+        collector = Collector(archive, sealer, work, report, sources.sealed_folders)
         for root in roots:
             _add(collector, root)
         manifest = BackupManifest(
@@ -103,12 +103,12 @@ def _add(collector: Collector, root: SavedRoot) -> None:
     if root.kind in ("key", "file"):
         collector.add_file(origin, root.path, secret=root.kind == "key")
         return
-    with _held(origin) if root.kind == "authority" else contextlib.nullcontext():
+    with _hold_lock(origin) if root.kind == "authority" else contextlib.nullcontext():
         collector.add_folder(origin, root.path, secret=root.kind == "authority")
 
 
 @contextlib.contextmanager
-def _held(authority: Path) -> Iterator[None]:
+def _hold_lock(authority: Path) -> Iterator[None]:
     """Keep other processes from changing an authority meanwhile, if this user may."""
     try:
         file = (authority / LOCK).open("a")

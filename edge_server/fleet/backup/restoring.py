@@ -152,7 +152,7 @@ def write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None)
         sealed = io.BytesIO()
         chain.copy_to(file, sealed)
         with owner_file(path) as plain:
-            plain.write(sealer.open(sealed.getvalue(), file.path))
+            plain.write(sealer.open_sealed(sealed.getvalue(), file.path))
         path.chmod(OWNER_FILE)
     else:
         with owner_file(path) as plain:
@@ -164,7 +164,7 @@ def write_file(chain: Chain, file: SavedFile, path: Path, sealer: Sealer | None)
 def _note(manifest: BackupManifest, aside: Path, name: str) -> None:
     if not any(root.kind == "service" for root in manifest.roots):
         return
-    audit_log.append(
+    audit_log.append_entry(
         ServiceFolder(aside).audit,
         who=audit_log.local_user(),
         what="restore",
@@ -209,5 +209,5 @@ def mark_restored(run: Path, now: float) -> bool:
     if not last:
         return False
     with closing(Journal(path)) as journal:
-        journal.restored(max(last, int(now)), epochs=EPOCHS, at=now)
+        journal.write_restoration(max(last, int(now)), epochs=EPOCHS, at=now)
     return True

@@ -29,7 +29,7 @@ class Sources:
     files: Sequence[Path] = ()
 
     @property
-    def sealed(self) -> frozenset[Path]:
+    def sealed_folders(self) -> frozenset[Path]:
         """Folders inside the service's that are sealed as a whole: authorities, and restored keys."""
         if self.service is None:
             return frozenset()

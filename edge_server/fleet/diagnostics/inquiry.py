@@ -18,7 +18,7 @@ REPEAT_S = 3.0
 SILENT_S = 12.0  # Seconds without any answer after which a device counts as silent
 FELL_SILENT_S = 30.0  # The same for a device that has answered before: its link may be slow
 AT_ONCE = 32  # Devices that are asked at the same time
-MOST_DAMAGED = 2  # Answers with a wrong digest before a device is given up
+MAX_DAMAGED = 2  # Answers with a wrong digest before a device is given up
 AT_A_SITE = "; is the gateway of its site connected, and of this version?"
 
 
@@ -132,9 +132,9 @@ def step(inquiry: Inquiry, event: Event, now: float) -> Step:
     """Apply one event; returns the requests to send."""
     match event:
         case Heard(message):
-            return _heard(inquiry, message, now)
+            return _on_message(inquiry, message, now)
         case Gone(device):
-            return _advance(_gone(inquiry, device), now)
+            return _advance(_on_gone(inquiry, device), now)
         case Connected():
             again = {name: replace(device, next_at=now) for name, device in inquiry.devices.items()}
             return _advance(replace(inquiry, devices=again), now)
@@ -179,7 +179,7 @@ def _given_up(device: Inquired, inquiry: Inquiry, now: float) -> Inquired:
     )
 
 
-def _gone(inquiry: Inquiry, name: str) -> Inquiry:
+def _on_gone(inquiry: Inquiry, name: str) -> Inquiry:
     device = inquiry.devices.get(name)
     if device is None or device.status not in OPEN or device.heard:
         return inquiry
@@ -201,7 +201,7 @@ def _ask(inquiry: Inquiry, device: Inquired, now: float) -> tuple[Inquired, Diag
     return replace(device, next_at=now + REPEAT_S, awaited=device.missing), request
 
 
-def _heard(
+def _on_message(
     inquiry: Inquiry, message: DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal, now: float
 ) -> Step:
     device = inquiry.devices.get(message.device)
@@ -212,13 +212,13 @@ def _heard(
         case DiagnosticReceipt():
             device = replace(device, status=Status.COLLECTING)
         case DiagnosticRefusal():
-            device = _refused(device, message, now)
+            device = _on_refusal(device, message, now)
         case DiagnosticPart():
             device = _take_part(replace(device, status=Status.COLLECTING), message, now)
     return _advance(_with(inquiry, device), now)
 
 
-def _refused(device: Inquired, refusal: DiagnosticRefusal, now: float) -> Inquired:
+def _on_refusal(device: Inquired, refusal: DiagnosticRefusal, now: float) -> Inquired:
     if refusal.obstacle is DiagnosticObstacle.BUSY:
         wait = refusal.again_s if refusal.again_s is not None else REPEAT_S
         detail = refusal.detail or "busy"
@@ -242,7 +242,7 @@ def _complete(device: Inquired, now: float) -> Inquired:
     text = "".join(device.parts[number] for number in range(device.count))
     if sha256(text.encode()).hexdigest() != device.digest:
         damaged = device.damaged + 1
-        if damaged >= MOST_DAMAGED:
+        if damaged >= MAX_DAMAGED:
             return replace(device, status=Status.FAILED, parts={}, detail="its answer arrives damaged")
         return replace(device, parts={}, damaged=damaged, next_at=now)
     document = _document(text)

@@ -12,7 +12,7 @@ from schemas.errors import ConfigError
 from schemas.messages.remote import Diagnostic
 
 LOG_LINES = 200
-MOST_KEPT = 500  # Answers that are kept; the oldest are forgotten
+MAX_KEPT = 500  # Answers that are kept; the oldest are forgotten
 
 
 class Request(Protocol):
@@ -46,7 +46,7 @@ class Diagnostics:
             answer = self._request(federation, device, Terms(what, lines=LOG_LINES), who=who)
             self._asked.pop(key, None)
             self._asked[key] = _Asked(who, now, answer)
-            if len(self._asked) > MOST_KEPT:
+            if len(self._asked) > MAX_KEPT:
                 del self._asked[next(iter(self._asked))]
 
     def of_device(self, federation: str, device: str) -> dict[str, Any]:

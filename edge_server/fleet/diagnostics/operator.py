@@ -130,21 +130,21 @@ class OperatorConnection:
                 now = time.monotonic()
                 received = self._connection.receive(event, now)
                 if isinstance(event, LinkUp):
-                    self._connected(now)
+                    self._on_connected(now)
                 elif isinstance(event, LinkDown) and event.taken_over:
                     raise EdgeError("another command asks devices as this operator: wait until it has ended")
                 elif isinstance(event, LinkDown) and event.lasting:
                     raise EdgeError(f"no connection to {self._connection.address}: {event.reason}")
                 elif received is not None and received[1]:
-                    self._heard(*received, now)
+                    self._on_message(*received, now)
 
-    def _connected(self, now: float) -> None:
+    def _on_connected(self, now: float) -> None:
         self._up_at = now if self._up_at is None else self._up_at
         self.loop.tick_soon()
         if self._inquiry is not None:
             self._step(machine.Connected(), now)
 
-    def _heard(self, topic: DeviceTopic | SiteTopic, payload: bytes, now: float) -> None:
+    def _on_message(self, topic: DeviceTopic | SiteTopic, payload: bytes, now: float) -> None:
         message = decode_message(payload, federation=self._federation)
         check_sender(topic, kind=message.kind, device=str(getattr(message, "device", "")))
         if isinstance(topic, SiteTopic):

@@ -14,7 +14,7 @@ from edge_server.storage import audit_log
 from schemas.errors import EdgeError
 from schemas.messages import Death, DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal
 
-MOST_OPEN = 32  # Requests that the service works on at a time
+MAX_OPEN = 32  # Requests that the service works on at a time
 PATIENCE_S = 300.0
 
 
@@ -42,15 +42,15 @@ class RemotePart(Part):
 
         Raises `EdgeError` if too many requests are open.
         """
-        if len(self._open) + self._new.qsize() >= MOST_OPEN:
-            raise EdgeError(f"{MOST_OPEN} requests for diagnostics are open: wait until some are answered")
+        if len(self._open) + self._new.qsize() >= MAX_OPEN:
+            raise EdgeError(f"{MAX_OPEN} requests for diagnostics are open: wait until some are answered")
         record_request(self._context.folder.audit, who, federation, (device,), terms)
         future: Future[Inquired] = Future()
         self._new.put(_Open(federation, device, terms, future))
         self._context.wake()
         return future
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         message = heard.message
         if isinstance(message, DiagnosticReceipt | DiagnosticPart | DiagnosticRefusal):
             opened = self._open.get(message.request)
@@ -61,7 +61,7 @@ class RemotePart(Part):
                 if (opened.federation, opened.device) == (heard.federation, heard.device):
                     self._step(request, opened, machine.Gone(heard.device), now)
 
-    def connected(self, federation: str, now: float) -> None:
+    def on_connected(self, federation: str, now: float) -> None:
         for request, opened in list(self._open.items()):
             if opened.federation == federation:
                 self._step(request, opened, machine.Connected(), now)
@@ -98,6 +98,6 @@ def record_request(path: Path, who: str, federation: str, devices: Sequence[str]
     target = f"{federation}/{devices[0]}" if len(devices) == 1 else federation
     asked = {"devices": list(devices)} if len(devices) != 1 else {}
     limits = {} if terms.since_s is None else {"since_s": terms.since_s}
-    audit_log.append(
+    audit_log.append_entry(
         path, who=who, what=f"diagnostics {terms.what}", target=target, after={**asked, **limits} or None
     )

@@ -10,7 +10,7 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import Where, parse_where
 
 Json = dict[str, Any]
-MOST_ROWS = 500
+MAX_ROWS = 500
 USUAL_ROWS = 100
 CLIENT = "edge-federation"  # The client's own entry among a device's versions
 
@@ -47,13 +47,13 @@ def parse_query(asked: Mapping[str, str]) -> DeviceQuery:
         sort=sort,
         descending=order.startswith("-"),
         offset=_number(asked, "offset", 0),
-        limit=min(MOST_ROWS, _number(asked, "limit", USUAL_ROWS)),
+        limit=min(MAX_ROWS, _number(asked, "limit", USUAL_ROWS)),
     )
 
 
 def device_page(devices: Sequence[InventoryDevice], query: DeviceQuery) -> Json:
     found = [device for device in devices if _matches(device, query)]
-    ordered = _ordered(found, query)[query.offset : query.offset + query.limit]
+    ordered = _sort_devices(found, query)[query.offset : query.offset + query.limit]
     return {
         "total": len(devices),
         "matching": len(found),
@@ -124,7 +124,7 @@ def _matches(device: InventoryDevice, query: DeviceQuery) -> bool:
     return all(word in text for word in query.words)
 
 
-def _ordered(devices: Sequence[InventoryDevice], query: DeviceQuery) -> list[InventoryDevice]:
+def _sort_devices(devices: Sequence[InventoryDevice], query: DeviceQuery) -> list[InventoryDevice]:
     """Sorted; devices without the value come last in either direction."""
     key = _SORTS[query.sort]
     known = [device for device in devices if key(device) is not None]

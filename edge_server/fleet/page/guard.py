@@ -11,7 +11,7 @@ from edge_server.observability.dashboard.access import HEADERS, Guard
 from edge_server.observability.dashboard.answers import error_of
 
 READS = ("GET", "HEAD")
-MOST_BYTES = 65_536  # Largest body of a change
+MAX_BYTES = 65_536  # Largest body of a change
 KEPT = 31_536_000  # Seconds for which browsers use HTTPS only, once they have seen it
 
 
@@ -54,6 +54,6 @@ class PageGuard(Guard):
         length = headers.get("content-length", "")
         if not (length.isascii() and length.isdigit()):
             return error_of(411, "a change states its Content-Length")
-        if len(length) > 9 or int(length) > MOST_BYTES:
-            return error_of(413, f"a change has at most {MOST_BYTES} bytes")
+        if len(length) > 9 or int(length) > MAX_BYTES:
+            return error_of(413, f"a change has at most {MAX_BYTES} bytes")
         return None

@@ -24,7 +24,7 @@ from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.labels import parse_where
 
-MOST_ENTRIES = 200
+MAX_ENTRIES = 200
 CURVES = ("at", "celsius", "disk_free_bytes")
 FRESH_S = 1.0  # The inventory is read again at most this often
 
@@ -86,7 +86,7 @@ class FolderLists:
     def audit(self, asked: Mapping[str, str]) -> Json:
         """The newest entries of the audit log, of a user and an action if they are named."""
         who, what = asked.get("who", "").lower(), asked.get("what", "").lower()
-        return {"entries": self._audit.newest(who=who, what=what, most=MOST_ENTRIES)}
+        return {"entries": self._audit.newest(who=who, what=what, most=MAX_ENTRIES)}
 
     def users(self, now: float) -> Json:
         return {
@@ -123,8 +123,8 @@ class FolderLists:
             return self._known
 
 
-MOST_KNOWN = 5_000  # Entries that are kept and searched; `edge-server audit` searches all
-MOST_BYTES = 8_000_000  # Of a larger log only this much of the end is read
+MAX_KNOWN = 5_000  # Entries that are kept and searched; `edge-server audit` searches all
+MAX_BYTES = 8_000_000  # Of a larger log only this much of the end is read
 
 
 class AuditTail:
@@ -147,7 +147,7 @@ class AuditTail:
         return list(islice(found, most))
 
     def _begin_again(self) -> None:
-        self._known: deque[AuditEntry] = deque(maxlen=MOST_KNOWN)
+        self._known: deque[AuditEntry] = deque(maxlen=MAX_KNOWN)
         self._offset = 0
         self._file: tuple[int, int] | None = None
 
@@ -169,7 +169,7 @@ class AuditTail:
         file = (status.st_dev, status.st_ino)
         if file != self._file or status.st_size < self._offset:
             self._begin_again()
-            self._file, self._offset = file, max(0, status.st_size - MOST_BYTES)
+            self._file, self._offset = file, max(0, status.st_size - MAX_BYTES)
 
     def _take(self, line: bytes) -> None:
         try:

@@ -21,7 +21,7 @@ from edge_server.fleet.people.login import LoginRefused, log_in, log_in_known
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.pending_logins import LONGEST_S, PendingLogins
 from edge_server.fleet.people.random_secrets import change_token_of, digest_of
-from edge_server.fleet.people.roles import LEAST
+from edge_server.fleet.people.roles import MIN_ROLES
 from edge_server.fleet.people.values import Actor
 from edge_server.observability.dashboard.access import Access
 from edge_server.observability.dashboard.answers import error_of, json_answer
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 BROWSER_COOKIE = "edge-login"
 DONE = "/login/done"
-MOST_AT_ONCE = 8  # Logins that are examined or wait for it; each takes a thread for a while
+MAX_AT_ONCE = 8  # Logins that are examined or wait for it; each takes a thread for a while
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LoginRoutes:
                 "who": actor.who,
                 "role": actor.role,
                 "where": actor.where,
-                "reads": [name for name in LEAST if name.endswith(".read") and may_read(actor, name)],
+                "reads": [name for name in MIN_ROLES if name.endswith(".read") and may_read(actor, name)],
                 "actions": self._actions.forms(actor),
                 "change": change_token_of(visitor.session_id) if visitor.session_id else None,
             }
@@ -77,7 +77,7 @@ class LoginRoutes:
         given = await json_object(request)
         if given is None or not all(isinstance(given.get(key), str) for key in ("user", "password")):
             return error_of(400, 'a login is {"user": "...", "password": "..."}')
-        if self._examined >= MOST_AT_ONCE:
+        if self._examined >= MAX_AT_ONCE:
             return error_of(503, "too many logins at the same time: try again", retry_after="1")
         self._examined += 1
         try:
@@ -88,7 +88,7 @@ class LoginRoutes:
             log.warning(
                 "login of %r from %s: %s", given["user"][:64], self._reception.address(request), entered.why
             )
-            return _refused(entered)
+            return _make_refusal(entered)
         response = json_answer({"done": True})
         self._reception.set_cookie(response, entered)
         return response
@@ -129,7 +129,7 @@ class LoginRoutes:
 
     def from_provider(self, request: Request) -> Response:
         try:
-            entered = self._entered(request)
+            entered = self._finish_login(request)
         except EdgeError as error:
             log.warning("login at the OpenID provider: %s", error)
             return _page("You are not logged in", str(error), status=403)
@@ -139,7 +139,7 @@ class LoginRoutes:
         response.delete_cookie(BROWSER_COOKIE, path=DONE)
         return response
 
-    def _entered(self, request: Request) -> str:
+    def _finish_login(self, request: Request) -> str:
         asked, now = request.query_params, self._clock()
         browser = request.cookies.get(BROWSER_COOKIE, "")
         pending = self._pending.finish(asked.get("state", ""), browser, now)
@@ -172,7 +172,7 @@ async def json_object(request: Request) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _refused(refused: LoginRefused) -> Response:
+def _make_refusal(refused: LoginRefused) -> Response:
     if refused.wait_s <= 0:
         return error_of(401, refused.why)
     seconds = math.ceil(refused.wait_s)

@@ -22,7 +22,7 @@ class PageActions:
     def perform(self, name: str, given: Mapping[str, Any], actor: Actor, now: float) -> Json:
         change = perform(self._desk, name, given, actor, now)
         action = action_named(name)
-        shown = {"user": actor.who.partition(":")[2], **action.checked(given)}
+        shown = {"user": actor.who.partition(":")[2], **action.check_arguments(given)}
         return {
             "said": change.said,
             "secret": change.secret,

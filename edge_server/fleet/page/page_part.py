@@ -23,7 +23,7 @@ from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.store import People
 from edge_server.fleet.settings.page import PORT, PageSettings
 from edge_server.observability.dashboard.access import access_of
-from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolved, url_of
+from edge_server.observability.dashboard.bind_address import HOST, listening_socket, resolve_host, url_of
 from edge_server.observability.dashboard.server_thread import TlsPair, serving
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
@@ -106,7 +106,7 @@ def serve_page(
     """Serve the page until the block ends. Raises `ConfigError` for an unusable address or certificate."""
     tls = _checked_tls(settings)
     host = page_host(settings, people)
-    family, address = resolved(host)
+    family, address = resolve_host(host)
     try:
         bound = listening_socket(family, address, (PORT, 0) if settings.port is None else (settings.port,))
     except OSError as error:

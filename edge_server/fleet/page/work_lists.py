@@ -16,8 +16,8 @@ from edge_server.observability.dashboard.rollout_view import every_rollout
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.service_folder import ServiceFolder
 
-MOST_VERSIONS = 50
-MOST_LINES = 200
+MAX_VERSIONS = 50
+MAX_LINES = 200
 SHOWN_OF_RUN = {"name", "by", "phase", "attempt", "began_at", "ended_at", "why"}
 
 
@@ -39,7 +39,7 @@ def job_detail(folder: ServiceFolder, name: str, at_once: int, now: float, *, wi
         "missed": overview.missed,
         "runs": runs,
         "log_of": newest,
-        "log": last_lines(folder.runs / newest / LOG, MOST_LINES) if newest else [],
+        "log": last_lines(folder.runs / newest / LOG, MAX_LINES) if newest else [],
     }
 
 
@@ -55,7 +55,7 @@ def rollout_list(folder: ServiceFolder, at_once: int, now: float) -> Json:
 
 def alert_list(folder: ServiceFolder, now: float) -> Json:
     with closing(AlertStore(folder.alerts)) as store:
-        alerts, silences, seen = store.alerts().values(), store.silences(now), store.acknowledged()
+        alerts, silences, seen = store.alerts().values(), store.silences(now), store.acknowledgements()
     return {
         "alerts": [_alert(alert, silences, seen, now) for alert in alerts],
         "silences": [silence.model_dump(mode="json") for silence in silences],
@@ -102,7 +102,7 @@ def _versions(registry: Path) -> list[Json]:
             "active": version.version in active,
             "signed": version.key is not None,
         }
-        for version in opened.versions()[:MOST_VERSIONS]
+        for version in opened.versions()[:MAX_VERSIONS]
     ]
 
 

@@ -27,7 +27,7 @@ class Failures:
     last_at: float = 0.0
 
 
-def failed(before: Failures, now: float) -> Failures:
+def with_failure(before: Failures, now: float) -> Failures:
     return replace(current(before, now), count=current(before, now).count + 1, last_at=now)
 
 

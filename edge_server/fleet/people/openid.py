@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # HTTP requests to an OpenID provider with the standard library: bounded, without redirects.
 
 TIMEOUT_S = 10.0
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class ProviderHttp:
             raise EdgeError(f"the OpenID provider names {request.full_url}, which is not https://...")
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                return Answer(answer.status, answer.read(MOST_BYTES))
+                return Answer(answer.status, answer.read(MAX_BYTES))
         except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read(MOST_BYTES))
+            return Answer(error.code, error.read(MAX_BYTES))
         except OSError as error:
             raise EdgeError(f"the OpenID provider cannot be reached: {error}") from error
 
@@ -129,13 +129,13 @@ class OpenIdProvider:
             raise PeerError(f"the OpenID provider refused the login: {error}") from error
         if not isinstance(token.get("id_token"), str):
             raise PeerError("the OpenID provider sent no ID token")
-        return self._known(self._claims(token, pending, now))
+        return self._make_identity(self._claims(token, pending, now))
 
     def is_issuer(self, issuer: str | None) -> bool:
         """Whether an answer's `iss`, if it has one, names this provider (RFC 9207)."""
         return issuer is None or issuer == self._settings.issuer
 
-    def _known(self, claims: Mapping[str, Any]) -> KnownIdentity:
+    def _make_identity(self, claims: Mapping[str, Any]) -> KnownIdentity:
         settings = self._settings
         name = name_of_claims(claims, settings.name_claim)
         if name is None:
@@ -161,14 +161,14 @@ class OpenIdProvider:
             "access_token": token.get("access_token"),
         }
         try:
-            signed = self._decoded(token["id_token"], now)
+            signed = self._decode_token(token["id_token"], now)
             claims = CodeIDToken(signed.claims, signed.header, terms, given)
             claims.validate(now=int(now), leeway=LEEWAY_S)
         except (JoseError, ValueError, TypeError) as error:
             raise PeerError(f"the ID token is not valid: {error}") from error
         return dict(claims)
 
-    def _decoded(self, text: str, now: float) -> Any:
+    def _decode_token(self, text: str, now: float) -> Any:
         from joserfc import jwt
         from joserfc.errors import InvalidKeyIdError
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MOST = 1_000
+MAX_PENDING = 1_000
 LONGEST_S = 600.0
 
 
@@ -43,6 +43,6 @@ class PendingLogins:
 
     def _forget(self, now: float) -> None:
         old = [state for state, (_, login) in self._kept.items() if now - login.began_at >= LONGEST_S]
-        excess = list(self._kept)[: max(0, len(self._kept) - MOST + 1)]
+        excess = list(self._kept)[: max(0, len(self._kept) - MAX_PENDING + 1)]
         for state in {*old, *excess}:
             del self._kept[state]

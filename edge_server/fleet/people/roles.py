@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 _ORDER = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
-LEAST: Mapping[str, Role] = MappingProxyType(
+MIN_ROLES: Mapping[str, Role] = MappingProxyType(
     {
         "devices.read": Role.VIEWER,
         "jobs.read": Role.VIEWER,
@@ -59,7 +59,7 @@ LEAST: Mapping[str, Role] = MappingProxyType(
 
 
 def may(role: Role, action: str) -> bool:
-    least = LEAST.get(action)
+    least = MIN_ROLES.get(action)
     return least is not None and rank(role) >= rank(least)
 
 
@@ -68,9 +68,9 @@ def rank(role: Role) -> int:
 
 
 def least_role(action: str) -> Role:
-    if action not in LEAST:
+    if action not in MIN_ROLES:
         raise InvariantError(f"the action '{action}' has no least role in LEAST")
-    return LEAST[action]
+    return MIN_ROLES[action]
 
 
 def check_role(role: Role, action: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edge_server.fleet.people.lockout import Failures, LockoutRules, failed, wait_s
+from edge_server.fleet.people.lockout import Failures, LockoutRules, wait_s, with_failure
 from edge_server.fleet.people.roles import Role
 from edge_server.fleet.people.values import ApiToken, Session, SessionLengths, User
 from edge_server.storage.sqlite_file import SqliteFile
@@ -26,7 +26,7 @@ CREATE TABLE failures (
     PRIMARY KEY (kind, name))
 """,
 )
-MOST_FAILURES = 10_000
+MAX_FAILURES = 10_000
 """Names and addresses with failed logins that are remembered; the oldest are forgotten first."""
 FORGET_OLDEST = """
 DELETE FROM failures WHERE rowid IN
@@ -163,9 +163,9 @@ class People:
             if max(waits, default=0.0) > 0:
                 return max(waits)
             for known, (kind, name, _) in zip(found, limits, strict=True):
-                row = (kind, name, failed(known, now).count, now)
+                row = (kind, name, with_failure(known, now).count, now)
                 connection.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?)", row)
-            connection.execute(FORGET_OLDEST, (MOST_FAILURES,))
+            connection.execute(FORGET_OLDEST, (MAX_FAILURES,))
         return 0.0
 
     def uncount_failure(self, kind: str, name: str) -> None:

@@ -17,18 +17,18 @@ def add_job(folder: ServiceFolder, job: Job, *, who: str) -> None:
     """Add a job; raises `ConfigError` if there is one of that name."""
     with closing(JobJournal(folder.jobs)) as journal:
         journal.add(job)
-    audit_log.append(folder.audit, who=who, what="job added", target=job.name, after=_document(job))
+    audit_log.append_entry(folder.audit, who=who, what="job added", target=job.name, after=_document(job))
 
 
 def start_job(folder: ServiceFolder, name: str, *, who: str, now: float) -> Job:
     """Let a paused job go on; let any other one run now, and follow its schedule again."""
 
-    def started(job: Job) -> Job:
+    def with_start(job: Job) -> Job:
         asked = job.asked if job.wanted is Wanted.PAUSED else job.asked + 1
         since = job.since if job.wanted is Wanted.ACTIVE else now
         return job.model_copy(update={"wanted": Wanted.ACTIVE, "asked": asked, "since": since})
 
-    return _change(folder, name, started, who=who, what="job started")
+    return _change(folder, name, with_start, who=who, what="job started")
 
 
 def pause_job(folder: ServiceFolder, name: str, *, who: str) -> Job:
@@ -43,7 +43,7 @@ def remove_job(folder: ServiceFolder, name: str, *, who: str) -> Job:
     """Remove a job; its run folders stay. Raises `ConfigError` while a run is not over."""
     with closing(JobJournal(folder.jobs)) as journal:
         job = journal.remove(name)
-    audit_log.append(folder.audit, who=who, what="job removed", target=name, before=_document(job))
+    audit_log.append_entry(folder.audit, who=who, what="job removed", target=name, before=_document(job))
     return job
 
 
@@ -54,7 +54,7 @@ def _want(folder: ServiceFolder, name: str, wanted: Wanted, *, who: str, what: s
 def _change(folder: ServiceFolder, name: str, change: Callable[[Job], Job], *, who: str, what: str) -> Job:
     with closing(JobJournal(folder.jobs)) as journal:
         before, after = journal.change(name, change)
-    audit_log.append(
+    audit_log.append_entry(
         folder.audit, who=who, what=what, target=name, before=str(before.wanted), after=str(after.wanted)
     )
     return after

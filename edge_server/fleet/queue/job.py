@@ -109,13 +109,13 @@ class JobRun(Frozen):
         return self.phase in (RunPhase.RUNNING, RunPhase.SUSPENDING, RunPhase.STOPPING)
 
     @property
-    def queued(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether the run waits for its turn."""
         return self.phase in (RunPhase.WAITING, RunPhase.SUSPENDED)
 
     @property
     def over(self) -> bool:
-        return not self.on and not self.queued
+        return not self.on and not self.is_queued
 
 
 def run_name(job: str, due: float) -> str:

@@ -55,17 +55,17 @@ class JobsPart(Part):
         self._processes = JobProcesses(self._folder.runs)
         self._make_command = make_command or self._command
         rules = context.settings.jobs
-        self.queue = self._journal.load(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
+        self.queue = self._journal.load_queue(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
         self._fleet: dict[str, DevicesOfJob] = {}
         self._fleet_at = 0.0
         self._fleet_changed = False
         self._inventory_version = 0
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         self._fleet_changed |= isinstance(heard.message, Birth | Death)
 
     def tick(self, now: float) -> None:
-        if self._journal.changed():
+        if self._journal.has_changed():
             self._apply(JobsChanged(self._journal.jobs()), now)
             self._fleet_at = 0.0
         self._look_at_processes(now)
@@ -105,12 +105,12 @@ class JobsPart(Part):
         after, commands = step(self.queue, event, now)
         if not self._journal.save(self.queue, after):
             log.info("a job was removed meanwhile; the queue is read again")
-            self.queue = self._journal.load(self.queue.rules)
+            self.queue = self._journal.load_queue(self.queue.rules)
             return
-        changed = _changed(self.queue.runs, after.runs)
+        changed = _changed_runs(self.queue.runs, after.runs)
         self.queue = after
         for run in changed:
-            self._changed(run)
+            self._on_change(run)
         for command in commands:
             self._do(command, now)
 
@@ -148,7 +148,7 @@ class JobsPart(Part):
         run = self._folder.runs / command.run.name
         return command_of(command.job, run, self._folder, served)
 
-    def _changed(self, run: JobRun) -> None:
+    def _on_change(self, run: JobRun) -> None:
         log.info("job %s: run %s is %s%s", run.job, run.name, run.phase, f": {run.why}" if run.why else "")
         keep = self._context.settings.jobs.keep_runs
         if run.over and keep:
@@ -156,7 +156,7 @@ class JobsPart(Part):
             remove_run_folders(self._folder.runs, [gone.name for gone in old])
 
 
-def _changed(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[JobRun]:
+def _changed_runs(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> list[JobRun]:
     """The runs that have begun or entered another phase."""
 
     def stage(run: JobRun | None) -> object:

@@ -44,7 +44,7 @@ class JobJournal:
     def close(self) -> None:
         self._file.close()
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether another process has written since the last call; True for the first."""
         known, self._version = self._version, self._file.changed_elsewhere()
         return self._version != known
@@ -55,9 +55,9 @@ class JobJournal:
             return _jobs(database)
 
     def job(self, name: str) -> Job:
-        return self._named(name, self.jobs())
+        return self._find_job(name, self.jobs())
 
-    def _named(self, name: str, jobs: Mapping[str, Job]) -> Job:
+    def _find_job(self, name: str, jobs: Mapping[str, Job]) -> Job:
         if name not in jobs:
             raise ConfigError(f"there is no job '{name}' in {self.path.parent}{nearest(name, jobs)}")
         return jobs[name]
@@ -74,7 +74,7 @@ class JobJournal:
     def change(self, name: str, change: Callable[[Job], Job]) -> tuple[Job, Job]:
         """Change a job; returns it as it was and as it is. Raises `ConfigError` for an unknown job."""
         with self._writing() as database:
-            before = self._named(name, _jobs(database))
+            before = self._find_job(name, _jobs(database))
             after = change(before)
             database.execute("UPDATE jobs SET record = ? WHERE name = ?", (after.model_dump_json(), name))
         return before, after
@@ -82,7 +82,7 @@ class JobJournal:
     def remove(self, name: str) -> Job:
         """Remove a job and the list of its runs; raises `ConfigError` while a run is not over."""
         with self._writing() as database:
-            job, newest = self._named(name, _jobs(database)), _runs(database, name, most=1)
+            job, newest = self._find_job(name, _jobs(database)), _runs(database, name, most=1)
             if newest and not newest[0].over:
                 raise ConfigError(
                     f"job '{name}' is {newest[0].phase}: first `edge-server jobs stop {name}`, and remove "
@@ -98,7 +98,7 @@ class JobJournal:
         with self._reading() as database:
             return _runs(database, job, most=most)
 
-    def load(self, rules: QueueRules | None = None) -> Queue:
+    def load_queue(self, rules: QueueRules | None = None) -> Queue:
         with self._reading() as database:
             jobs = _jobs(database)
             progress = database.execute("SELECT job, record FROM progress").fetchall()
@@ -131,12 +131,12 @@ class JobJournal:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with _explained(self.path), self._file.reading() as database:
+        with _explain_errors(self.path), self._file.reading() as database:
             yield database
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _explained(self.path), self._file.writing() as database:
+        with _explain_errors(self.path), self._file.writing() as database:
             yield database
 
 
@@ -176,7 +176,7 @@ def _lasting(run: JobRun) -> object:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     """Raise errors of SQLite and of foreign records as `ConfigError`."""
     try:
         yield

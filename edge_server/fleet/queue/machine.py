@@ -39,16 +39,16 @@ def step(queue: Queue, event: Event, now: float) -> Step:
     """Apply one event."""
     match event:
         case JobsChanged(jobs):
-            return _changed(queue, jobs), []
+            return _with_jobs(queue, jobs), []
         case RunEnded():
-            return _ended(queue, event, now), []
+            return _on_run_end(queue, event, now), []
         case Closing():
-            return _requested(replace(queue, closing=True), now)
+            return _end_unwanted(replace(queue, closing=True), now)
         case Tick(fleet):
             return _tick(queue, fleet, now)
 
 
-def _changed(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
+def _with_jobs(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
     """The new definitions; a job is removed only while it has no run on."""
     return replace(
         queue,
@@ -58,11 +58,11 @@ def _changed(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
     )
 
 
-def _ended(queue: Queue, event: RunEnded, now: float) -> Queue:
+def _on_run_end(queue: Queue, event: RunEnded, now: float) -> Queue:
     run = queue.run(event.run)
     if run is None or not run.on or event.attempt != run.attempt:
         return queue
-    queue = _charged(queue, run, now)
+    queue = _charge_share(queue, run, now)
     ending = ending_of(run, event, queue.rules, now)
     ended = run.model_copy(
         update={
@@ -75,54 +75,54 @@ def _ended(queue: Queue, event: RunEnded, now: float) -> Queue:
             "short_since": None,
         }
     )
-    return queue.put(ended.model_copy(update={"ended_at": now}) if ended.over else ended)
+    return queue.with_run(ended.model_copy(update={"ended_at": now}) if ended.over else ended)
 
 
 def _tick(queue: Queue, fleet: Fleet, now: float) -> Step:
     """What comes due starts with the next tick, which knows the devices as they are then."""
     for run in queue.on():
-        queue = _charged(queue, run, now)
+        queue = _charge_share(queue, run, now)
     turns = take_turns(queue, fleet, now)
     if not queue.closing:
         for job in queue.jobs.values():
-            queue = _scheduled(queue, job, now)
-    queue = _watched(queue, fleet, now)
-    queue, commands = _requested(queue, now)
-    queue, starts = _started(queue, turns, now)
+            queue = _follow_schedule(queue, job, now)
+    queue = _watch_devices(queue, fleet, now)
+    queue, commands = _end_unwanted(queue, now)
+    queue, starts = _start_runs(queue, turns, now)
     return queue, [*commands, *starts]
 
 
-def _charged(queue: Queue, run: JobRun, now: float) -> Queue:
+def _charge_share(queue: Queue, run: JobRun, now: float) -> Queue:
     """Count the time since the last count for the federation's share."""
     job, seconds = queue.jobs[run.job], max(0.0, now - run.counted_at)
-    shares = queue.shares.used(job.federation, seconds, job.weight)
-    return replace(queue.put(run.model_copy(update={"counted_at": now})), shares=shares)
+    shares = queue.shares.with_use(job.federation, seconds, job.weight)
+    return replace(queue.with_run(run.model_copy(update={"counted_at": now})), shares=shares)
 
 
 # --- what is due ---
-def _scheduled(queue: Queue, job: Job, now: float) -> Queue:
+def _follow_schedule(queue: Queue, job: Job, now: float) -> Queue:
     """Follow a job's schedule and its requests; of times that were missed, one run comes of all."""
     progress = queue.progress.get(job.name) or JobProgress(since=-1.0)
     if progress.since != job.since:
         first = None if job.schedule is None else next_time(job.schedule, job.since, since=job.since)
         progress = progress.model_copy(update={"since": job.since, "next_at": first})
     if job.wanted is not Wanted.ACTIVE:
-        return queue.moved(job.name, progress)
+        return queue.with_progress(job.name, progress)
     if job.asked > progress.answered:
-        queue, progress = _asked(queue, job, progress, now)
+        queue, progress = _answer_request(queue, job, progress, now)
     if job.schedule is not None and progress.next_at is not None and progress.next_at <= now:
         following = next_time(job.schedule, now, since=job.since)
         queue, progress = _came_due(queue, job, progress, progress.next_at, following)
-    return queue.moved(job.name, progress)
+    return queue.with_progress(job.name, progress)
 
 
-def _asked(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Queue, JobProgress]:
+def _answer_request(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Queue, JobProgress]:
     """Answer a request to run now; a run that waits to try again does so now."""
     progress = progress.model_copy(update={"answered": job.asked})
     run = queue.runs.get(job.name)
     if run is not None and not run.over:
-        return queue.put(run.model_copy(update={"not_before": 0.0})), progress
-    return _fired(queue, job, progress, now, by="request")
+        return queue.with_run(run.model_copy(update={"not_before": 0.0})), progress
+    return _add_run(queue, job, progress, now, by="request")
 
 
 def _came_due(
@@ -132,38 +132,38 @@ def _came_due(
     run = queue.runs.get(job.name)
     if run is not None and not run.over:
         return queue, progress.model_copy(update={"missed": progress.missed + 1})
-    return _fired(queue, job, progress, due, by="schedule")
+    return _add_run(queue, job, progress, due, by="schedule")
 
 
-def _fired(
+def _add_run(
     queue: Queue, job: Job, progress: JobProgress, due: float, *, by: str
 ) -> tuple[Queue, JobProgress]:
     """A new run; its time, and thereby its name, is later than that of each run before."""
     due = max(float(int(due)), progress.last_due + 1)
     run = JobRun(name=run_name(job.name, due), job=job.name, due=due, by=by)
-    return queue.put(run), progress.model_copy(update={"last_due": due})
+    return queue.with_run(run), progress.model_copy(update={"last_due": due})
 
 
 # --- what must end ---
-def _watched(queue: Queue, fleet: Fleet, now: float) -> Queue:
+def _watch_devices(queue: Queue, fleet: Fleet, now: float) -> Queue:
     """Note since when running jobs lack eligible devices."""
     for run in queue.on():
         job = queue.jobs[run.job]
         short = fleet.get(job.name, NO_DEVICES).eligible < job.min_eligible
         since = None if not short else now if run.short_since is None else run.short_since
         if since != run.short_since:
-            queue = queue.put(run.model_copy(update={"short_since": since}))
+            queue = queue.with_run(run.model_copy(update={"short_since": since}))
     return queue
 
 
-def _requested(queue: Queue, now: float) -> Step:
+def _end_unwanted(queue: Queue, now: float) -> Step:
     """Suspend, end or kill what may not run any more; a waiting run of a stopped job is over."""
     commands: list[Command] = []
     for run in queue.runs.values():
         stopped = queue.jobs[run.job].wanted is Wanted.STOPPED
-        if run.queued and stopped:
+        if run.is_queued and stopped:
             over = {"phase": RunPhase.STOPPED, "ended_at": now, "why": "stopped on request"}
-            queue = queue.put(run.model_copy(update=over))
+            queue = queue.with_run(run.model_copy(update=over))
         elif run.on:
             queue, command = _let_end(queue, run, now)
             commands += command
@@ -173,12 +173,12 @@ def _requested(queue: Queue, now: float) -> Step:
 def _let_end(queue: Queue, run: JobRun, now: float) -> Step:
     rules, job = queue.rules, queue.jobs[run.job]
     if run.signalled_at is not None and now - run.signalled_at >= rules.end_s:
-        return queue.put(run.model_copy(update={"signalled_at": now})), [KillRun(run.name)]
+        return queue.with_run(run.model_copy(update={"signalled_at": now})), [KillRun(run.name)]
     if job.wanted is Wanted.STOPPED and run.phase is not RunPhase.STOPPING and not queue.closing:
-        return _signalled(queue, run, RunPhase.STOPPING, "", now), [EndRun(run.name)]
+        return _with_signal(queue, run, RunPhase.STOPPING, "", now), [EndRun(run.name)]
     why = _pause(queue, job, run, now)
     if why and run.phase is RunPhase.RUNNING:
-        return _signalled(queue, run, RunPhase.SUSPENDING, why, now), [SuspendRun(run.name)]
+        return _with_signal(queue, run, RunPhase.SUSPENDING, why, now), [SuspendRun(run.name)]
     return queue, []
 
 
@@ -192,12 +192,12 @@ def _pause(queue: Queue, job: Job, run: JobRun, now: float) -> str:
     return f"fewer than {job.min_eligible} devices were eligible" if lacks else ""
 
 
-def _signalled(queue: Queue, run: JobRun, phase: RunPhase, why: str, now: float) -> Queue:
-    return queue.put(run.model_copy(update={"phase": phase, "why": why, "signalled_at": now}))
+def _with_signal(queue: Queue, run: JobRun, phase: RunPhase, why: str, now: float) -> Queue:
+    return queue.with_run(run.model_copy(update={"phase": phase, "why": why, "signalled_at": now}))
 
 
 # --- what may start ---
-def _started(queue: Queue, turns: Turns, now: float) -> Step:
+def _start_runs(queue: Queue, turns: Turns, now: float) -> Step:
     commands: list[Command] = []
     for waiting in turns.starts:
         job = queue.jobs[waiting.job]
@@ -213,7 +213,7 @@ def _started(queue: Queue, turns: Turns, now: float) -> Step:
                 "code": None,
             }
         )
-        queue = replace(queue.put(run), shares=queue.shares.started(job.federation))
+        queue = replace(queue.with_run(run), shares=queue.shares.with_start(job.federation))
         commands.append(StartRun(job, run))
     return queue, commands
 
@@ -246,20 +246,22 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
     if code == INTERRUPTED:
         return Ending(RunPhase.STOPPED, "interrupted")
     if code < 0 or not ended.over:
-        return _crashed(run, ended, code, rules, now)
+        return _end_by_crash(run, ended, code, rules, now)
     reason = "its arguments or its configuration are wrong" if code == BAD_USAGE else "it failed"
-    return Ending(RunPhase.FAILED, f"{reason} (exit code {code}): {_said(ended)}")
+    return Ending(RunPhase.FAILED, f"{reason} (exit code {code}): {_said_text(ended)}")
 
 
-def _said(ended: RunEnded) -> str:
+def _said_text(ended: RunEnded) -> str:
     return ended.said or "see its log"
 
 
-def _crashed(run: JobRun, ended: RunEnded, code: int, rules: QueueRules, now: float) -> Ending:
+def _end_by_crash(run: JobRun, ended: RunEnded, code: int, rules: QueueRules, now: float) -> Ending:
     crashes = 1 if now - run.attempt_at >= STEADY_S else run.crashes + 1
     how = f"ended by signal {_signal(-code)}" if code < 0 else f"broke off with exit code {code}"
     if crashes >= rules.crashes:
-        return Ending(RunPhase.FAILED, f"{how}, {crashes} times in a row: {_said(ended)}", crashes=crashes)
+        return Ending(
+            RunPhase.FAILED, f"{how}, {crashes} times in a row: {_said_text(ended)}", crashes=crashes
+        )
     wait = rules.retry_s * 2 ** (crashes - 1)
     reason = f"{how}: {ended.said}" if ended.said else how
     return Ending(RunPhase.SUSPENDED, reason, now + wait, crashes)

@@ -48,7 +48,7 @@ class JobOverview:
 def read_overviews(folder: ServiceFolder, *, at_once: int, now: float) -> dict[str, JobOverview]:
     served = folder.is_served()
     with closing(JobJournal(folder.jobs)) as journal, closing(Inventory(folder.inventory)) as inventory:
-        queue = journal.load(QueueRules(at_once=at_once))
+        queue = journal.load_queue(QueueRules(at_once=at_once))
         fleet = devices_of_jobs(inventory, queue.jobs.values())
         reasons = take_turns(queue, fleet, now).reasons
         return {
@@ -102,7 +102,7 @@ def _is_due(queue: Queue, job: Job) -> bool:
 
 def _why(queue: Queue, job: Job, reasons: Mapping[str, str], *, served: bool) -> str:
     run = queue.runs.get(job.name)
-    waits = _is_due(queue, job) or (run is not None and run.queued)
+    waits = _is_due(queue, job) or (run is not None and run.is_queued)
     if not served and (waits or (run is not None and run.on)):
         return "no service runs in this folder: edge-server serve"
     if waits:

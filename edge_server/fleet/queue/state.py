@@ -105,11 +105,11 @@ class Shares:
         """The tag with which a run of this federation would start; the smallest is next."""
         return max(self.tags.get(federation, 0.0), self.newest)
 
-    def started(self, federation: str) -> "Shares":
+    def with_start(self, federation: str) -> "Shares":
         tag = self.tag(federation)
         return Shares({**self.tags, federation: tag}, tag)
 
-    def used(self, federation: str, seconds: float, weight: float) -> "Shares":
+    def with_use(self, federation: str, seconds: float, weight: float) -> "Shares":
         """Its jobs have run for this number of seconds."""
         tag = self.tags.get(federation, 0.0) + seconds / weight
         return replace(self, tags={**self.tags, federation: tag})
@@ -151,11 +151,11 @@ class Queue:
     shares: Shares = field(default_factory=Shares)
     closing: bool = False
 
-    def put(self, run: JobRun) -> "Queue":
+    def with_run(self, run: JobRun) -> "Queue":
         """With this run as the newest of its job."""
         return replace(self, runs={**self.runs, run.job: run})
 
-    def moved(self, job: str, progress: JobProgress) -> "Queue":
+    def with_progress(self, job: str, progress: JobProgress) -> "Queue":
         """With this progress of a job."""
         return replace(self, progress={**self.progress, job: progress})
 
@@ -166,8 +166,8 @@ class Queue:
     def on(self) -> tuple[JobRun, ...]:
         return tuple(run for run in self.runs.values() if run.on)
 
-    def queued(self) -> tuple[JobRun, ...]:
-        return tuple(run for run in self.runs.values() if run.queued)
+    def queued_runs(self) -> tuple[JobRun, ...]:
+        return tuple(run for run in self.runs.values() if run.is_queued)
 
 
 Step = tuple[Queue, list[Command]]

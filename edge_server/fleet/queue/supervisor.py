@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         return IN_USE
     os.chdir(folder)
     with contextlib.ExitStack() as held:
-        lock = _locked(held)
+        lock = _take_lock(held)
         if lock is None:
             return IN_USE
         log = Log(Path(LOG))
@@ -61,7 +61,7 @@ def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**left, "PYTHONUNBUFFERED": "1"}
 
 
-def _locked(held: contextlib.ExitStack) -> int | None:
+def _take_lock(held: contextlib.ExitStack) -> int | None:
     """Take the lock and say who has it; None if an earlier attempt still runs."""
     file = Path(LOCK).open("a+")  # noqa: SIM115 - held until the command has ended
     held.callback(file.close)
@@ -120,7 +120,7 @@ class Supervised:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
         try:
-            self._process = self._started()
+            self._process = self._start_process()
         except OSError as error:
             self._log.write(f"{self._command[0]}: {error.strerror}\n".encode())
             return NOT_FOUND, self._signalled
@@ -129,7 +129,7 @@ class Supervised:
         self._copy(woken)
         return self._process.wait(), self._signalled
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         # No other thread runs here, so that code between fork and exec cannot deadlock.
         return subprocess.Popen(
             self._command,

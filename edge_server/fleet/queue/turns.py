@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted
 from edge_server.fleet.queue.state import DevicesOfJob, Fleet, Queue
-from schemas.counted import counted
+from schemas.counted import format_count
 
 NO_DEVICES = DevicesOfJob()
 
@@ -25,7 +25,7 @@ def take_turns(queue: Queue, fleet: Fleet, now: float) -> Turns:
     """
     turns, taken = Turns(), [queue.jobs[run.job] for run in queue.on() if run.job in queue.jobs]
     free = queue.rules.at_once - len(queue.on())
-    for run in sorted(queue.queued(), key=lambda run: _order(queue, run)):
+    for run in sorted(queue.queued_runs(), key=lambda run: _order(queue, run)):
         job = queue.jobs[run.job]
         if reason := condition(queue, job, run, fleet, now):
             turns.reasons[job.name] = reason
@@ -61,7 +61,7 @@ def condition(queue: Queue, job: Job, run: JobRun, fleet: Fleet, now: float) -> 
     if eligible >= job.min_eligible:
         return ""
     are = "is" if eligible == 1 else "are"
-    return f"waits for {counted(job.min_eligible, 'eligible device')}, {eligible} {are}"
+    return f"waits for {format_count(job.min_eligible, 'eligible device')}, {eligible} {are}"
 
 
 def collide(job: Job, other: Job, fleet: Fleet) -> bool:

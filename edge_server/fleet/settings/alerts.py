@@ -38,7 +38,7 @@ class RuleSettings(Settings):
 
     @field_validator("when")
     @classmethod
-    def _known(cls, when: str) -> str:
+    def _check_when(cls, when: str) -> str:
         if when not in RULE_KINDS:
             raise ValueError(f"there is no kind of rule '{when}'{nearest(when, RULE_KINDS)}")
         return when
@@ -107,9 +107,9 @@ class AlertSettings(Settings):
 
     def parsed_rules(self) -> tuple[Rule, ...]:
         """The rules with values in base units."""
-        return tuple(self._parsed(rule) for rule in self.rules)
+        return tuple(self._make_rule(rule) for rule in self.rules)
 
-    def _parsed(self, rule: RuleSettings) -> Rule:
+    def _make_rule(self, rule: RuleSettings) -> Rule:
         return Rule(
             name=rule.title,
             when=rule.when,

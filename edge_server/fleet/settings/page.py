@@ -72,7 +72,7 @@ class PageSettings(Settings):
     """An OpenID provider, in addition to local passwords."""
 
     @model_validator(mode="after")
-    def _protected(self) -> "PageSettings":
+    def _check_protection(self) -> "PageSettings":
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key belong together: name both")
         if self.url is not None and not is_safe_address(self.url):

@@ -82,7 +82,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in self.headers().items():
@@ -93,7 +93,7 @@ class Guard:
             await send(message)
 
         answer = self.refusal(Request(scope)) or self.app
-        await answer(scope, receive, guarded)
+        await answer(scope, receive, send_guarded)
 
     def headers(self) -> Mapping[str, str]:
         return HEADERS

@@ -20,7 +20,7 @@ from edge_server.observability.dashboard.answers import error_of, json_answer, o
 from edge_server.observability.dashboard.device_view import device_value
 from edge_server.observability.dashboard.event_view import events_value
 from edge_server.observability.dashboard.feed import Feed
-from edge_server.observability.dashboard.grad_cam_requests import MOST_IMAGES, GradCamRequests, why_not
+from edge_server.observability.dashboard.grad_cam_requests import MAX_IMAGES, GradCamRequests, why_not
 from edge_server.observability.dashboard.model_view import channel_value, model_value
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
@@ -35,7 +35,7 @@ from schemas.errors import EdgeError
 log = logging.getLogger(__name__)
 
 ASSETS = Path(__file__).with_name("assets")
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 AGAIN_S = "5"  # Value of `Retry-After` (seconds) where too many pages are open
 
 
@@ -81,11 +81,11 @@ class Pages:
         return FileResponse(ASSETS / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def run(self, request: Request) -> Response:
-        shown = await self._feed.shown()
+        shown = await self._feed.read_state()
         return json_answer({**shown.run, "history": list(shown.rounds)})
 
     async def fleet(self, request: Request) -> Response:
-        shown = await self._feed.shown()
+        shown = await self._feed.read_state()
         return json_answer({"devices": [vars(versioned.row) for versioned in shown.rows.values()]})
 
     async def device(self, request: Request) -> Response:
@@ -122,8 +122,8 @@ class Pages:
 
     async def gradcam(self, request: Request) -> Response:
         tier, count = number_in(request, "tier", 0), number_in(request, "count", 8)
-        if tier is None or count is None or not 1 <= count <= MOST_IMAGES:
-            return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MOST_IMAGES}")
+        if tier is None or count is None or not 1 <= count <= MAX_IMAGES:
+            return error_of(400, f"tier must be a number (0: the global model) and count 1 to {MAX_IMAGES}")
         facts, _ = await self._feed.facts()
         version = newest_version(RunFolder(self._feed.path))
         reason = "there is no model yet" if version is None else why_not(facts)
@@ -141,7 +141,7 @@ class Pages:
         return json_answer(await asyncio.to_thread(events_value, path, kinds, asked.get("device", ""), after))
 
     async def rollouts(self, request: Request) -> Response:
-        run = (await self._feed.shown()).run["run"]
+        run = (await self._feed.read_state()).run["run"]
         return json_answer(await asyncio.to_thread(rollouts_value, self._feed.registry, run))
 
     async def stream(self, request: Request) -> Response:
@@ -150,12 +150,12 @@ class Pages:
             return error_of(400, "since must be the number of a round")
         if request.method == "HEAD":
             return Response(media_type=EventStream.media_type)
-        if self._streams >= MOST_STREAMS:
+        if self._streams >= MAX_STREAMS:
             return error_of(503, "too many pages are open; close one", retry_after=AGAIN_S)
         self._streams += 1
-        return EventStream(self._writer.texts(since), ended=self._ended)
+        return EventStream(self._writer.texts(since), ended=self._on_end)
 
-    def _ended(self) -> None:
+    def _on_end(self) -> None:
         self._streams -= 1
 
     async def onnx(self, request: Request) -> Response:

@@ -41,7 +41,7 @@ def bind_socket(listen: BindAddress, token: str | None) -> socket.socket:
     Without a given port it tries the default port, then any free one.
     """
     host, port = listen
-    family, address = resolved(host)
+    family, address = resolve_host(host)
     _check_token(host, address, token)
     try:
         return listening_socket(family, address, (PORT, 0) if port is None else (port,))
@@ -78,7 +78,7 @@ def _listen(family: socket.AddressFamily, place: tuple[str, int]) -> socket.sock
     return made
 
 
-def resolved(host: str) -> tuple[socket.AddressFamily, str]:
+def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
     """The first address of a host; raises `ConfigError` if it has none here."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

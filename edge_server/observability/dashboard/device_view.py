@@ -8,7 +8,7 @@ from edge_server.observability.snapshot import Snapshot
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.explanations import DeviceChoice
 
-MOST_ROUNDS = 1000  # Maximum rounds in the value; the newest ones
+MAX_ROUNDS = 1000  # Maximum rounds in the value; the newest ones
 
 Choices = Sequence[tuple[int, DeviceChoice]]
 Verdicts = Sequence[tuple[int, str | None]]
@@ -43,7 +43,7 @@ def _rounds(
     why = dict(choices)  # the last planning of a round counts
     refused = {number: reason for number, reason in verdicts if reason is not None}
     under_way = {facts.under_way.round: facts.under_way.selected} if facts.under_way else {}
-    numbers = sorted({*closed, *why, *under_way})[-MOST_ROUNDS:]
+    numbers = sorted({*closed, *why, *under_way})[-MAX_ROUNDS:]
     return [
         _round(name, number, closed.get(number), why.get(number), refused, name in under_way.get(number, ()))
         for number in numbers

@@ -11,17 +11,17 @@ from schemas.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-MOST_EVENTS = 1000
+MAX_EVENTS = 1000
 SHOWN = ("at", "last_at", "kind", "device", "reason", "text", "count")
 
 
 def events_value(path: Path, kinds: Iterable[str], device: str, after: int) -> Json:
-    """The value of `/api/events`: at most `MOST_EVENTS` of the list at `path`, the last changed ones.
+    """The value of `/api/events`: at most `MAX_EVENTS` of the list at `path`, the last changed ones.
 
     `last` is the value of `after` for the next request. Raises `ConfigError` for an unreadable list.
     """
     last = last_change(path)
-    rows = read_events(path, kinds=kinds, device=device, after=after, most=MOST_EVENTS)
+    rows = read_events(path, kinds=kinds, device=device, after=after, most=MAX_EVENTS)
     return {
         "events": [{"id": row.id, **{name: getattr(row.event, name) for name in SHOWN}} for row in rows],
         "last": max([last, *(row.change for row in rows)]),

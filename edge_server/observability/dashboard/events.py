@@ -69,7 +69,7 @@ def next_page_state(
     run = run if before is None else keep_times(before.run, run)
     run_changed = before is None or _without_now(before.run) != _without_now(run)
     old_rows = {} if before is None else before.rows
-    fresh = {row.device: _versioned(old_rows.get(row.device), row, version, now) for row in rows}
+    fresh = {row.device: _make_versioned_row(old_rows.get(row.device), row, version, now) for row in rows}
     gone = {} if before is None else {name: at for name, at in before.gone.items() if name not in fresh}
     return PageState(
         version=version,
@@ -106,7 +106,7 @@ def _fleet(cursor: Cursor, shown: PageState) -> Event | None:
     return Event("fleet", {"devices": changed, "gone": [] if full else gone, "full": full})
 
 
-def _versioned(before: VersionedRow | None, row: FleetRow, version: int, now: float) -> VersionedRow:
+def _make_versioned_row(before: VersionedRow | None, row: FleetRow, version: int, now: float) -> VersionedRow:
     if before is None:
         return VersionedRow(version, now, row)
     if before.row == row:

@@ -83,12 +83,12 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def changed(self, seen: PageState, timeout_s: float) -> bool:
+    async def wait_for_change(self, seen: PageState, timeout_s: float) -> bool:
         """Wait until the state is newer than `seen` or the feed closes; False after `timeout_s` seconds."""
         ends = time.monotonic() + timeout_s
         while not self.closing:
             news = self._news
-            shown = await self.shown()
+            shown = await self.read_state()
             if shown.version != seen.version or self.closing:
                 return True
             left = ends - time.monotonic()
@@ -105,7 +105,7 @@ class Feed:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), max(0.0, self._next_look - time.monotonic()))
 
-    async def shown(self) -> PageState:
+    async def read_state(self) -> PageState:
         async with self._lock:
             now = time.monotonic()
             if self._shown is None or now >= self._next_look or self._is_last():
@@ -116,7 +116,7 @@ class Feed:
             return self._shown
 
     async def facts(self) -> tuple[FolderFacts, Snapshot | None]:
-        await self.shown()
+        await self.read_state()
         return self._folder.newest, self._snapshot
 
     async def journal(self, read: Callable[[JournalReader], T]) -> T | None:

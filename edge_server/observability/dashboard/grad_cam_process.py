@@ -38,7 +38,7 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
 from schemas.values import Preprocessing
 
-MOST_OPAQUE = 200  # Maximum opacity of the overlay (of 255), so that the picture stays visible
+MAX_OPAQUE = 200  # Maximum opacity of the overlay (of 255), so that the picture stays visible
 WHOLE = 0  # The global model, in place of a tier
 
 
@@ -139,7 +139,7 @@ def overlay(heat: NDArray[Any]) -> Image.Image:
     colours = np.zeros((*heat.shape, 4), dtype=np.uint8)
     colours[..., 0] = 255
     colours[..., 1] = (heat * 255).round()
-    colours[..., 3] = (heat * MOST_OPAQUE).round()
+    colours[..., 3] = (heat * MAX_OPAQUE).round()
     return Image.fromarray(colours)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from edge_server.observability.dashboard.run_reader import FolderFacts
 from schemas.errors import EdgeError
 
-MOST_IMAGES = 32
+MAX_IMAGES = 32
 KEPT = 16  # Maximum cached answers of a few dozen kilobytes each
 PATIENCE_S = 120.0
 THREADS = "1"
@@ -53,13 +53,13 @@ class GradCamRequests:
         key = version, tier, count
         async with self._lock:
             if key not in self._known:
-                self._known[key] = await self._computed(tier, count)
+                self._known[key] = await self._compute_pictures(tier, count)
             self._known.move_to_end(key)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
             return self._known[key]
 
-    async def _computed(self, tier: int, count: int) -> dict[str, Any]:
+    async def _compute_pictures(self, tier: int, count: int) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,

@@ -7,7 +7,7 @@ from edge_server.storage.records import DeviceRecord
 from edge_server.strategy.explanations import ChannelScores, Observation
 from schemas.submodel import Kept
 
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 """Maximum rounds of a group's scores in the value: the first, the newest, the rest evenly spread."""
 
 
@@ -48,7 +48,7 @@ def channel_value(observations: Sequence[Observation], group: str, index: int) -
     }
 
 
-def evenly_spread(rounds: Sequence[int], most: int = MOST_ROUNDS) -> list[int]:
+def evenly_spread(rounds: Sequence[int], most: int = MAX_ROUNDS) -> list[int]:
     """At most `most` of the rounds, evenly spread, including the first and the last."""
     if len(rounds) <= most:
         return list(rounds)

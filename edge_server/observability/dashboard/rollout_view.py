@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from edge_client.data.tasks.words import figure_text
-from edge_server.observability.dashboard.run_reader import unchanged
+from edge_server.observability.dashboard.run_reader import open_unchanged
 from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
 from schemas.messages.rollout_terms import ModelMeasurement
 
-MOST_ROLLOUTS = 50
+MAX_ROLLOUTS = 50
 ROLLOUTS = """
 SELECT rollout, rollouts.version, rollouts.federation, phase, opened, why, began_at, ended_at,
         active.version IS NOT NULL
@@ -41,12 +41,12 @@ def rollouts_value(registry: Path, run: str | None) -> Json:
     """
     if run is None:
         return {"rollouts": []}
-    return _read(registry, ROLLOUTS, run, MOST_ROLLOUTS)
+    return _read(registry, ROLLOUTS, run, MAX_ROLLOUTS)
 
 
 def every_rollout(registry: Path) -> Json:
     """The newest rollouts of all versions in a registry. Raises `ConfigError` for an unreadable registry."""
-    return _read(registry, EVERY_ROLLOUT, MOST_ROLLOUTS)
+    return _read(registry, EVERY_ROLLOUT, MAX_ROLLOUTS)
 
 
 def device_rollouts(registry: Path, federation: str, device: str) -> list[Json]:
@@ -57,7 +57,7 @@ def device_rollouts(registry: Path, federation: str, device: str) -> list[Json]:
     with _reading(registry) as database:
         if database is None:
             return []
-        return [_of_device(*row) for row in database.execute(OF_DEVICE, (federation, device, MOST_ROLLOUTS))]
+        return [_of_device(*row) for row in database.execute(OF_DEVICE, (federation, device, MAX_ROLLOUTS))]
 
 
 def _of_device(rollout: str, version: str, phase: str, status: str, text: str | None, at: float) -> Json:
@@ -70,13 +70,13 @@ def _of_device(rollout: str, version: str, phase: str, status: str, text: str | 
         "phase": phase,
         "status": status,
         "at": at,
-        "before": _measured(report.running if report else None),
-        "after": _measured(report.candidate if report else None),
+        "before": _measurement_text(report.running if report else None),
+        "after": _measurement_text(report.candidate if report else None),
         "why": report.detail or report.cause or "" if report else "",
     }
 
 
-def _measured(measurement: ModelMeasurement | None) -> str:
+def _measurement_text(measurement: ModelMeasurement | None) -> str:
     """A model on the device's own examples in words, empty if it was not measured."""
     if measurement is None:
         return ""
@@ -98,7 +98,7 @@ def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     try:
-        with unchanged(path) as (readable, immutable):
+        with open_unchanged(path) as (readable, immutable):
             address = f"{readable.resolve().as_uri()}?mode={'ro&immutable=1' if immutable else 'rw'}"
             with closing(sqlite3.connect(address, uri=True)) as database:
                 yield database

@@ -75,14 +75,14 @@ class FolderFacts:
     onnx: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def closed(self) -> int:
+    def last_closed(self) -> int:
         return self.history[-1].round if self.history else 0
 
     @property
     def under_way(self) -> Planning | None:
         """The planning of the round that is open, if one is."""
         planning = self.planning
-        is_open = planning is not None and planning.round > self.closed and self.summary is None
+        is_open = planning is not None and planning.round > self.last_closed and self.summary is None
         return planning if is_open else None
 
 
@@ -108,7 +108,7 @@ def read_facts(path: Path, *, live: bool = False) -> FolderFacts:
 
 def is_at_work(path: Path) -> bool:
     """Whether another process may be running it: the run has not ended and its lock is not free."""
-    if RunFolder(path).ended:
+    if RunFolder(path).has_ended:
         return False
     try:
         with (path / "lock").open("rb") as file:
@@ -123,10 +123,10 @@ def is_at_work(path: Path) -> bool:
 def read_config(path: Path) -> Config | None:
     """The resolved federation file, without the checks (and their imports) made when the run began."""
 
-    def parsed(text: str) -> Config:
+    def parse_config(text: str) -> Config:
         return Config.model_validate(tomllib.loads(text), by_alias=True, by_name=False)
 
-    return _read(path, parsed)
+    return _read(path, parse_config)
 
 
 def newest_version(folder: RunFolder) -> Path | None:
@@ -195,14 +195,14 @@ def _with_rows(facts: FolderFacts, reader: JournalReader) -> FolderFacts:
         facts,
         run=reader.run(),
         began_at=reader.began_at(),
-        known={row[0]: _known(*row) for row in reader.seen()},
+        known={row[0]: _make_known_device(*row) for row in reader.seen_devices()},
         planning=_planning(reader),
         refused=reader.refusals(),
         traffic=reader.traffic(),
     )
 
 
-def _known(name: str, profile: str, data: str, seen_at: float) -> KnownDevice:
+def _make_known_device(name: str, profile: str, data: str, seen_at: float) -> KnownDevice:
     card = DataCard.model_validate_json(data)
     return KnownDevice(name, CapabilityProfile.model_validate_json(profile), card, seen_at)
 
@@ -234,14 +234,14 @@ def open_journal(path: Path, *, live: bool) -> Iterator[JournalReader]:
                 yield reader
             return
     with (
-        unchanged(path) as (readable, immutable),
+        open_unchanged(path) as (readable, immutable),
         closing(JournalReader(readable, immutable=immutable)) as reader,
     ):
         yield reader
 
 
 @contextlib.contextmanager
-def unchanged(path: Path) -> Iterator[tuple[Path, bool]]:
+def open_unchanged(path: Path) -> Iterator[tuple[Path, bool]]:
     """A SQLite file to read without changing `path`, and whether it is immutable.
 
     With a write-ahead log it is a copy, which is not immutable.

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
 """Phases in addition to those of `edge_server.rounds.state`; no process runs a suspended run."""
-MOST_COUNTED = 14  # Columns of the table by class
+MAX_COUNTED = 14  # Columns of the table by class
 CUT_OFF = "the run was interrupted: the command that began it resumes it"
 SAME_MOMENT_S = 1.0  # A deadline that moved by less (seconds) is the same deadline, computed again
 
@@ -62,7 +62,7 @@ def run_value(
         "notes": list(shown.notes),
         "warnings": warning_texts(history_of(facts, snapshot), summary.devices if summary else ()),
         "parameters": summary.parameters if summary else facts.parameters,
-        "tiers": tier_values(facts, _delivered(facts, snapshot)),
+        "tiers": tier_values(facts, _delivered_models(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         **_bytes(facts, snapshot, summary),
         "metric": _metric(history_of(facts, snapshot)),
@@ -146,7 +146,7 @@ def tier_parameters(config: Config, channels: ChannelMap | None) -> dict[int, in
     return {tier: count_parameters(expected_shapes(spec, channels)) for tier, spec in specs.items()}
 
 
-def _delivered(facts: FolderFacts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
+def _delivered_models(facts: FolderFacts, snapshot: Snapshot | None) -> Mapping[str, DeviceRecord]:
     if snapshot is not None:
         return snapshot.delivered
     return {record.device: record for record in facts.summary.devices} if facts.summary else {}
@@ -159,7 +159,7 @@ def _from_folder(facts: FolderFacts) -> Snapshot:
         federation=config.federation.name if config else "",
         run=(summary.run if summary else None) or facts.run or facts.path.name,
         phase="training" if under_way else "waiting",
-        round=under_way.round if under_way else facts.closed,
+        round=under_way.round if under_way else facts.last_closed,
         rounds=config.federation.rounds if config else 0,
         elapsed_s=summary.duration_s if summary else 0.0,
     )
@@ -205,7 +205,7 @@ def _by_class(history: Sequence[RoundRecord]) -> Json | None:
     None if no round has counted any.
     """
     number, counted = newest_counts(history)
-    shown = dict(islice(counted.items(), MOST_COUNTED))
+    shown = dict(islice(counted.items(), MAX_COUNTED))
     if not shown:
         return None
     columns = [class_figures(counts) for counts in shown.values()]

@@ -29,8 +29,8 @@ from edge_server.observability.prometheus.collector import exposition, run_regis
 from edge_server.observability.snapshot import Snapshot
 from schemas.errors import EdgeError
 
-MOST_CONNECTIONS, PER_ADDRESS = 512, 128
-REQUEST_S, MOST_WAITING = 15.0, 112
+MAX_CONNECTIONS, PER_ADDRESS = 512, 128
+REQUEST_S, MAX_WAITING = 15.0, 112
 """Seconds in which a request arrives as a whole, and connections that may wait for one to arrive."""
 GRACE_S = 3  # Seconds that pages have to read the last events
 START_S = 30.0
@@ -86,7 +86,7 @@ def serving(
     """
     server = _Uvicorn(app, tls)
     listener = BoundedListener(
-        bound, most=MOST_CONNECTIONS, per_address=PER_ADDRESS, shared=frozenset(proxies)
+        bound, most=MAX_CONNECTIONS, per_address=PER_ADDRESS, shared=frozenset(proxies)
     )
     thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
     thread.start()
@@ -104,7 +104,7 @@ def serving(
 class _PunctualProtocol(H11Protocol):
     """Closes a connection whose request has not arrived as a whole after `REQUEST_S`.
 
-    If `MOST_WAITING` wait, the oldest one is closed for a new one: half-sent requests keep nobody out. A
+    If `MAX_WAITING` wait, the oldest one is closed for a new one: half-sent requests keep nobody out. A
     connection that waits for a further request is closed by uvicorn's own timeout.
     """
 
@@ -132,7 +132,7 @@ class _PunctualProtocol(H11Protocol):
                 timer.cancel()
         elif self not in self._waiting:
             self._waiting[self] = self.loop.call_later(REQUEST_S, self.transport.abort)
-            if len(self._waiting) > MOST_WAITING:
+            if len(self._waiting) > MAX_WAITING:
                 oldest = next(iter(self._waiting))
                 oldest._wait(over=True)
                 oldest.transport.abort()

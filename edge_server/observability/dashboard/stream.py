@@ -53,14 +53,14 @@ class EventWriter:
         cursor, number = Cursor(round=since), 0
         while True:
             last = self._feed.closing
-            shown = await self._feed.shown()
+            shown = await self._feed.read_state()
             cursor, fresh = self._fresh(cursor, shown)
             for text in fresh:
                 number += 1
                 yield f"id: {number}\n{text}"
             if last:
                 return
-            if not await self._feed.changed(shown, QUIET_S):
+            if not await self._feed.wait_for_change(shown, QUIET_S):
                 yield ": still here\n\n"
 
     def _fresh(self, cursor: Cursor, shown: PageState) -> tuple[Cursor, list[str]]:

@@ -40,7 +40,7 @@ def metrics_watcher(text: str, out: Path, *, devices: bool = False) -> "Iterator
     from edge_server.observability.prometheus.collector import RunCollector
 
     collector = RunCollector(out, devices=devices)
-    with _served(listen, collector):
+    with _serve_metrics(listen, collector):
         yield collector
 
 
@@ -59,12 +59,12 @@ def rollout_watcher(text: str | None, show: "Show") -> "Iterator[Show]":
         collector.show(rollout, no_link)
         show(rollout, no_link)
 
-    with _served(listen, collector):
+    with _serve_metrics(listen, collector):
         yield both
 
 
 @contextlib.contextmanager
-def _served(listen: Listen, collector: "Collector") -> Iterator[None]:
+def _serve_metrics(listen: Listen, collector: "Collector") -> Iterator[None]:
     from edge_server.observability.prometheus.collector import run_registry
     from edge_server.observability.prometheus.http_endpoint import serve_metrics
 

@@ -34,36 +34,39 @@ def device_families(rows: Iterable[DeviceReadings]) -> Iterator[Metric]:
     """One gauge per device and known reading."""
     devices = list(rows)
 
-    def known(name: str) -> Labelled:
+    def values_of(name: str) -> Labelled:
         found = (((row.federation, row.device), getattr(row, name)) for row in devices)
         return {labels: float(value) for labels, value in found if value is not None}
 
     yield from gauges(
-        "device_connected", "1 for a device that is connected.", ("federation", "device"), known("connected")
+        "device_connected",
+        "1 for a device that is connected.",
+        ("federation", "device"),
+        values_of("connected"),
     )
     yield from gauges(
         "device_seen_timestamp_seconds",
         "When the device was last heard.",
         ("federation", "device"),
-        known("seen_at"),
+        values_of("seen_at"),
     )
     yield from gauges(
         "device_certificate_end_timestamp_seconds",
         "When the device's certificate ends.",
         ("federation", "device"),
-        known("certificate_until"),
+        values_of("certificate_until"),
     )
     yield from gauges(
         "device_temperature_celsius",
         "The device's last temperature.",
         ("federation", "device"),
-        known("celsius"),
+        values_of("celsius"),
     )
     yield from gauges(
         "device_disk_free_bytes",
         "Free space on the disk of the device's state folder.",
         ("federation", "device"),
-        known("disk_free_bytes"),
+        values_of("disk_free_bytes"),
     )
 
 

@@ -66,8 +66,8 @@ def nice_step(rough: float) -> float:
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 96, 16, 48
 LABEL_GAP = 15
-MOST_MARKERS = 12
-MOST_CHARACTERS = 11  # Of a name beside a chart: longer ones are cut off on a phone, or lie on the next chart
+MAX_MARKERS = 12
+MAX_CHARACTERS = 11  # Of a name beside a chart: longer ones are cut off on a phone, or lie on the next chart
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "9 2 2 2 2 2")
 MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
@@ -89,7 +89,7 @@ class Series:
     points: tuple[tuple[int, float | None], ...]
 
     @property
-    def known(self) -> list[tuple[int, float]]:
+    def known_points(self) -> list[tuple[int, float]]:
         """The points that have a value."""
         return [(x, y) for x, y in self.points if y is not None]
 
@@ -113,9 +113,9 @@ def line_chart(chart: Chart) -> str:
 
     Names without room in it follow as a list.
     """
-    shown = [series for series in chart.series if series.known]
+    shown = [series for series in chart.series if series.known_points]
     xs = [float(x) for series in chart.series for x, _ in series.points]
-    ys = [y for series in shown for _, y in series.known]
+    ys = [y for series in shown for _, y in series.known_points]
     x_axis = count_axis(xs, start=LEFT + 8, end=WIDTH - RIGHT)
     bottom = HEIGHT - BOTTOM
     y_axis = value_axis(ys, start=bottom, end=TOP, from_zero=chart.from_zero, highest=chart.highest)
@@ -139,13 +139,13 @@ def line_chart(chart: Chart) -> str:
 def _has_room(shown: Sequence[Series]) -> bool:
     """Whether each name fits beside its curve's end."""
     longest = max((len(series.label) for series in shown), default=0)
-    return longest <= MOST_CHARACTERS and len(shown) <= (HEIGHT - BOTTOM - TOP) // LABEL_GAP + 1
+    return longest <= MAX_CHARACTERS and len(shown) <= (HEIGHT - BOTTOM - TOP) // LABEL_GAP + 1
 
 
 def _legend_entry(chart: Chart, index: int, series: Series) -> str:
     style = index % len(DASHES)
     line = f'<path class="line" d="M0 6H28"{dash_of(style)}/>{_mark(style, 14, 6)}'
-    text = escape(f"{series.label}: {chart.text(series.known[-1][1])}")
+    text = escape(f"{series.label}: {chart.text(series.known_points[-1][1])}")
     drawn = f'<svg viewBox="0 0 28 12" aria-hidden="true">{line}</svg>'
     return f'<li class="s{style}">{drawn}<span>{text}</span></li>'
 
@@ -157,7 +157,7 @@ def dash_of(style: int) -> str:
 def _spoken(chart: Chart, shown: Sequence[Series]) -> str:
     if not shown:
         return f"{chart.title}: no values"
-    ends = (f"{series.label} ends at {chart.text(series.known[-1][1])}" for series in shown)
+    ends = (f"{series.label} ends at {chart.text(series.known_points[-1][1])}" for series in shown)
     return f"{chart.title}: {', '.join(ends)}"
 
 
@@ -192,7 +192,7 @@ def _curve(chart: Chart, index: int, series: Series, x_axis: Axis, y_axis: Axis)
         _mark(
             style, x_axis.place(x), y_axis.place(y), f"{series.label}, {chart.x_title} {x}: {chart.text(y)}"
         )
-        for x, y in _marked(series)
+        for x, y in _points_to_mark(series)
     )
     thin = f'<path class="bridge" d="{bridges}"/>' if bridges else ""
     return f'<g class="series s{style}">{thin}<path class="line" d="{line}"{dash_of(style)}/>{marks}</g>'
@@ -217,10 +217,10 @@ def _mark(style: int, x: float, y: float, spoken: str = "") -> str:
     return f'<path class="mark" d="{MARKERS[style]}" transform="translate({x:.1f} {y:.1f})">{title}</path>'
 
 
-def _marked(series: Series) -> list[tuple[int, float]]:
+def _points_to_mark(series: Series) -> list[tuple[int, float]]:
     """The points with a marker: evenly spaced ones, the last one, and isolated ones."""
-    known = series.known
-    spacing = -(-len(known) // MOST_MARKERS)
+    known = series.known_points
+    spacing = -(-len(known) // MAX_MARKERS)
     kept = {x for x, _ in known[::-spacing]} if known else set()
     values = [None, *(y for _, y in series.points), None]
     for before, (x, _), after in zip(values, series.points, values[2:], strict=False):
@@ -231,7 +231,10 @@ def _marked(series: Series) -> list[tuple[int, float]]:
 
 def _labels(shown: Sequence[Series], x_axis: Axis, y_axis: Axis) -> str:
     """Each series' name next to its last point, moved apart where names would overlap."""
-    ends = [(x_axis.place(series.known[-1][0]), y_axis.place(series.known[-1][1])) for series in shown]
+    ends = [
+        (x_axis.place(series.known_points[-1][0]), y_axis.place(series.known_points[-1][1]))
+        for series in shown
+    ]
     heights = separate_labels([y for _, y in ends], gap=LABEL_GAP, low=TOP, high=HEIGHT - BOTTOM)
     parts = []
     for index, (series, (x, y), height) in enumerate(zip(shown, ends, heights, strict=True)):

@@ -31,7 +31,7 @@ RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test a
 COST_COLUMNS = ("run", "down", "up", "updates", "full models up", "MACs", "time of the rounds", "refused")
 REST = "the run folders"
 NamedRuns = Sequence[tuple[str, RunContents]]
-MOST_CURVES = 8  # Maximum curves of one chart, which is the number of markers and dashes
+MAX_CURVES = 8  # Maximum curves of one chart, which is the number of markers and dashes
 
 
 def runs_document(runs: Sequence[RunContents]) -> Document:
@@ -96,8 +96,8 @@ def _runs(named: NamedRuns) -> Table:
 
 
 def _curves(named: NamedRuns) -> tuple[Block, ...]:
-    note = Paragraph(f"The charts show the first {MOST_CURVES} runs; the tables show all.")
-    pairs = [(name, run.history) for name, run in named[:MOST_CURVES]]
+    note = Paragraph(f"The charts show the first {MAX_CURVES} runs; the tables show all.")
+    pairs = [(name, run.history) for name, run in named[:MAX_CURVES]]
     charts = (
         _chart("accuracy", "Test accuracy", "accuracy (%)", pairs, lambda r: r.test_accuracy, percent),
         _chart("loss", "Training loss", "loss", pairs, lambda r: r.train_loss, lambda y: f"{y:.3g}"),
@@ -110,7 +110,7 @@ def _curves(named: NamedRuns) -> tuple[Block, ...]:
             from_zero=True,
         ),
     )
-    return (Curves(charts), note) if len(named) > MOST_CURVES else (Curves(charts),)
+    return (Curves(charts), note) if len(named) > MAX_CURVES else (Curves(charts),)
 
 
 def _chart(

@@ -57,7 +57,7 @@ class RunContents:
         ]
 
     @property
-    def simulated(self) -> bool:
+    def is_simulated(self) -> bool:
         return any(record.virtual_time_s is not None for record in self.history)
 
 
@@ -74,7 +74,7 @@ def read_run_contents(directory: Path) -> RunContents:
         tomllib.loads(files.federation_toml),
         read_provenance(directory),
         version,
-        _described(directory, files.history),
+        _read_manifest(directory, files.history),
         boards,
         trained,
     )
@@ -88,7 +88,7 @@ def _version(directory: Path) -> Version | None:
         return None
 
 
-def _described(directory: Path, history: tuple[RoundRecord, ...]) -> Mapping[str, Any]:
+def _read_manifest(directory: Path, history: tuple[RoundRecord, ...]) -> Mapping[str, Any]:
     """The manifest of the last round's model; empty without one."""
     if not history:
         return {}
@@ -103,7 +103,9 @@ def _journal(directory: Path) -> tuple[dict[str, str], dict[str, int]]:
     """Each device's board, and its number of examples times epochs."""
     try:
         with closing(JournalReader(RunFolder(directory).journal)) as reader:
-            return {name: _board(profile) for name, _, profile, _ in reader.devices()}, reader.worked()
+            return {
+                name: _board(profile) for name, _, profile, _ in reader.devices()
+            }, reader.work_by_device()
     except (EdgeError, OSError, sqlite3.Error):
         return {}, {}
 

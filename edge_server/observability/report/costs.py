@@ -18,7 +18,10 @@ def cost_section(run: RunContents) -> Section:
     rounds = len(run.history)
     cost = measure(run.history, run.summary)
     macs = training_macs(run)
-    durations, virtual = [record.duration_s for record in run.history], " (virtual)" if run.simulated else ""
+    durations, virtual = (
+        [record.duration_s for record in run.history],
+        " (virtual)" if run.is_simulated else "",
+    )
     rows = [
         _row(
             "sent by the server (a broadcast counts once)",

@@ -64,7 +64,7 @@ def _by_output(record: RoundRecord, task: str) -> Table:
 
 RECALL, INTERVAL = "recall", "95 % interval of recall"
 COLUMNS = ("examples", RECALL, INTERVAL)
-MOST_COLUMNS = 20  # With more classes there is no column for each
+MAX_COLUMNS = 20  # With more classes there is no column for each
 
 
 def class_cells(figure: ClassFigure | None, columns: Sequence[str]) -> tuple[Cell, ...]:
@@ -87,7 +87,7 @@ def device_class_tables(history: Sequence[RoundRecord]) -> tuple[Table, ...]:
     caption = "All devices on data that they hold out, by class: the share of its examples that is recognised"
     pooled = table(caption, ("class", *COLUMNS), rows, rest="history.jsonl")
     devices = {name: counts for name, counts in counted.items() if name not in (TEST_DATA, ALL_DEVICES)}
-    return (pooled, _per_device(devices, list(whole))) if len(whole) <= MOST_COLUMNS else (pooled,)
+    return (pooled, _per_device(devices, list(whole))) if len(whole) <= MAX_COLUMNS else (pooled,)
 
 
 def _per_device(devices: Mapping[str, Counts], names: Sequence[str]) -> Table:

@@ -56,7 +56,7 @@ def _kinds(cell: Cell) -> str:
     return f' class="{" ".join(kinds)}"' if kinds else ""
 
 
-MORE_AT_LEAST = 10  # Minimum rows to fold away
+MIN_MORE_ROWS = 10  # Minimum rows to fold away
 
 
 def html_page(document: Document) -> str:
@@ -115,7 +115,7 @@ def html_block(block: Block) -> str:
         case Sweep(charts):
             return _figures((chart.title, parallel_axes(chart)) for chart in charts)
         case Code(text, folded):
-            return _folded(folded, f"<pre><code>{escape(text)}</code></pre>")
+            return _fold_content(folded, f"<pre><code>{escape(text)}</code></pre>")
         case Card(markdown):
             # HTML in a card stays text.
             made = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
@@ -136,12 +136,14 @@ def _facts(facts: FactList) -> str:
 
 def _table(made: Table) -> str:
     """The first rows, and the rest folded below them."""
-    if len(made.rows) <= SHOWN_ROWS + MORE_AT_LEAST:
+    if len(made.rows) <= SHOWN_ROWS + MIN_MORE_ROWS:
         return html_table(made.caption, made.columns, made.rows)
     rest = made.rows[SHOWN_ROWS:]
     head = html_table(made.caption, made.columns, made.rows[:SHOWN_ROWS])
-    return head + _folded(f"{len(rest):,} more", html_table(f"{made.caption}: the rest", made.columns, rest))
+    return head + _fold_content(
+        f"{len(rest):,} more", html_table(f"{made.caption}: the rest", made.columns, rest)
+    )
 
 
-def _folded(title: str, content: str) -> str:
+def _fold_content(title: str, content: str) -> str:
     return f"<details><summary>{escape(title)}</summary>\n{content}</details>" if title else content

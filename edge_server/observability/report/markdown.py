@@ -22,7 +22,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.terminal.sparkline import BLOCKS, sparkline
 
-MOST_BLOCKS = 32  # Maximum characters of a curve in a table cell
+MAX_BLOCKS = 32  # Maximum characters of a curve in a table cell
 CURVE_COLUMNS = ("curve", "first", "last", "lowest", "highest", "over the rounds")
 
 
@@ -98,21 +98,21 @@ def _table(made: Table) -> str:
 
 
 def _curves(chart: Chart) -> str:
-    rows = [_curve(chart, series) for series in chart.series if series.known]
+    rows = [_curve(chart, series) for series in chart.series if series.known_points]
     if not rows:
         return f"{plain(chart.title)}: no values."
     return f"{plain(chart.title)}.\n\n{markdown_table(CURVE_COLUMNS, rows)}"
 
 
 def _curve(chart: Chart, series: Series) -> tuple[str, ...]:
-    values = [value for _, value in series.known]
+    values = [value for _, value in series.known_points]
     figures = (values[0], values[-1], min(values), max(values))
     return (plain(series.label), *(plain(chart.text(value)) for value in figures), thinned_sparkline(values))
 
 
 def thinned_sparkline(values: Sequence[float]) -> str:
-    """A sparkline of at most `MOST_BLOCKS` evenly chosen values, including the last one."""
-    spacing = -(-len(values) // MOST_BLOCKS)
+    """A sparkline of at most `MAX_BLOCKS` evenly chosen values, including the last one."""
+    spacing = -(-len(values) // MAX_BLOCKS)
     chosen = values[::-1][::spacing][::-1]
     return sparkline(chosen, most=len(chosen)) if len(chosen) > 1 else BLOCKS[3]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edge_client.data.tasks.learning_task import Metric
-from edge_server.observability.figures import best_of, leading_metric, tested
+from edge_server.observability.figures import best_of, leading_metric, tested_figures
 from edge_server.storage.records import RoundRecord, Summary
 
 STOPPING_WINDOW = 5
@@ -52,8 +52,8 @@ def measure(
 ) -> RunMeasures:
     """The measures of one run; the average is over the tested ones of its last `window` rounds."""
     metric = leading_metric(history)
-    found = tested(history, metric)
-    last = tested((record for record in history if record.round > history[-1].round - window), metric)
+    found = tested_figures(history, metric)
+    last = tested_figures((record for record in history if record.round > history[-1].round - window), metric)
     return RunMeasures(
         average=statistics.fmean(last) if last else None,
         best=best_of(metric, found),
@@ -74,9 +74,9 @@ def first_reached(
 ) -> Reached | None:
     """The first round in which the mean of the last five tested figures is better than `target`, if any."""
     places = [index for index, record in enumerate(history) if metric.name in record.test_metrics]
-    found = tested(history, metric)
+    found = tested_figures(history, metric)
     for end in range(STOPPING_WINDOW, len(found) + 1):
-        if metric.lost(target, statistics.fmean(found[end - STOPPING_WINDOW : end])) < 0:
+        if metric.worsening(target, statistics.fmean(found[end - STOPPING_WINDOW : end])) < 0:
             until = history[: places[end - 1] + 1]
             updates = sum(len(record.selected) for record in until)
             return Reached(until[-1].round, updates, _models(until, parameters))

@@ -6,7 +6,7 @@ import shlex
 
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, Code, FactList, Paragraph, Section, table, words
-from edge_server.observability.report.settings_table import stated
+from edge_server.observability.report.settings_table import stated_settings
 from edge_server.storage.provenance import Provenance
 from edge_server.storage.run_folder import RunFolder
 
@@ -15,7 +15,7 @@ NOT_RECORDED = "not recorded"
 
 def origin_section(run: RunContents) -> Section:
     """The section of recipe, machine, versions and the settings that differ from the defaults."""
-    rows = [(words(key), words(value)) for key, value in stated(run.settings).items()]
+    rows = [(words(key), words(value)) for key, value in stated_settings(run.settings).items()]
     caption = "Settings that differ from the defaults"
     settings = (table(caption, ("setting", "value"), rows, rest="federation.toml"),) if rows else ()
     return Section("Origin", (FactList(_facts(run)), *settings))
@@ -56,12 +56,12 @@ def repeat_section(run: RunContents) -> Section:
     if run.made:
         blocks += [Paragraph("The run was started with this command:"), Code(run.made.command)]
     words = (
-        "simulate federation.toml" if run.simulated else f"run federation.toml {_broker_options(run.made)}"
+        "simulate federation.toml" if run.is_simulated else f"run federation.toml {_broker_options(run.made)}"
     )
     again = [f"edge-server {words} --out again"]
-    if not run.simulated and RunFolder(run.folder).journal.exists():
+    if not run.is_simulated and RunFolder(run.folder).journal.exists():
         again.append("edge-server replay .        # recomputes each aggregate from the archived updates")
-    how = "to get identical bits" if run.simulated else "with the same devices and data"
+    how = "to get identical bits" if run.is_simulated else "with the same devices and data"
     blocks += [
         Paragraph(f"To repeat it, in this run's folder, {how}:"),
         Code("\n".join(again)),

@@ -28,7 +28,7 @@ from edge_server.observability.figures import (
     keeps_text,
     leading_metric,
     personal_line,
-    personalised,
+    personalised_devices,
     warning_texts,
     where_measured,
 )
@@ -148,7 +148,7 @@ PERSONAL_COLUMNS = ("device", "figure", "as received", "trained", "epochs", "exp
 
 def personal_sections(run: RunContents) -> tuple[Section, ...]:
     """The section with a row per device; none if no device was asked."""
-    trained = personalised(run.summary.devices)
+    trained = personalised_devices(run.summary.devices)
     rows = [
         (
             words(device.device),

@@ -22,7 +22,7 @@ def flat(settings: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def stated(settings: Mapping[str, Any]) -> dict[str, str]:
+def stated_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     defaults = _defaults()
     return {key: value for key, value in flat(settings).items() if defaults.get(key) != value}
 

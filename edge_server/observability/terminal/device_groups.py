@@ -9,7 +9,7 @@ from edge_server.config.units import bytes_text, clean, ratio_text
 from edge_server.observability.snapshot import DeviceView
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import DeviceRecord, Summary
-from schemas.counted import counted
+from schemas.counted import format_count
 
 MANY_DEVICES = 20  # Fleets with more devices are shown as counts by tier
 
@@ -22,7 +22,7 @@ def fleet_line(devices: Sequence[DeviceView]) -> str:
     """The connected devices by tier: `1000 devices: 500 of tier 1, 500 of tier 2`."""
     connected = [view for view in devices if view.state != "offline"]
     tiers = sorted(Counter(view.tier for view in connected).items())
-    return f"{counted(len(connected), 'device')}: " + ", ".join(
+    return f"{format_count(len(connected), 'device')}: " + ", ".join(
         f"{count} of tier {tier}" for tier, count in tiers
     )
 

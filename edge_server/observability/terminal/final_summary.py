@@ -11,7 +11,7 @@ from edge_server.observability.figures import (
     before_and_after,
     keeps_text,
     personal_line,
-    personalised,
+    personalised_devices,
     warning_texts,
 )
 from edge_server.observability.snapshot import Snapshot
@@ -80,7 +80,7 @@ def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> T
     add_numbers(table, "received", "trained")
     table.add_column("exported", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for device, found in personalised(devices):
+    for device, found in personalised_devices(devices):
         style = "yellow" if found.before is None else ""
         table.add_row(
             Text(clean(device.device)),

@@ -12,18 +12,18 @@ from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text, figure_text
 from edge_server.observability.by_class import (
-    FEWEST,
+    MIN_DEVICES,
     ClassFigure,
     class_figures,
     over_devices,
-    pooled,
+    sum_by_class,
     wilson,
 )
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 
 FAILED = 1
-TIER, MOST_TIERS = "tier ", 5
+TIER, MAX_TIERS = "tier ", 5
 """A tier's row, and the tiers that have a column of the table by class, so that it fits a terminal."""
 PROPORTIONS = frozenset({"accuracy"})
 """Figures that are shares of examples, so that one device's has an interval."""
@@ -73,22 +73,22 @@ def rows_of(measured: Mapping[str, MeasuredDevice]) -> Iterator[Row]:
 
 def _row(name: str, devices: Sequence[MeasuredDevice]) -> Row:
     names = list(dict.fromkeys(key for device in devices for key in device.metrics if key in METRICS))
-    metrics = {key: value for key in names if (value := _pooled(METRICS[key], devices)) is not None}
+    metrics = {key: value for key in names if (value := _pool_metric(METRICS[key], devices)) is not None}
     examples = sum(device.examples for device in devices)
     lead = next(iter(metrics), None)
     interval = None if lead is None else _interval(METRICS[lead], metrics[lead], devices)
     count = sum(device.devices for device in devices)
-    return Row(name, count, examples, metrics, interval, class_figures(pooled(devices)))
+    return Row(name, count, examples, metrics, interval, class_figures(sum_by_class(devices)))
 
 
-def _pooled(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
+def _pool_metric(metric: Metric, devices: Sequence[MeasuredDevice]) -> float | None:
     known = [device for device in devices if metric.name in device.metrics]
     values = [device.metrics[metric.name] for device in known]
-    return metric.pooled(values, [device.examples for device in known])
+    return metric.pool_values(values, [device.examples for device in known])
 
 
 def _interval(metric: Metric, value: float, devices: Sequence[MeasuredDevice]) -> tuple[float, float] | None:
-    if len(devices) < FEWEST:
+    if len(devices) < MIN_DEVICES:
         total = sum(device.examples for device in devices)
         return wilson(value, total) if metric.name in PROPORTIONS else None
     known = [device for device in devices if metric.name in device.metrics]
@@ -114,7 +114,7 @@ def _print_classes(rows: Sequence[Row]) -> None:
     whole, tiers = rows[-1].by_class, [row for row in rows if row.name.startswith(TIER)]
     if not whole:
         return
-    if len(tiers) > MOST_TIERS:
+    if len(tiers) > MAX_TIERS:
         tiers = []
     table = plain_table("By class: the share of its examples that is recognised")
     table.add_column("", overflow="fold")

@@ -34,7 +34,7 @@ from edge_server.observability.figures import (
     where_measured,
 )
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
-from schemas.counted import counted
+from schemas.counted import format_count
 
 LAST_ROUNDS = 20  # Rounds in the final table; earlier rounds are in `history.jsonl` and in the report
 LINK_BYTES = "down, up: bytes over the device's own link, with broadcasts; in rounds, bytes of the server"
@@ -176,7 +176,7 @@ def late_text(record: RoundRecord) -> str:
     if not record.staleness:
         return ""
     most = max(record.staleness.values())
-    return f"{len(record.staleness)} late by up to {counted(most, 'round')}"
+    return f"{len(record.staleness)} late by up to {format_count(most, 'round')}"
 
 
 def epsilon_text(figures: RoundRecord | Summary) -> str:

@@ -86,7 +86,7 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
 
 def _python_bound(wheel: Path) -> str:
     """The lower bound of the Python that the package needs, such as `>=3.11`."""
-    with _opened(wheel) as archive:
+    with _open_wheel(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         text = archive.read(names[0]).decode(errors="replace") if names else ""
     found = _BOUND.search(text)
@@ -94,11 +94,11 @@ def _python_bound(wheel: Path) -> str:
 
 
 def _unpacked_bytes(wheel: Path) -> int:
-    with _opened(wheel) as archive:
+    with _open_wheel(wheel) as archive:
         return sum(entry.file_size for entry in archive.infolist())
 
 
-def _opened(wheel: Path) -> zipfile.ZipFile:
+def _open_wheel(wheel: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(wheel)
     except (OSError, zipfile.BadZipFile) as error:

@@ -92,7 +92,7 @@ class ReleaseStore:
         archive.replace(place)
         return self.release(name)
 
-    def checked(self, name: str) -> StoredRelease:
+    def checked_release(self, name: str) -> StoredRelease:
         """The release, whose archive is that which was signed; raises `ConfigError`."""
         stored = self.release(name)
         try:

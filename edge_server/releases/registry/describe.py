@@ -31,7 +31,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     signed = {tier_of_file(path): _manifest(path) for path in paths}
     last = history[-1] if history else None
     described = [_tier(path, signed[tier_of_file(path)], summary, last) for path in paths]
-    states, device_tiers = _journaled(run)
+    states, device_tiers = _read_journal(run)
     fields = {
         "version": name or run_title(run, summary.run),
         "federation": summary.federation,
@@ -100,7 +100,7 @@ def _key(signed: Iterable[Signed | None]) -> str | None:
     return keys.pop() if len(keys) == 1 else None
 
 
-def _journaled(run: Path) -> tuple[list[str], dict[str, int]]:
+def _read_journal(run: Path) -> tuple[list[str], dict[str, int]]:
     """The digests of the global model, the last round's first, and each device's last tier."""
     journal = RunFolder(run).journal
     if not journal.exists():

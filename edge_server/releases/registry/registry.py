@@ -55,15 +55,15 @@ class Registry:
         schema = VERSION_TABLES + ROLLOUT_TABLES
         return open_database(self.folder / FILE, schema, version=FORMAT, what="registry")
 
-    def path(self, version: str) -> Path:
+    def version_path(self, version: str) -> Path:
         return self.folder / version
 
     def onnx(self, version: str, tier: int) -> Path:
-        return self.path(version) / f"tier-{tier}.onnx"
+        return self.version_path(version) / f"tier-{tier}.onnx"
 
     def enter(self, version: Version, fill: Callable[[Path], None]) -> None:
         """Enter a version, replacing one of that name; `fill` writes its files into a folder."""
-        aside, place = self.folder / f".{version.version}.part", self.path(version.version)
+        aside, place = self.folder / f".{version.version}.part", self.version_path(version.version)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(aside)
         aside.mkdir(parents=True)

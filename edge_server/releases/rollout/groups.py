@@ -72,7 +72,7 @@ class GroupStanding:
     failed: int
 
     @property
-    def counted(self) -> int:
+    def counted_devices(self) -> int:
         """The devices that shares refer to."""
         return self.devices - self.away
 
@@ -93,7 +93,7 @@ def judge(standing: GroupStanding, rules: RolloutRules) -> tuple[GroupVerdict, s
     Like hawkBit's conditions: success at a share of `success` or more, failure above a share of `error`. In
     addition a group that can no longer succeed has failed, or the rollout would hang.
     """
-    counted, failed = standing.counted, standing.failed
+    counted, failed = standing.counted_devices, standing.failed
     if counted == 0:
         return GroupVerdict.OPEN, ""
     needed = rounded_up(rules.success * counted)

@@ -96,7 +96,9 @@ class RolloutJournal:
             )
             _write_targets(database, after, changed)
 
-    def load(self, rollout: str, files: Mapping[int, TierFile], *, now: float, offering: Offering) -> Rollout:
+    def load_rollout(
+        self, rollout: str, files: Mapping[int, TierFile], *, now: float, offering: Offering
+    ) -> Rollout:
         """Load a rollout; the deadlines of its devices start again."""
         with self._registry.database() as database:
             row = database.execute(

@@ -47,16 +47,16 @@ def step(rollout: Rollout, event: Event, now: float) -> Step:
         return rollout, []
     match event:
         case Connected(chunk_bytes):
-            return settle(_connected(rollout, chunk_bytes, now), now)
+            return settle(_on_connected(rollout, chunk_bytes, now), now)
         case MessageReceived(message):
-            return _heard(rollout, message, now)
+            return _on_message(rollout, message, now)
         case Withdrawn(why):
-            return settle(stop(rollout, why, now), now)
+            return settle(stop_rollout(rollout, why, now), now)
         case Tick():
             return settle(rollout, now)
 
 
-def _connected(rollout: Rollout, chunk_bytes: int, now: float) -> Rollout:
+def _on_connected(rollout: Rollout, chunk_bytes: int, now: float) -> Rollout:
     files = {
         tier: TierFile(file.ref.model_copy(update={"chunk_bytes": chunk_bytes}), file.manifest)
         for tier, file in rollout.files.items()
@@ -66,14 +66,14 @@ def _connected(rollout: Rollout, chunk_bytes: int, now: float) -> Rollout:
 
 
 # --- what devices say ---
-def _heard(rollout: Rollout, message: Birth | Death | Report | BlobRequest, now: float) -> Step:
+def _on_message(rollout: Rollout, message: Birth | Death | Report | BlobRequest, now: float) -> Step:
     match message:
         case Birth():
             return settle(_born(rollout, message, now), now)
         case Death():
-            return replace(rollout, fleet=rollout.fleet.died(message, now)), []
+            return replace(rollout, fleet=rollout.fleet.with_death(message, now)), []
         case ModelReport() | ClientReport():
-            return settle(_reported(rollout, message, now), now)
+            return settle(_on_report(rollout, message, now), now)
         case BlobRequest():
             return rollout, _chunks(rollout, message)
 
@@ -86,28 +86,28 @@ def _born(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     rollout = replace(rollout, fleet=rollout.fleet.born(birth))
     target = rollout.targets.get(birth.device)
     if target is None:
-        return _joined(rollout, birth, now) if rollout.phase is RolloutPhase.RUNNING else rollout
+        return _add_latecomer(rollout, birth, now) if rollout.phase is RolloutPhase.RUNNING else rollout
     back = known is None or not known.alive or birth.session > known.session
     if target.status is TargetStatus.AWAY:
-        return rollout.put(_waiting(rollout, replace(target, status=TargetStatus.WAITING), now))
-    return rollout.put(replace(target, ask_at=now)) if back else rollout
+        return rollout.with_target(_waiting(rollout, replace(target, status=TargetStatus.WAITING), now))
+    return rollout.with_target(replace(target, ask_at=now)) if back else rollout
 
 
-def _joined(rollout: Rollout, birth: Birth, now: float) -> Rollout:
+def _add_latecomer(rollout: Rollout, birth: Birth, now: float) -> Rollout:
     tier = rollout.tier(birth.device, birth.profile)
     late = Target(birth.device, tier, max(0, rollout.groups - 1))
     meant = rollout.rules.are_for(birth.device) and not rollout.fleet.devices[birth.device].outside
     wanted = tier in rollout.files and meant
-    return rollout.put(_waiting(rollout, late, now)) if wanted else rollout
+    return rollout.with_target(_waiting(rollout, late, now)) if wanted else rollout
 
 
-def _reported(rollout: Rollout, report: Report, now: float) -> Rollout:
+def _on_report(rollout: Rollout, report: Report, now: float) -> Rollout:
     target = rollout.targets.get(report.device)
     if target is None or report.rollout != rollout.id or not accepts(target, report):
         return rollout
     status = REACHED[report.stage]
     further = replace(target, status=status, report=report, ask_at=now + CHECK_UP_S)
-    return rollout.put(replace(further, deadline=now + rollout.rules.patience_s(status)))
+    return rollout.with_target(replace(further, deadline=now + rollout.rules.patience_s(status)))
 
 
 def _chunks(rollout: Rollout, request: BlobRequest) -> list[Command]:
@@ -128,12 +128,12 @@ def _waiting(rollout: Rollout, target: Target, now: float) -> Target:
 def settle(rollout: Rollout, now: float) -> Step:
     """Do what is due: form the groups, ask devices, give up on silent ones, judge groups, end."""
     if rollout.phase is RolloutPhase.GATHERING:
-        rollout = _gathered(rollout, now)
+        rollout = _form_groups(rollout, now)
     commands: list[Command] = []
     if rollout.phase is RolloutPhase.RUNNING:
-        rollout = _judged(_overdue(rollout, now), now)
+        rollout = _judge_groups(_overdue(rollout, now), now)
     if rollout.phase is RolloutPhase.RUNNING:
-        rollout, commands = _asked(rollout, now)
+        rollout, commands = _offer_version(rollout, now)
     if rollout.phase is RolloutPhase.STOPPING:
         rollout, commands = _withdrawing(rollout, now)
     return rollout, commands
@@ -146,7 +146,7 @@ def eligible(rollout: Rollout) -> tuple[Device, ...]:
     return tuple(device for device in meant if rollout.tier(device.name, device.profile) in rollout.files)
 
 
-def _gathered(rollout: Rollout, now: float) -> Rollout:
+def _form_groups(rollout: Rollout, now: float) -> Rollout:
     """Form the groups once enough devices are connected."""
     there = eligible(rollout)
     if rollout.gather_until is None or now < rollout.gather_until or len(there) < rollout.rules.expect:
@@ -166,10 +166,10 @@ def _overdue(rollout: Rollout, now: float) -> Rollout:
     """Devices past their deadline are silent if they may use the new version, else away."""
     for target in _open(rollout):
         queueing = target.status is TargetStatus.WAITING and rollout.alive(target.device)
-        if not (target.settled or queueing) and now >= target.deadline:
+        if not (target.is_settled or queueing) and now >= target.deadline:
             served = target.status in (TargetStatus.SWITCHING, TargetStatus.WATCHING)
             status = TargetStatus.SILENT if served else TargetStatus.AWAY
-            rollout = rollout.put(replace(target, status=status))
+            rollout = rollout.with_target(replace(target, status=status))
     return rollout
 
 
@@ -177,19 +177,19 @@ def _open(rollout: Rollout) -> tuple[Target, ...]:
     return tuple(target for target in rollout.targets.values() if target.group <= rollout.opened)
 
 
-def _judged(rollout: Rollout, now: float) -> Rollout:
+def _judge_groups(rollout: Rollout, now: float) -> Rollout:
     """Stop, open the next group, or finish, by the verdicts on the open groups."""
     for number in range(rollout.opened + 1):
         verdict, why = judge(count_group(rollout.group(number)), rollout.rules)
         if verdict is GroupVerdict.FAILED:
-            return stop(rollout, f"{group_name(number)}: {why}", now)
+            return stop_rollout(rollout, f"{group_name(number)}: {why}", now)
     if verdict is not GroupVerdict.SUCCEEDED:
         return rollout
     if rollout.opened + 1 < rollout.groups:
         waiting = [_waiting(rollout, target, now) for target in rollout.group(rollout.opened + 1)]
         opened = replace(rollout, opened=rollout.opened + 1)
         return replace(opened, targets={**opened.targets, **{target.device: target for target in waiting}})
-    done = all(target.settled for target in rollout.targets.values())
+    done = all(target.is_settled for target in rollout.targets.values())
     return replace(rollout, phase=RolloutPhase.FINISHED) if done else rollout
 
 
@@ -198,7 +198,7 @@ def group_name(number: int) -> str:
     return "canary" if number == 0 else f"group {number}"
 
 
-def _asked(rollout: Rollout, now: float) -> Step:
+def _offer_version(rollout: Rollout, now: float) -> Step:
     """Offer the version to the devices that are due, with at most `at_once` fetching it."""
     commands: list[Command] = []
     loading = sum(target.status in LOADING for target in rollout.targets.values())
@@ -210,13 +210,13 @@ def _asked(rollout: Rollout, now: float) -> Step:
             target = replace(target, status=TargetStatus.ASKED, deadline=now + rollout.rules.away_s)
         if target.status in UNDER_WAY or target.status is TargetStatus.SILENT:
             patience = ASK_AGAIN_S if target.status is TargetStatus.ASKED else CHECK_UP_S
-            rollout = rollout.put(replace(target, ask_at=now + patience))
+            rollout = rollout.with_target(replace(target, ask_at=now + patience))
             commands.append(SendMessage(target.device, rollout.offering.offer(rollout, target)))
     return rollout, commands
 
 
 # --- stopping ---
-def stop(rollout: Rollout, why: str, now: float) -> Rollout:
+def stop_rollout(rollout: Rollout, why: str, now: float) -> Rollout:
     """Open no more groups, and withdraw the version from every device that may use it."""
     if rollout.phase is RolloutPhase.STOPPING:
         return rollout
@@ -238,7 +238,7 @@ def _withdrawing(rollout: Rollout, now: float) -> Step:
     commands: list[Command] = []
     for target in affected:
         if rollout.alive(target.device) and now >= target.ask_at:
-            rollout = rollout.put(replace(target, ask_at=now + ASK_AGAIN_S))
+            rollout = rollout.with_target(replace(target, ask_at=now + ASK_AGAIN_S))
             commands.append(SendMessage(target.device, rollout.offering.withdrawal(rollout, target)))
     if not awaited or now >= rollout.stop_until:
         return replace(rollout, phase=RolloutPhase.STOPPED), commands

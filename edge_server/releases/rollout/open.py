@@ -65,7 +65,7 @@ def check_signed(version: Version) -> None:
 def offered_files(registry: Registry, version: Version) -> dict[int, TierFile]:
     """The files to offer, by tier, each checked against its signature; raises `ConfigError`."""
     check_signed(version)
-    key = read_trusted_key(registry.path(version.version) / "signing.pub")
+    key = read_trusted_key(registry.version_path(version.version) / "signing.pub")
     files = {}
     for tier in version.tiers:
         path = registry.onnx(version.version, tier.tier)
@@ -114,7 +114,7 @@ def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout,
             f"a rollout of {left.version} is not finished: continue it with `{command}`, or withdraw it with"
             f" `{command} --withdraw`"
         )
-    loaded = journal.load(left.id, fresh.files, now=time.monotonic(), offering=fresh.offering)
+    loaded = journal.load_rollout(left.id, fresh.files, now=time.monotonic(), offering=fresh.offering)
     return replace(loaded, device_tiers=fresh.device_tiers), True
 
 
@@ -129,7 +129,7 @@ def begin_for_devices(
     if left is None:
         return begin_or_resume(journal, version, rules, files)[0]
     if left.version == version.version:
-        loaded = journal.load(left.id, files, now=time.monotonic(), offering=MODELS)
+        loaded = journal.load_rollout(left.id, files, now=time.monotonic(), offering=MODELS)
         if loaded.rules.only == rules.only:
             return loaded
     raise ConfigError(f"a rollout of {left.version} is not finished: `edge-server rollout {left.version}`")
@@ -159,7 +159,7 @@ def reopen(journal: RolloutJournal, wanted: Rollout) -> Rollout:
     if not known:
         raise ConfigError(f"{wanted.version} was never rolled out: there is nothing to withdraw")
     _refuse_others(journal, wanted.federation, known[0])
-    loaded = journal.load(known[0].id, wanted.files, now=time.monotonic(), offering=wanted.offering)
+    loaded = journal.load_rollout(known[0].id, wanted.files, now=time.monotonic(), offering=wanted.offering)
     return replace(loaded, phase=RolloutPhase.RUNNING) if loaded.over else loaded
 
 

@@ -27,7 +27,7 @@ class Progress:
         self._no_link, self._waits = "", ""
         self._began: float | None = None
 
-    def known(self, rollout: Rollout) -> None:
+    def mark_shown(self, rollout: Rollout) -> None:
         """Treat this state as already shown."""
         self._last = rollout
 
@@ -43,7 +43,7 @@ class Progress:
                 self._write("waiting", waits)
         if before is rollout:
             return
-        for target in _changed(before, rollout):
+        for target in _changed_targets(before, rollout):
             fields = {"device": target.device, "status": str(target.status), "group": target.group}
             report = None if target.report is None else target.report.model_dump(mode="json")
             self._write("device", target_line(target, rollout.offering.words), **fields, report=report)
@@ -72,7 +72,7 @@ def waiting_for(rollout: Rollout, now: float) -> str:
     if rollout.phase is not RolloutPhase.RUNNING:
         return ""
     open_group = rollout.group(rollout.opened)
-    group = [target for target in open_group if not target.settled or target.status is TargetStatus.AWAY]
+    group = [target for target in open_group if not target.is_settled or target.status is TargetStatus.AWAY]
     # A device that is silent may be dead, although the broker still has its birth.
     absent = [
         target.device
@@ -82,7 +82,7 @@ def waiting_for(rollout: Rollout, now: float) -> str:
     return f"waiting for {names_text(absent)}: offline" if group and len(absent) == len(group) else ""
 
 
-def _changed(before: Rollout | None, now: Rollout) -> Iterator[Target]:
+def _changed_targets(before: Rollout | None, now: Rollout) -> Iterator[Target]:
     known = {} if before is None else before.targets
     for name, target in sorted(now.targets.items()):
         was = known.get(name)

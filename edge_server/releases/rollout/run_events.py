@@ -15,7 +15,7 @@ from edge_server.storage.event_list.recorder import EventRecorder
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.service_folder import ServiceFolder
-from schemas.counted import counted
+from schemas.counted import format_count
 
 
 def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
@@ -26,7 +26,7 @@ def changes(before: Rollout | None, after: Rollout) -> Iterator[Note]:
     if after.phase is RolloutPhase.RUNNING and opened < after.opened:
         count = len(after.group(after.opened))
         what, of = f"group {after.opened + 1} open", f"of {after.groups}"
-        yield _note(what, f"{of}, {counted(count, 'device')}: {after.version}")
+        yield _note(what, f"{of}, {format_count(count, 'device')}: {after.version}")
     for name, target in after.targets.items():
         known = None if before is None else before.targets.get(name)
         if known is not None and known.status is not target.status and target.status in ENDED | FAILED:

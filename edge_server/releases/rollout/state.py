@@ -152,7 +152,7 @@ class Rollout:
         """The names of the devices that may use the new version, sorted."""
         return tuple(sorted(target.device for target in self.targets.values() if target.may_serve))
 
-    def put(self, target: Target) -> "Rollout":
+    def with_target(self, target: Target) -> "Rollout":
         return replace(self, targets={**self.targets, target.device: target})
 
 

@@ -73,7 +73,7 @@ class Target:
     deadline: float = 0.0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether the rollout no longer waits for it."""
         return self.status in ENDED or self.status in (TargetStatus.SILENT, TargetStatus.AWAY)
 

@@ -29,36 +29,36 @@ def task_given(gateway: Gateway, device: str, task: Task, now: float, *, new: bo
     """Fetch what the task needs; of a `new` one, hand on the blobs that its device expects unasked."""
     commands: list[Command] = []
     for ref in {ref.digest: ref for ref in task.blobs.values()}.values():
-        gateway, more = _need(gateway, ref, now)
+        gateway, more = _fetch_if_missing(gateway, ref, now)
         commands += more
-    for ref in task.pushed() if new else ():
+    for ref in task.pushed_blobs() if new else ():
         gateway, more = _hand_on(gateway, device, ref, range(1))
         commands += more
     return gateway, commands
 
 
-def requested(gateway: Gateway, request: BlobRequest, now: float) -> Step | None:
+def on_request(gateway: Gateway, request: BlobRequest, now: float) -> Step | None:
     """A device requests chunks of a blob of its task; None for any other blob."""
-    ref = _named(gateway, request.device, request.digest)
+    ref = _find_blob(gateway, request.device, request.digest)
     if ref is None:
         return None
-    gateway, commands = _need(gateway, ref, now)
+    gateway, commands = _fetch_if_missing(gateway, ref, now)
     wanted = range(request.first, min(request.first + request.count, ref.chunks))
     handed, more = _hand_on(gateway, request.device, ref, wanted)
     return handed, commands + more
 
 
-def _named(gateway: Gateway, device: str, digest: str) -> BlobRef | None:
+def _find_blob(gateway: Gateway, device: str, digest: str) -> BlobRef | None:
     task = gateway.tasks.get(device)
     blobs = () if task is None else task.blobs.values()
     return next((ref for ref in blobs if ref.digest == digest), None)
 
 
-def _need(gateway: Gateway, ref: BlobRef, now: float) -> Step:
+def _fetch_if_missing(gateway: Gateway, ref: BlobRef, now: float) -> Step:
     """Begin to fetch a blob, unless it is here or on its way."""
     if ref.digest in gateway.held or ref.digest in gateway.fetches:
         return gateway, []
-    receiving, asks = chunk_transfer.start(ref, now, pushed=False, least=FAR_PATIENCE_S)
+    receiving, asks = chunk_transfer.start_transfer(ref, now, pushed=False, least=FAR_PATIENCE_S)
     return _with(gateway, receiving), _commands(gateway, asks)
 
 
@@ -80,13 +80,13 @@ def take_chunk(gateway: Gateway, chunk: Chunk, now: float) -> Step:
     return gateway, []
 
 
-def verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
+def on_verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
     """A blob is complete: hand it on to all who wait for it, or fetch it again."""
     receiving = gateway.fetches.get(event.digest)
     if receiving is None:
         return gateway, []
     if not event.sound:
-        again, asks = chunk_transfer.start(receiving.ref, now, pushed=False, least=FAR_PATIENCE_S)
+        again, asks = chunk_transfer.start_transfer(receiving.ref, now, pushed=False, least=FAR_PATIENCE_S)
         return _with(gateway, again), [*_report(gateway, event.digest), *_commands(gateway, asks)]
     fetches = {digest: fetch for digest, fetch in gateway.fetches.items() if digest != event.digest}
     waiting = {digest: queue for digest, queue in gateway.waiting.items() if digest != event.digest}
@@ -99,15 +99,15 @@ def verified(gateway: Gateway, event: BlobVerified, now: float) -> Step:
     return replace(gateway, fetches=fetches, waiting=waiting, held=held), commands
 
 
-def damaged(gateway: Gateway, digest: str, now: float) -> Step:
+def on_damaged(gateway: Gateway, digest: str, now: float) -> Step:
     """The file of a blob cannot be read: fetch it again."""
     refs = (ref for task in gateway.tasks.values() for ref in task.blobs.values())
     ref = next((ref for ref in refs if ref.digest == digest), None)
     gateway = replace(gateway, held=gateway.held - {digest})
-    return (gateway, []) if ref is None else _need(gateway, ref, now)
+    return (gateway, []) if ref is None else _fetch_if_missing(gateway, ref, now)
 
 
-def refused(gateway: Gateway, refusal: Refusal) -> Gateway | None:
+def on_refusal(gateway: Gateway, refusal: Refusal) -> Gateway | None:
     """The blob is not given to the device in whose name it was requested; None if it is not on its way.
 
     Without another device that needs it, it is no longer fetched.

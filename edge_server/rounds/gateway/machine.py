@@ -66,7 +66,7 @@ from schemas.names import is_of_site
 from schemas.values import Reason
 
 MISSED_S = 20.0  # Seconds after its start in which a gateway waits for the devices that were there before
-MOST_INSTANCES = 4
+MAX_INSTANCES = 4
 BORN_AGAIN_S = 20.0  # Seconds before a gateway repeats a birth that was not answered by terms
 
 
@@ -79,7 +79,7 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
         gateway = _in_epoch(gateway, event.message, now)
     match event:
         case LinkedAbove(session):
-            return _linked(gateway, session, now)
+            return _on_linked(gateway, session, now)
         case CutAbove():
             return replace(gateway, linked=False), []
         case MessageForDevice():
@@ -87,7 +87,7 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
         case MessageForSite():
             return _take_for_site(gateway, event, now)
         case Announced():
-            return _announced(gateway, event)
+            return _on_announced(gateway, event)
         case DeviceSpoke():
             return _device_spoke(gateway, event, now)
         case SiteBelowSpoke(site, message):
@@ -99,18 +99,18 @@ def step(gateway: Gateway, event: Event, now: float) -> Step:
         case SumChunkFromBelow(site, chunk):
             return sums.take_chunk(gateway, site, chunk, now)
         case BlobVerified():
-            return downloads.verified(gateway, event, now)
+            return downloads.on_verified(gateway, event, now)
         case PartVerified():
             return sums.part_verified(gateway, event)
         case UpdateExamined():
-            return uploads.examined(gateway, event, now)
+            return uploads.on_examined(gateway, event, now)
         case SumMade():
-            return sums.made(gateway, event)
+            return sums.on_made(gateway, event)
         case Tick():
             return _tick(gateway, now)
 
 
-def _linked(gateway: Gateway, session: int, now: float) -> Step:
+def _on_linked(gateway: Gateway, session: int, now: float) -> Step:
     """Tell what is above that the gateway is there, who is here, and what was not answered."""
     linked = replace(gateway, linked=True, session=session, answered=False, born_at=now + BORN_AGAIN_S)
     births = [SendAbove(birth, device) for device, birth in gateway.births.items()]
@@ -156,13 +156,13 @@ def _take_for_device(gateway: Gateway, event: MessageForDevice, now: float) -> S
         case TrainTask() | DeliverTask():
             return _task_given(gateway, device, message, now)
         case BlobRequest() if uploads.is_here(gateway, message):
-            ref = gateway.updates[device].sent
+            ref = gateway.updates[device].sent_blob
             assert ref is not None
             return gateway, [SendChunksAbove(ref, message.first, message.count, device)]
-        case Refusal() if (left := downloads.refused(gateway, message)) is not None:
+        case Refusal() if (left := downloads.on_refusal(gateway, message)) is not None:
             return downloads.resume(left, now)
         case Acknowledgement() | Refusal():
-            return uploads.answered(gateway, message), [SendToDevice(device, message)]
+            return uploads.on_answer(gateway, message), [SendToDevice(device, message)]
         case _:
             return gateway, [SendToDevice(device, message)]
 
@@ -187,9 +187,9 @@ def _take_for_site(gateway: Gateway, event: MessageForSite, now: float) -> Step:
             below = replace(gateway, terms=terms, answered=True)
             return below, [_terms_for(below, site) for site in below.sites]
         case SumRequest() as request:
-            return sums.requested(gateway, request, now)
+            return sums.on_request(gateway, request, now)
         case BlobRequest() as request:
-            return gateway, [sums.give(gateway, request)]
+            return gateway, [sums.give_chunks(gateway, request)]
         case Refusal():
             return gateway, []
 
@@ -199,7 +199,7 @@ def _terms_for(gateway: Gateway, site: str) -> Command:
     return SendToSite(site, gateway.terms.model_copy(update={"site": site}))
 
 
-def _announced(gateway: Gateway, event: Announced) -> Step:
+def _on_announced(gateway: Gateway, event: Announced) -> Step:
     """Pass the announcement on; forget the updates of rounds that are over."""
     message = event.message
     oldest = message.oldest if isinstance(message, RoundAnnouncement) else message.rounds + 1
@@ -234,13 +234,13 @@ def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
         case Birth():
             return _born(gateway, message)
         case Death():
-            return _died(gateway, message)
+            return _on_death(gateway, message)
         case TaskReply():
-            return _replied(gateway, message)
+            return _on_reply(gateway, message)
         case Update():
-            return uploads.claimed(gateway, message, event, now)
+            return uploads.on_claim(gateway, message, event, now)
         case BlobRequest():
-            handed = downloads.requested(gateway, message, now)
+            handed = downloads.on_request(gateway, message, now)
             return handed or (gateway, [SendAbove(message, message.device)])
         case BroadcastProgress():
             return gateway, []
@@ -257,26 +257,26 @@ def _born(gateway: Gateway, birth: Birth) -> Step:
     if birth.session < known or (another and birth.session == known):
         # Above it would look as if a second device had the name.
         return gateway, []
-    later = dict(list({**heard, birth.instance: birth.session}.items())[-MOST_INSTANCES:])
+    later = dict(list({**heard, birth.instance: birth.session}.items())[-MAX_INSTANCES:])
     births = {**gateway.births, birth.device: birth}
     born = replace(gateway, births=births, heard={**gateway.heard, birth.device: later})
-    return born, _said(gateway, birth)
+    return born, _pass_on(gateway, birth)
 
 
-def _said(gateway: Gateway, message: FromDevice) -> list[Command]:
+def _pass_on(gateway: Gateway, message: FromDevice) -> list[Command]:
     """Births and deaths wait for a connection above."""
     return [SendAbove(message, message.device)] if gateway.linked else []
 
 
-def _died(gateway: Gateway, death: Death) -> Step:
+def _on_death(gateway: Gateway, death: Death) -> Step:
     known = gateway.births.get(death.device)
     if known is not None and death.session < known.session:
         return gateway, []
     births = {device: birth for device, birth in gateway.births.items() if device != death.device}
-    return replace(gateway, births=births), _said(gateway, death)
+    return replace(gateway, births=births), _pass_on(gateway, death)
 
 
-def _replied(gateway: Gateway, reply: TaskReply) -> Step:
+def _on_reply(gateway: Gateway, reply: TaskReply) -> Step:
     """What is broadcast above does not reach the site: the device requests it here."""
     if not reply.listens:
         return gateway, [SendAbove(reply, reply.device)]
@@ -296,8 +296,8 @@ def _replied(gateway: Gateway, reply: TaskReply) -> Step:
 def _refused_by_device(gateway: Gateway, refusal: Refusal, now: float) -> Step | None:
     """A device has lost its update, or a blob that it got here is damaged; None for anything else."""
     if refusal.reason is Reason.DIGEST_MISMATCH and refusal.digest in gateway.held:
-        return downloads.damaged(gateway, refusal.digest, now)
-    return uploads.lost(gateway, refusal)
+        return downloads.on_damaged(gateway, refusal.digest, now)
+    return uploads.on_lost(gateway, refusal)
 
 
 def _site_below_spoke(gateway: Gateway, site: str, message: FromSite, now: float) -> Step:
@@ -323,7 +323,7 @@ def _site_died(gateway: Gateway, site: str) -> Step:
     for device, birth in list(gateway.births.items()):
         if is_of_site(device, site):
             death = Death(federation=gateway.federation, device=device, session=birth.session)
-            gateway, more = _died(gateway, death)
+            gateway, more = _on_death(gateway, death)
             commands += more
     return gateway, commands
 

@@ -72,7 +72,9 @@ class Gateway:
 
     def in_use(self) -> frozenset[str]:
         blobs = {ref.digest for task in self.tasks.values() for ref in task.blobs.values()}
-        updates = {ref.digest for u in self.updates.values() for ref in (u.blob, u.sent) if ref is not None}
+        updates = {
+            ref.digest for u in self.updates.values() for ref in (u.blob, u.sent_blob) if ref is not None
+        }
         claims = {part.update.blob.digest for part in self.uploads.values() if part.update is not None}
         offers = [offer for work in self.sums.values() for offer in (work.answer, *work.offers.values())]
         sums = {offer.blob.digest for offer in offers if offer is not None and offer.blob is not None}

@@ -26,22 +26,22 @@ from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 
 Value = TypeVar("Value")
-MOST_SUMS = 4  # Sums that are kept for repeated requests
+MAX_SUMS = 4  # Sums that are kept for repeated requests
 ASK_AGAIN_S = 10.0
 
 
-def requested(gateway: Gateway, request: SumRequest, now: float) -> Step:
+def on_request(gateway: Gateway, request: SumRequest, now: float) -> Step:
     """Begin to make a sum, or repeat the answer to the same request."""
     key = request.digest
     previous = gateway.sums.get(key)
     if previous is not None:
         renewed = _with(gateway, _in_epoch_of(request, previous))
         return renewed, [SendAbove(previous.answer)] if previous.answer is not None else []
-    own, asked = _divided(gateway, request)
-    if lost := _lost(gateway, own):
+    own, asked = _divide_request(gateway, request)
+    if lost := _find_lost(gateway, own):
         return gateway, [SendAbove(_answer(request, lost=lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
-    newest = list({**gateway.sums, key: work}.items())[-MOST_SUMS:]
+    newest = list({**gateway.sums, key: work}.items())[-MAX_SUMS:]
     begun = replace(gateway, sums=dict(newest))
     return begun, [*(SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
 
@@ -52,7 +52,9 @@ def _in_epoch_of(request: SumRequest, work: SumWork) -> SumWork:
     return replace(work, request=request, asked=asked)
 
 
-def _divided(gateway: Gateway, request: SumRequest) -> tuple[dict[str, SumMember], dict[str, SumRequest]]:
+def _divide_request(
+    gateway: Gateway, request: SumRequest
+) -> tuple[dict[str, SumMember], dict[str, SumRequest]]:
     """The members that lie here, and the requests to sites within this one."""
     own: dict[str, SumMember] = {}
     below: dict[str, dict[str, SumMember]] = {}
@@ -65,7 +67,7 @@ def _divided(gateway: Gateway, request: SumRequest) -> tuple[dict[str, SumMember
     return own, parts
 
 
-def _lost(gateway: Gateway, own: Mapping[str, SumMember]) -> tuple[str, ...]:
+def _find_lost(gateway: Gateway, own: Mapping[str, SumMember]) -> tuple[str, ...]:
     return tuple(device for device, member in own.items() if not _lies_here(gateway, device, member))
 
 
@@ -83,7 +85,7 @@ def _make(gateway: Gateway, work: SumWork) -> list[Command]:
     return [MakeSum(work.request, tuple(updates), tuple(work.parts.values()))]
 
 
-def made(gateway: Gateway, event: SumMade) -> Step:
+def on_made(gateway: Gateway, event: SumMade) -> Step:
     """A sum is a blob, or cannot be made: answer the request."""
     key = event.request.digest
     work = gateway.sums.get(key)
@@ -112,7 +114,7 @@ def _answer(request: SumRequest, **more: Any) -> SiteSum:
     )
 
 
-def give(gateway: Gateway, request: BlobRequest) -> Command:
+def give_chunks(gateway: Gateway, request: BlobRequest) -> Command:
     """Send chunks of a sum, or say that there is none."""
     for work in gateway.sums.values():
         blob = work.answer.blob if work.answer is not None else None
@@ -132,13 +134,13 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
         if asked is None or work.answer is not None or site in work.parts or answer.request != asked.digest:
             continue
         if answer.blob is None and set(answer.lost) & asked.members.keys():
-            return made(gateway, SumMade(work.request, lost=answer.lost))
+            return on_made(gateway, SumMade(work.request, lost=answer.lost))
         weights = {device: member.weight for device, member in asked.members.items()}
         if answer.blob is None or answer.members != weights:
             continue
         if site in work.offers and work.offers[site].blob == answer.blob:
             continue
-        receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
+        receiving, asks = chunk_transfer.start_transfer(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
         offers, coming = {**work.offers, site: answer}, {**work.receiving, site: receiving}
         begun = replace(work, offers=offers, receiving=coming)
         return _with(gateway, begun), _commands(gateway, site, asks)
@@ -168,10 +170,10 @@ def part_verified(gateway: Gateway, event: PartVerified) -> Step:
         if not event.sound:
             offers = _without(work.offers, event.site)
             return _with(gateway, replace(work, offers=offers, receiving=receiving, ask_at=0.0)), []
-        own, _ = _divided(gateway, work.request)
-        if lost := _lost(gateway, own):
+        own, _ = _divide_request(gateway, work.request)
+        if lost := _find_lost(gateway, own):
             # Devices have begun another task since the sum was requested.
-            return made(gateway, SumMade(work.request, lost=lost))
+            return on_made(gateway, SumMade(work.request, lost=lost))
         complete = replace(work, receiving=receiving, parts={**work.parts, event.site: offer})
         after = _with(gateway, complete)
         return after, _make(after, complete)

@@ -31,7 +31,7 @@ UPLOADING_BYTES = 48 * 1024 * 1024
 """Bytes of uploads in flight, below the 64 MB that Mosquitto queues for one client."""
 
 
-def claimed(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) -> Step:
+def on_claim(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) -> Step:
     """A device has an update: fetch it; if it was examined already, repeat its receipt."""
     known = gateway.updates.get(update.device)
     if known is not None and _same(known, update):
@@ -73,10 +73,10 @@ def _refuse_early(gateway: Gateway, refused: Participant, update: Update, notes:
     receipt = SiteReceipt(site=gateway.site, reason=refused.reason, detail=detail[:500])
     judged = update.model_copy(update={"receipt": receipt})
     without = without_upload(gateway, update.device)
-    return _known(without, judged), [RecordRefused(judged), SendAbove(judged, update.device)]
+    return _with_known_update(without, judged), [RecordRefused(judged), SendAbove(judged, update.device)]
 
 
-def _known(gateway: Gateway, update: Update) -> Gateway:
+def _with_known_update(gateway: Gateway, update: Update) -> Gateway:
     updates = {**gateway.updates, update.device: update}
     return replace(gateway, updates=updates, pending=gateway.pending | {update.device})
 
@@ -92,25 +92,25 @@ def take_chunk(gateway: Gateway, device: str, chunk: Chunk, now: float) -> Step:
     return gateway, [PassChunkOn(device, chunk)] if gateway.below(device) or not summed else []
 
 
-def examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
+def on_examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
     update = event.update
     upload = gateway.uploads.get(update.device)
     if upload is None or upload.update is None or upload.status is not Status.CHECKING:
         return gateway, []
     if not _same(upload.update, update):
         return gateway, []
-    done = _known(without_upload(gateway, update.device), update)
+    done = _with_known_update(without_upload(gateway, update.device), update)
     return _granting(done, _receipt(update), now)
 
 
 def _receipt(update: Update) -> list[Command]:
     """An update with its receipt; small groups are sent along without a request."""
-    sent = update.sent
+    sent = update.sent_blob
     along = [SendChunksAbove(sent, 0, 1, update.device)] if sent is not None and sent.inline else []
     return [SendAbove(update, update.device), *along]
 
 
-def answered(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
+def on_answer(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
     """The receipt of an update was answered; one that is refused makes room for another of the same task."""
     known = gateway.updates.get(answer.device)
     if known is None or (answer.attempt, answer.digest) != (known.attempt, known.blob.digest):
@@ -122,7 +122,7 @@ def answered(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
     return replace(settled, updates=others)
 
 
-def lost(gateway: Gateway, refusal: Refusal) -> Step | None:
+def on_lost(gateway: Gateway, refusal: Refusal) -> Step | None:
     """A device no longer has the update that it has claimed; None if the refusal is about something else."""
     upload = gateway.uploads.get(refusal.device)
     claimed_blob = None if upload is None or upload.update is None else upload.update.blob
@@ -134,7 +134,7 @@ def lost(gateway: Gateway, refusal: Refusal) -> Step | None:
 def is_here(gateway: Gateway, request: BlobRequest) -> bool:
     """Whether what is above requests the small groups of an update that lies here."""
     update = gateway.updates.get(request.device)
-    return update is not None and update.sent is not None and update.sent.digest == request.digest
+    return update is not None and update.sent_blob is not None and update.sent_blob.digest == request.digest
 
 
 def repeat_receipts(gateway: Gateway) -> list[Command]:

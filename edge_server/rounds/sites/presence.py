@@ -81,5 +81,5 @@ def site_died(sites: Sites, fleet: Fleet, death: SiteDeath, now: float) -> Heard
     for device in fleet.alive():
         if is_of_site(device.name, death.site):
             death_of = Death(federation=death.federation, device=device.name, session=device.session)
-            fleet = fleet.died(death_of, now)
+            fleet = fleet.with_death(death_of, now)
     return taken, fleet, [Note("gateway is gone, and its devices", death.site, kind=EventKind.LOSS)]

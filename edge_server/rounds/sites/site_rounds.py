@@ -34,7 +34,7 @@ def ask_sites(federation: Federation, commands: Sequence[Command], quorum: int, 
     return replace(federation, summing=summing), [*others, *more]
 
 
-def take(
+def on_event(
     federation: Federation, event: SiteSpoke | SiteChunkReceived | UpdatesWeighed | SumChecked, now: float
 ) -> Step:
     """What a gateway has sent, or what was found out about its sum."""
@@ -45,7 +45,7 @@ def take(
         case _ if summing is None:
             return federation, []
         case SiteSpoke(_, SiteSum() as answer):
-            return _judged(federation, answer.site, sums.take(summing, answer, now), now)
+            return _judge_sum(federation, answer.site, sums.on_sum(summing, answer, now), now)
         case SiteSpoke(site, Refusal() as refusal):
             return _settle(federation, *_sum_lost(summing, site, refusal), now)
         case SiteSpoke(_, BlobRequest()):
@@ -53,17 +53,17 @@ def take(
         case SiteChunkReceived(site, chunk):
             return _settle(federation, *sums.take_chunk(summing, site, chunk, now), now)
         case UpdatesWeighed(number) if number == summing.close.round:
-            asked = sums.weighed(summing, event, federation.sites, federation.run, federation.name)
+            asked = sums.on_weighed(summing, event, federation.sites, federation.run, federation.name)
             after, commands = _settle(federation, *asked, now)
             after, more = tick(after, now)
             return after, commands + more
         case SumChecked(site):
-            return _judged(federation, site, sums.checked(summing, event), now)
+            return _judge_sum(federation, site, sums.on_checked(summing, event), now)
         case _:
             return federation, []
 
 
-def _judged(federation: Federation, site: str, judged: sums.Step, now: float) -> Step:
+def _judge_sum(federation: Federation, site: str, judged: sums.Step, now: float) -> Step:
     """What follows from a site's sum; a refused one is a strike against the site."""
     summing, commands = judged
     if any(isinstance(command, Note) and command.reason is Reason.WRONG_SUM for command in commands):
@@ -113,7 +113,7 @@ def _settle(federation: Federation, summing: Summing, commands: list[Command], n
         fresh = replace(federation, participants=Participants(), summing=None)
         abandoned, more = abandon(fresh, why, now)
         return abandoned, commands + more
-    if summing.done:
+    if summing.is_done:
         closing = replace(summing.close, sums=summing.sums)
         return replace(federation, summing=None), [*commands, closing]
     return replace(federation, summing=summing), commands

@@ -59,7 +59,7 @@ class Summing:
         return tuple(site for site in self.requests if site not in self.sums)
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return not self.weighing and not self.missing
 
     @property
@@ -74,7 +74,7 @@ def begin(close: CloseRound, quorum: int, now: float, deadline_s: float) -> Step
     return Summing(close, quorum, began=now, until=now + deadline_s), [WeighUpdates(close)]
 
 
-def weighed(summing: Summing, event: UpdatesWeighed, sites: Sites, run: str, federation: str) -> Step:
+def on_weighed(summing: Summing, event: UpdatesWeighed, sites: Sites, run: str, federation: str) -> Step:
     """Ask each site for the sum of its members; sums with the same members and weights are kept."""
     if not summing.weighing:
         return summing, []
@@ -116,7 +116,7 @@ def _only(values: Mapping[str, Value], sites: Collection[str]) -> dict[str, Valu
     return {site: value for site, value in values.items() if site in sites}
 
 
-def take(summing: Summing, answer: SiteSum, now: float) -> Step:
+def on_sum(summing: Summing, answer: SiteSum, now: float) -> Step:
     """A site has made its sum, or has lost updates; a sum of other members or weights is refused."""
     request = summing.requests.get(answer.site)
     if request is None or answer.site in summing.sums or summing.weighing:
@@ -130,7 +130,7 @@ def take(summing: Summing, answer: SiteSum, now: float) -> Step:
     previous = summing.offers.get(answer.site)
     if previous is not None and previous.blob == answer.blob:
         return summing, []
-    receiving, asks = chunk_transfer.start(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
+    receiving, asks = chunk_transfer.start_transfer(answer.blob, now, pushed=False, least=FAR_PATIENCE_S)
     offers, coming = {**summing.offers, answer.site: answer}, {**summing.receiving, answer.site: receiving}
     begun = replace(summing, offers=offers, receiving=coming)
     return begun, _commands(answer.site, request.federation, asks)
@@ -156,7 +156,7 @@ def take_chunk(summing: Summing, site: str, chunk: Chunk, now: float) -> Step:
     return further, _commands(site, summing.requests[site].federation, commands)
 
 
-def checked(summing: Summing, event: SumChecked) -> Step:
+def on_checked(summing: Summing, event: SumChecked) -> Step:
     """A sum is complete: it counts, or is refused; a damaged one is requested once more."""
     offer = summing.offers.get(event.site)
     if offer is None or offer.blob is None or offer.blob.digest != event.digest:
@@ -200,7 +200,7 @@ def drop(summing: Summing, devices: Collection[str], why: str) -> Step:
 
 def tick(summing: Summing, sites: Sites, now: float, rejoin_s: float) -> Step:
     """Ask silent sites again; give up those that are gone for `rejoin_s`, and all when the time is over."""
-    if summing.weighing or summing.done:
+    if summing.weighing or summing.is_done:
         return summing, []
     for site in summing.missing:
         lost = sites.lost_since(site, summing.began)

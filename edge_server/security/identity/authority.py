@@ -82,7 +82,7 @@ class Authority:
         return self.root.certificate.public_bytes(Encoding.PEM)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock_folder(self) -> Iterator[None]:
         """Lock the folder against changes by other processes."""
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -107,13 +107,13 @@ class Authority:
 
     def certificates(self, device: str) -> list[x509.Certificate]:
         """A device's certificates that are neither revoked nor expired, the newest first."""
-        revoked, now = self.revoked(), self.clock()
+        revoked, now = self.revoked_serials(), self.clock()
         paths = (self.folder / "devices" / device).glob("*.pem")
         issued = [x509.load_pem_x509_certificate(path.read_bytes()) for path in paths]
         valid = [
             certificate
             for certificate in issued
-            if certificate.serial_number not in revoked and validity_of(certificate).left(now) > 0
+            if certificate.serial_number not in revoked and validity_of(certificate).seconds_left(now) > 0
         ]
         return sorted(valid, key=lambda certificate: validity_of(certificate).not_after, reverse=True)
 
@@ -127,10 +127,10 @@ class Authority:
         return len(serials)
 
     def write_revocation_list(self) -> None:
-        signed = revocation_list(self.root, self.revoked().items(), now=self.clock())
+        signed = revocation_list(self.root, self.revoked_serials().items(), now=self.clock())
         write_private(self.broker / mosquitto.REVOKED, signed)
 
-    def revoked(self) -> dict[int, float]:
+    def revoked_serials(self) -> dict[int, float]:
         """The revoked serial numbers, each with the time of its revocation."""
         paths = (self.folder / "revoked").glob("[!.]*")
         return {int(path.name, 16): float(path.read_text()) for path in paths}

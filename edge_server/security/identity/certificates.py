@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_client.security.identity.certificates import new_key
 
-MOST_BACKDATED_S = 3600.0
+MAX_BACKDATED_S = 3600.0
 LIST_DAYS = 36_500
 """An expired revocation list locks every client out of Mosquitto, so it practically never expires."""
 
@@ -64,7 +64,7 @@ def revocation_list(signer: CertificateSigner, revoked: Iterable[tuple[int, floa
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(signer.certificate.subject)
-        .last_update(moment - timedelta(seconds=MOST_BACKDATED_S))
+        .last_update(moment - timedelta(seconds=MAX_BACKDATED_S))
         .next_update(moment + timedelta(days=LIST_DAYS))
     )
     for serial, when in revoked:
@@ -80,7 +80,7 @@ def _builder(
     name: str, key: ec.EllipticCurvePublicKey, lifetime_s: float, now: float
 ) -> x509.CertificateBuilder:
     """Valid from shortly before `now`, as a board's clock may be slow."""
-    begin = datetime.fromtimestamp(now - min(MOST_BACKDATED_S, lifetime_s / 10), UTC)
+    begin = datetime.fromtimestamp(now - min(MAX_BACKDATED_S, lifetime_s / 10), UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))

@@ -66,7 +66,7 @@ def _check_is_free(authority: Authority, device: str, path: Path, *, known: bool
 def issue_marked(authority: Authority, device: str, issue: Callable[[], None]) -> None:
     """Issue one device's archive or code, marked until it lies in its place."""
     mark = private_folder(authority.folder / ISSUING) / device
-    with authority.locked():
+    with authority.lock_folder():
         write_private(mark, b"")
         issue()
         mark.unlink()
@@ -98,7 +98,7 @@ class Enrolment(Frozen):
 
 def enrolments(authority: Authority) -> list[Enrolment]:
     """Every device that was ever enrolled or invited, by name."""
-    revoked, now, sites = authority.revoked(), authority.clock(), set(authority.sites())
+    revoked, now, sites = authority.revoked_serials(), authority.clock(), set(authority.sites())
     by_name: dict[str, Enrolment] = {}
     for device in authority.devices():
         enrolled = _enrolment(authority, device, revoked, now, gateway=device in sites)

@@ -6,7 +6,7 @@ from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.enrolment_codes import withdraw_codes
 from edge_server.security.identity.eviction import copy_revocation_list, evict, reload_broker
 from edge_server.security.identity.mosquitto import REVOKED
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, nearest
 
 
@@ -25,7 +25,7 @@ class Revocation:
 
     def lines(self) -> list[str]:
         """What was done, and what is left to do, in words."""
-        count = counted(self.certificates, "certificate")
+        count = format_count(self.certificates, "certificate")
         done = [f"{self.device}: {count} revoked, no code is left"]
         if self.reloaded or self.evicted:
             return done
@@ -47,7 +47,7 @@ def check_is_known(authority: Authority, device: str) -> None:
 
 def revoke_certificates(authority: Authority, device: str) -> int:
     """Revoke all certificates of a device, and withdraw its codes; returns the number of certificates."""
-    with authority.locked():
+    with authority.lock_folder():
         withdraw_codes(authority, device)
         return authority.revoke(device) if device in authority.devices() else 0
 

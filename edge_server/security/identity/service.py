@@ -74,7 +74,7 @@ class RegistrationService:
 # and need a certificate that is neither revoked nor expired. The same key gets the same certificate again, as
 # answers may be lost.
 
-MOST_VALID = 4  # Valid certificates per device: two during a renewal, and some for lost answers
+MAX_VALID = 4  # Valid certificates per device: two during a renewal, and some for lost answers
 
 
 class RegistrationAuthority:
@@ -95,7 +95,7 @@ class RegistrationAuthority:
         back = EnrolTopic(where.federation, where.who, "answer")
         try:
             self._spend(where.who)
-            with self._authority.locked():
+            with self._authority.lock_folder():
                 return back, self._issue(where.who, request)
         except PeerError as error:
             fields = {"device": where.who, "reason": error.reason}
@@ -132,7 +132,7 @@ class RegistrationAuthority:
         certificate = x509.load_pem_x509_certificate(record.certificate.encode())
         if certificate.public_key() != key:
             raise PeerError("the code has been used", reason=Reason.NOT_ENTITLED)
-        issued = self._issued(request, certificate)
+        issued = self._make_answer(request, certificate)
         proof = answer_proof(
             bytes.fromhex(record.proof_key),
             federation=request.federation,
@@ -148,13 +148,13 @@ class RegistrationAuthority:
             raise PeerError(f"{request.device} is revoked or unknown", reason=Reason.NOT_ENTITLED)
         for certificate in held:
             if certificate.public_key() == key:
-                return self._issued(request, certificate)
-        if len(held) >= MOST_VALID:
+                return self._make_answer(request, certificate)
+        if len(held) >= MAX_VALID:
             raise PeerError(f"{len(held)} certificates are valid", reason=Reason.TOO_MANY_REQUESTS)
         log.info("%s: certificate renewed", request.device, extra={"device": request.device})
-        return self._issued(request, self._authority.issue(request.device, key))
+        return self._make_answer(request, self._authority.issue(request.device, key))
 
-    def _issued(self, request: CertificateRequest, certificate: x509.Certificate) -> IssuedCertificate:
+    def _make_answer(self, request: CertificateRequest, certificate: x509.Certificate) -> IssuedCertificate:
         return IssuedCertificate(
             federation=request.federation,
             device=request.device,
@@ -182,9 +182,9 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
 
 
-MOST_REQUESTS = 8.0
+MAX_REQUESTS = 8.0
 REFILL_S = 15.0
-MOST_SENDERS = 10_000
+MAX_SENDERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,11 @@ class RequestAllowance:
 
     def spend(self, sender: str, now: float) -> "RequestAllowance | None":
         """Take one request; None if none is left."""
-        left, since = self.left.get(sender, (MOST_REQUESTS, now))
-        full = min(MOST_REQUESTS, left + (now - since) / REFILL_S)
+        left, since = self.left.get(sender, (MAX_REQUESTS, now))
+        full = min(MAX_REQUESTS, left + (now - since) / REFILL_S)
         if full < 1:
             return None
         others = {name: about for name, about in self.left.items() if name != sender}
-        if len(others) >= MOST_SENDERS:
+        if len(others) >= MAX_SENDERS:
             del others[next(iter(others))]
         return RequestAllowance({**others, sender: (full - 1, now)})

@@ -67,10 +67,10 @@ class MaskAgreement:
         return terms
 
     @property
-    def needed(self) -> int:
+    def min_helpers(self) -> int:
         """How many members of the cohort must continue."""
         assert self.cohort is not None
-        return self.terms.needed(len(self.cohort.members))
+        return self.terms.min_helpers(len(self.cohort.members))
 
     @property
     def partners(self) -> dict[str, Member]:
@@ -94,14 +94,14 @@ def take_part(gathering: MaskAgreement, message: KeyAdvertisement | KeyShares | 
         raise PeerError(f"{message.kind} for no masked task of this round", reason=Reason.STALE_ROUND)
     match message:
         case KeyAdvertisement():
-            return _advertised(gathering, message)
+            return _on_keys(gathering, message)
         case KeyShares():
-            return _shared(gathering, message)
+            return _on_shares(gathering, message)
         case UnmaskAnswer():
-            return _answered(gathering, message)
+            return _on_answer(gathering, message)
 
 
-def _advertised(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
+def _on_keys(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
     if gathering.stage is Stage.KEYING:
         return replace(gathering, keys={**gathering.keys, message.device: message}), []
     members = gathering.cohort.members if gathering.cohort is not None else ()
@@ -111,7 +111,7 @@ def _advertised(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
     return gathering, [_cohort_for(gathering, message.device)]
 
 
-def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
+def _on_shares(gathering: MaskAgreement, message: KeyShares) -> Step:
     if gathering.cohort is None:
         raise PeerError("shares before the cohort", reason=Reason.STALE_ROUND)
     if gathering.stage is not Stage.SHARING:
@@ -124,7 +124,7 @@ def _shared(gathering: MaskAgreement, message: KeyShares) -> Step:
     return replace(gathering, shares={**gathering.shares, message.device: message}), []
 
 
-def _answered(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
+def _on_answer(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
         raise PeerError("no request to unmask is open", reason=Reason.STALE_ROUND)
     lost = gathering.partners.keys() - gathering.survivors
@@ -175,7 +175,7 @@ def pending_requests(gathering: MaskAgreement) -> list[Message]:
 
 def open_sum(gathering: MaskAgreement) -> OpenedSecrets | None:
     """The secrets that the answers open, once they are enough; raises `PeerError` for inconsistent shares."""
-    if gathering.stage is not Stage.UNMASKING or len(gathering.answers) < gathering.needed:
+    if gathering.stage is not Stage.UNMASKING or len(gathering.answers) < gathering.min_helpers:
         return None
     assert gathering.cohort is not None
     return open_secrets(

@@ -11,7 +11,7 @@ import numpy as np
 
 from edge_client.security.secure_aggregation import keys, shamir
 from edge_client.security.secure_aggregation.cohort import cohort_context, share_points
-from edge_client.security.secure_aggregation.masks import pair_key, shifted
+from edge_client.security.secure_aggregation.masks import pair_key, shift_vector
 from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_client.security.secure_aggregation.quantization import Ring, Scale, weighted_mean
 from edge_client.security.secure_aggregation.segments import Labels, join
@@ -54,22 +54,22 @@ def open_secrets(
 ) -> OpenedSecrets:
     """Combine the secrets from the members' answers; raises `PeerError` for shares that do not fit."""
     points = share_points([member.name for member in cohort.members])
-    helpers = sorted(answers)[: terms.needed(len(cohort.members))]
+    helpers = sorted(answers)[: terms.min_helpers(len(cohort.members))]
     weights = shamir.weights_at_zero([points[name] for name in helpers])
     alive = {name: partners[name] for name in sorted(survivors)}
     shown = revealed_segments(terms, alive)
     seeds: dict[str, dict[int, bytes]] = {}
     for name, member in alive.items():
-        held = [index for index in shown if index in terms.held(member.sub_model)]
+        held = [index for index in shown if index in terms.segments_of(member.sub_model)]
         parts = {points[helper]: _shares(answers[helper], name, len(held)) for helper in helpers}
         seeds[name] = {
-            index: _combined(name, {point: shares[place] for point, shares in parts.items()}, weights)
+            index: _combine_shares(name, {point: shares[place] for point, shares in parts.items()}, weights)
             for place, index in enumerate(held)
         }
     lost = {}
     for name in partners.keys() - alive.keys():
         shares = {points[helper]: _key_share(answers[helper], name) for helper in helpers}
-        lost[name] = _combined(name, shares, weights)
+        lost[name] = _combine_shares(name, shares, weights)
         if keys.public_key(lost[name]).hex() != partners[name].mask_key:
             raise PeerError(f"the shares of the key of {name} do not fit")
     return OpenedSecrets(terms, cohort, alive, seeds, lost)
@@ -88,7 +88,7 @@ def _key_share(answer: UnmaskAnswer, name: str) -> int:
     return int(answer.keys[name], 16)
 
 
-def _combined(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) -> bytes:
+def _combine_shares(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) -> bytes:
     try:
         return shamir.combine(shares, weights)
     except ValueError as error:
@@ -104,7 +104,7 @@ def unmasked_sum(opened: OpenedSecrets, segment: int, vectors: Iterable[Ring]) -
     alive = [name for name, member in opened.survivors.items() if member.sub_model in holders]
     added, taken = _shared_with_lost(opened, segment, alive)
     own = tuple(opened.seeds[name][segment] for name in alive)
-    return shifted(total, added=taken, subtracted=(*own, *added))
+    return shift_vector(total, added=taken, subtracted=(*own, *added))
 
 
 def _shared_with_lost(

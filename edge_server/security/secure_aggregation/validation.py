@@ -21,7 +21,7 @@ def examine_masked(update: Update, groups: Groups, task: TrainTask, segments: Se
     assert task.masking is not None
     if update.spec != task.spec:
         raise PeerError("the update is of another sub-model than the task's", reason=Reason.WRONG_SHAPE)
-    held = task.masking.held(task.masking.specs.index(task.spec))
+    held = task.masking.segments_of(task.masking.specs.index(task.spec))
     wanted = {str(index): (task.masking.segments[index].size + 1,) for index in segments if index in held}
     if not wanted:
         raise PeerError("an update before the masks are agreed", reason=Reason.STALE_ROUND)

@@ -127,8 +127,8 @@ def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterat
         raise ConfigError(f"an experiment of kind '{experiment.kind}' is not swept: sweep recipes instead")
     rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
-    columns = _labelled(columns, choice.columns, "--columns", "column")
-    for row in _labelled(rows, choice.only, "--only", "row"):
+    columns = _choose_labelled(columns, choice.columns, "--columns", "column")
+    for row in _choose_labelled(rows, choice.only, "--only", "row"):
         base = _recipe_table(row.recipe)
         for column in columns:
             if row.columns is None or column.label in row.columns:
@@ -172,7 +172,9 @@ def _cell(experiment: Experiment, scale: Scale, row: Row, column: Column, base: 
     )
 
 
-def _labelled(known: Sequence[Labelled], chosen: Sequence[str], option: str, kind: str) -> list[Labelled]:
+def _choose_labelled(
+    known: Sequence[Labelled], chosen: Sequence[str], option: str, kind: str
+) -> list[Labelled]:
     labels = [part.label for part in known]
     for label in chosen:
         if label not in labels:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit
+from edge_client.data.shapes import fit_data
 from edge_client.data.tasks.registry import learning_task
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.evaluation import logits
@@ -97,4 +97,4 @@ def _test_data(key: str) -> LabelledData:
     config = Config.model_validate_json(key)
     data = load_test_data(config)
     assert data is not None
-    return fit(data, model_spec(config, data).input_shape)
+    return fit_data(data, model_spec(config, data).input_shape)

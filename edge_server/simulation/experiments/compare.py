@@ -32,7 +32,9 @@ def named_experiment(words: Sequence[str]) -> Experiment:
     return Experiment(title=", ".join(row.label for row in rows), seeds=(1,), rows=rows)
 
 
-def find(plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1) -> Findings:
+def run_comparison(
+    plan: Plan, out: Path, *, simulate: Simulate, progress: Progress, parallel: int = 1
+) -> Findings:
     """Run the comparison of the experiment's kind; `parallel` runs at once where runs are compared."""
     kind = plan.experiment.kind
     if kind == "sizes":

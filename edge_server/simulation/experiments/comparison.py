@@ -117,7 +117,7 @@ def _row(result: Result, targets: Sequence[float]) -> tuple[str, ...]:
         _mean_text(result.over_seeds(lambda run: run.downlink_bytes), bytes_text),
         NOTHING if result.parameters is None else count_text(round(result.parameters)),
         _mean_text(result.over_seeds(lambda run: run.virtual_time_s), duration_text),
-        "; ".join([*result.cell.notes, *result.failures, *_rejected(result)]),
+        "; ".join([*result.cell.notes, *result.failures, *_rejection_notes(result)]),
     )
 
 
@@ -140,7 +140,7 @@ def _target_cells(result: Result, target: float, paper: PaperNumbers) -> tuple[s
     )
 
 
-def _rejected(result: Result) -> list[str]:
+def _rejection_notes(result: Result) -> list[str]:
     refused = sum(run.rejected for run in result.runs.values())
     return [f"{refused} updates refused"] if refused else []
 

@@ -38,11 +38,11 @@ def pack_runs(plan: Plan, out: Path) -> bytes | None:
     """The finished runs in `out`, in the plan's order; None if there are none, or if figures need models."""
     if plan.experiment.kind not in KINDS:
         return None
-    lines = [_packed(run, out).model_dump_json() for run in plan.runs if kept_run(run, out) is not None]
+    lines = [_pack_run(run, out).model_dump_json() for run in plan.runs if kept_run(run, out) is not None]
     return pack_text("".join(f"{line}\n" for line in lines)) if lines else None
 
 
-def _packed(run: CellRun, out: Path) -> PackedRun:
+def _pack_run(run: CellRun, out: Path) -> PackedRun:
     paths = [path for name in FILES if (path := run_path(run, out) / name).exists()]
     files = {path.name: path.read_text(encoding="utf-8") for path in paths}
     return PackedRun(folder=run.folder, settings=settings_path(run, out).read_text(), files=files)

@@ -135,20 +135,20 @@ class Experiment(Settings):
             if len(set(labels)) < len(labels):
                 raise ValueError(f"two {kind}s have the same label: each {kind} needs its own")
         for row in self.rows:
-            _known("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
+            _check_labels("column", columns, [*(row.columns or ()), *row.cells, *row.paper])
         for scale in (Scale(), *self.scale.values()):
             version = at_scale(self, scale)
             if version.kind == "league":
-                _known(
+                _check_labels(
                     "row", [label for row in rows for label in scale.variants_of(row)], [version.reference]
                 )
         for scale in self.scale.values():
-            _known("row", rows, [*scale.rows, *scale.drop_rows])
-            _known("column", columns, [*scale.columns, *scale.drop_columns])
+            _check_labels("row", rows, [*scale.rows, *scale.drop_rows])
+            _check_labels("column", columns, [*scale.columns, *scale.drop_columns])
         return self
 
 
-def _known(kind: str, labels: Sequence[str], named: Sequence[str]) -> None:
+def _check_labels(kind: str, labels: Sequence[str], named: Sequence[str]) -> None:
     for label in named:
         if label not in labels:
             raise ValueError(f"no {kind} is called '{label}'{nearest(label, labels)}")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.shapes import fit
+from edge_client.data.shapes import fit_data
 from edge_client.data.sources import part_of
 from edge_client.models.build import build_model
 from edge_client.models.fixed_state import fill_fixed
@@ -44,7 +44,7 @@ def find_grad_cam(plan: Plan, out: Path, *, simulate: Simulate, progress: Progre
     if outcome.interrupted or not models:
         return Findings((), notes=plan.notes, failures=failures, interrupted=outcome.interrupted)
     data = _pictures(plan, MEASURED)
-    modules = {row: _trained(model, out, data) for row, model in models.items()}
+    modules = {row: _load_trained(model, out, data) for row, model in models.items()}
     inputs, classes = torch.from_numpy(data.inputs()), torch.from_numpy(data.labels)
     heats = {row: grad_cam(module, inputs, classes) for row, module in modules.items()}
     rows = {row: (evaluate(modules[row], data).accuracy or 0.0, concentration(heats[row])) for row in heats}
@@ -65,7 +65,7 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
     """The first test pictures of each class in turn, so that all classes are shown."""
     config = plan.cells[0].config()
     data = read_source(config, part_of(str(config.data.source), "test"), split="test")
-    data = fit(data, model_spec(config, data).input_shape)
+    data = fit_data(data, model_spec(config, data).input_shape)
     turns = np.zeros(len(data), dtype=np.int64)
     for label in range(data.num_classes):
         own = np.flatnonzero(data.labels == label)
@@ -73,7 +73,7 @@ def _pictures(plan: Plan, count: int) -> LabelledData:
     return data.subset(np.lexsort((data.labels, turns))[:count])
 
 
-def _trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
+def _load_trained(done: EndedRun, out: Path, data: LabelledData) -> nn.Module:
     folder = run_path(done.run, out)
     versions = list((folder / "models").glob("round-*/state.safetensors"))
     if not versions:

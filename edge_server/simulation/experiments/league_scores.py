@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edge_client.data.tasks.learning_task import Metric
-from edge_server.observability.figures import ACCURACY, leading_metric, tested
+from edge_server.observability.figures import ACCURACY, leading_metric, tested_figures
 from edge_server.observability.report.measures import averaging_window, first_reached
 from edge_server.simulation.experiments.one_run import EndedRun
 from edge_server.storage.records import RoundRecord
@@ -132,7 +132,7 @@ def _score(
 ) -> Score:
     metric = leading_metric(history)
     last = [record for record in history if record.round > history[-1].round - window]
-    whole, by_tier = tested(last, metric), dict[int, list[float]]()
+    whole, by_tier = tested_figures(last, metric), dict[int, list[float]]()
     for record in last:
         for tier, figures in record.tier_metrics.items():
             by_tier.setdefault(tier, []).append(figures[metric.name])
@@ -142,13 +142,13 @@ def _score(
         tuple(tiers),
         sum(record.uplink_bytes for record in history),
         sum(record.downlink_bytes for record in history),
-        {target: _reached(history, target, metric) for target in targets} if full else {},
+        {target: _round_reached(history, target, metric) for target in targets} if full else {},
         sum(record.diverged for record in history),
         metric=metric,
     )
 
 
-def _reached(history: Sequence[RoundRecord], target: float, metric: Metric) -> int | None:
+def _round_reached(history: Sequence[RoundRecord], target: float, metric: Metric) -> int | None:
     reached = first_reached(history, 0, target, metric)
     return None if reached is None else reached.round
 

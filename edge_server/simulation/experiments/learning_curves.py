@@ -14,7 +14,7 @@ from edge_server.storage.records import RoundRecord
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
 """Okabe and Ito's palette for all kinds of colour vision, with a darker yellow."""
 DASHES = ("-", "--", ":", "-.")
-MOST_PER_LINE = 3
+MAX_PER_LINE = 3
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def curve_records(found: Sequence[Curve]) -> list[dict[str, Any]]:
     ]
 
 
-def draw(found: Sequence[Curve], path: Path, *, title: str) -> None:
+def draw_curves(found: Sequence[Curve], path: Path, *, title: str) -> None:
     """Write a PNG with one panel per column; every row keeps its colour and dashes in all panels."""
     from edge_server.simulation.experiments.plots import DPI, plt
 
     columns = list(dict.fromkeys(curve.column for curve in found))
     rows = list(dict.fromkeys(curve.row for curve in found))
-    across = min(MOST_PER_LINE, len(columns))
+    across = min(MAX_PER_LINE, len(columns))
     down = -(-len(columns) // across)
     wide = max(6.4, 4.6 * across)
     legend = _legend_columns(wide, rows)

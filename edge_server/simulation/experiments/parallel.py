@@ -105,7 +105,7 @@ class _Pool:
     def wait(self) -> list[EndedRun]:
         """Wait a second for runs that end; those that were stopped before they began are left out."""
         ready = set(wait([worker.connection for worker in self.busy], SHOW_EVERY_S))
-        ended = [self._ended(worker) for worker in self.busy if worker.connection in ready]
+        ended = [self._read_ended(worker) for worker in self.busy if worker.connection in ready]
         return [run for run in ended if run is not None]
 
     def kill(self) -> None:
@@ -137,7 +137,7 @@ class _Pool:
         self._workers.append(_Worker(process, ours, share))
         return self._workers[-1]
 
-    def _ended(self, worker: _Worker) -> EndedRun | None:
+    def _read_ended(self, worker: _Worker) -> EndedRun | None:
         """The run that the worker has ended, or died in; None if it did not begin."""
         run, worker.run = worker.run, None
         assert run is not None

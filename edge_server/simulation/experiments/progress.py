@@ -44,11 +44,15 @@ class Lines:
     def at_work(self, busy: int, *, ended: int, count: int, left_s: float | None) -> None:
         """Show the number of runs at work; with none, clear the line."""
         runs = "1 run" if busy == 1 else f"{busy} runs"
-        self._status.write(f"{runs} at work, {ended} of {count} ended{_left(left_s)}" if busy else "")
+        self._status.write(
+            f"{runs} at work, {ended} of {count} ended{_time_left_text(left_s)}" if busy else ""
+        )
 
     def end(self, number: int, run: CellRun, *, text: str, left_s: float | None) -> None:
         start = "\r\x1b[K" if self._stream.isatty() else ""
-        print(f"{start}[{number}] {_name(run)}: {text}{_left(left_s)}", file=self._stream, flush=True)
+        print(
+            f"{start}[{number}] {_name(run)}: {text}{_time_left_text(left_s)}", file=self._stream, flush=True
+        )
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,14 @@ class RoundLine:
     status: StatusLine
 
     def show(self, snapshot: Snapshot) -> None:
-        figure, left = newest_figure_text(snapshot.history), _left(snapshot.left_s, "left in this run")
+        figure, left = (
+            newest_figure_text(snapshot.history),
+            _time_left_text(snapshot.left_s, "left in this run"),
+        )
         self.status.write(f"{self.head}: {snapshot.progress}{left}" + (figure and f", {figure}"))
 
 
-def _left(seconds: float | None, words: str = "left") -> str:
+def _time_left_text(seconds: float | None, words: str = "left") -> str:
     return f", about {duration_text(seconds)} {words}" if seconds else ""
 
 

@@ -11,7 +11,7 @@ from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.comparison import Result, comparison_tables, details, records, results
 from edge_server.simulation.experiments.findings import Findings, csv_text
-from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw
+from edge_server.simulation.experiments.learning_curves import Curve, curve_records, curves, draw_curves
 from edge_server.simulation.experiments.one_run import EndedRun, Simulate
 from edge_server.simulation.experiments.runner import EndedRuns, Progress, run_all
 from edge_server.simulation.experiments.sizes import mean_parameters
@@ -52,7 +52,7 @@ def _draw_curves(plan: Plan, out: Path, found: Sequence[Curve]) -> tuple[str, ..
     if not found:
         return ()
     write_synced(out / CURVES_CSV, csv_text(curve_records(found)).encode())
-    draw(found, out / CURVES_PNG, title=plan.experiment.title)
+    draw_curves(found, out / CURVES_PNG, title=plan.experiment.title)
     return (CURVES_PNG,)
 
 

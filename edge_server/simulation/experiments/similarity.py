@@ -109,11 +109,11 @@ def attend(config: Config) -> Population:
         moved = zip(weights, updates, strict=True)
         change = [{name: weight * array for name, array in update.delta.items()} for weight, update in moved]
         params = {name: array + sum(part[name] for part in change) for name, array in params.items()}
-    labels = tuple(_held(share) for share in shares)
+    labels = tuple(_labels_held(share) for share in shares)
     return Population(labels, total / config.federation.rounds)
 
 
-def _held(share: LabelledData) -> frozenset[int]:
+def _labels_held(share: LabelledData) -> frozenset[int]:
     """The labels of at least 2 % of a client's examples; a shard's edge may add others."""
     found, counts = np.unique(share.labels, return_counts=True)
     return frozenset(int(label) for label, n in zip(found, counts, strict=True) if 50 * n >= len(share))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sounds.sound_files import read_sound
 from schemas.errors import ConfigError
 
@@ -39,7 +39,7 @@ def spoken_digits(split: str = "train", data_root: Path | None = None) -> Labell
     digit equally often. Raises `ConfigError` without recordings.
     """
     folder = (Path() if data_root is None else data_root) / FOLDER
-    found = sorted(_named(path) for path in folder.glob("*_*_*.wav"))
+    found = sorted(_parse_name(path) for path in folder.glob("*_*_*.wav"))
     chosen = [(digit, path) for _, index, digit, path in found if (index < TESTED) == (split == "test")]
     if not chosen:
         raise ConfigError(
@@ -47,10 +47,10 @@ def spoken_digits(split: str = "train", data_root: Path | None = None) -> Labell
             "into [data] data-root"
         )
     images = np.stack([log_mel(read_wave(path)) for _, path in chosen])
-    return labelled(images[:, None], np.array([digit for digit, _ in chosen]), class_names=CLASSES)
+    return make_labelled_data(images[:, None], np.array([digit for digit, _ in chosen]), class_names=CLASSES)
 
 
-def _named(path: Path) -> tuple[str, int, int, Path]:
+def _parse_name(path: Path) -> tuple[str, int, int, Path]:
     digit, speaker, index = path.stem.split("_")
     return speaker, int(index), int(digit), path
 
@@ -73,7 +73,7 @@ def log_mel(samples: Floats) -> NDArray[np.float32]:
     frames = np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[::HOP]
     energies = np.abs(np.fft.rfft(frames * np.hanning(WINDOW), POINTS)) ** 2
     spectrum = (np.log(FLOOR + energies @ mel_filters().T) - MEAN) / DEVIATION
-    return stretched(spectrum, FRAMES).T.astype(np.float32)
+    return stretch_rows(spectrum, FRAMES).T.astype(np.float32)
 
 
 def mel_filters(bands: int = BANDS, points: int = POINTS, rate: int = RATE) -> Floats:
@@ -89,7 +89,7 @@ def mel_filters(bands: int = BANDS, points: int = POINTS, rate: int = RATE) -> F
     return filters
 
 
-def stretched(values: Floats, count: int) -> Floats:
+def stretch_rows(values: Floats, count: int) -> Floats:
     """Rows [T, B] as [count, B], by linear interpolation between the first and the last."""
     places = np.linspace(0, len(values) - 1, count)
     before = np.minimum(places.astype(np.int64), max(0, len(values) - 2))

@@ -45,10 +45,10 @@ def progress_watcher(stream: TextIO) -> Watcher:
     shell = ipython and ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
         return TerminalLine(stream)
-    return NotebookBar(_shown)
+    return NotebookBar(_show_html)
 
 
-def _shown(text: str, handle: Any) -> Any:
+def _show_html(text: str, handle: Any) -> Any:
     """Show HTML in the cell that runs, or replace what `handle` shows."""
     from IPython import display
 

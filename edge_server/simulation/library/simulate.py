@@ -96,7 +96,7 @@ def simulate(
                 watcher=WatcherGroup(*watchers),
                 resume=resume,
                 export=export,
-                stopped=lambda end: _noted(end, received),
+                stopped=lambda end: _stop_on_signals(end, received),
             )
         except CallbackFailed as failed:
             raise failed.error from None
@@ -128,7 +128,7 @@ def _config(source: Config | str | Path, words: list[str]) -> Config:
 def _network(model: Any) -> AbstractContextManager[str | None]:
     if model is None or isinstance(model, str):
         return contextlib.nullcontext(model)
-    return own_networks.offered(model)
+    return own_networks.offer_network(model)
 
 
 def _in_this_process(config: Config, network: str | None) -> Config:
@@ -167,7 +167,7 @@ def _rounds_in(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _noted(end: Callable[[], None], received: list[signal.Signals]) -> Iterator[None]:
+def _stop_on_signals(end: Callable[[], None], received: list[signal.Signals]) -> Iterator[None]:
     """SIGINT and SIGTERM end the run, and are noted."""
 
     def stop_for(number: signal.Signals) -> Callable[[], None]:
@@ -215,7 +215,7 @@ def _arrays(data: Any, what: str, images: str, labels: str) -> dict[str, NDArray
     if isinstance(data, LabelledData):
         raise ConfigError(f"{what}: pass (data.images, data.labels), or the name of the source")
     try:
-        pair = data if isinstance(data, (tuple, list)) and len(data) == 2 else _stacked(data)
+        pair = data if isinstance(data, (tuple, list)) and len(data) == 2 else _stack_pairs(data)
         x, y = map(_array, pair)
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ConfigError(f"{what}: pass (x, y), or a dataset of such pairs: {error}") from error
@@ -224,7 +224,7 @@ def _arrays(data: Any, what: str, images: str, labels: str) -> dict[str, NDArray
     return {images: x, labels: y}
 
 
-def _stacked(data: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _stack_pairs(data: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The examples of a sequence of pairs; a torch Dataset need not end by itself."""
     examples, labels = zip(*(data[place] for place in range(len(data))), strict=True)
     return np.stack([_array(example) for example in examples]), np.stack([_array(label) for label in labels])

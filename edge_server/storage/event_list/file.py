@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edge_server.rounds.event_entry import MOST_TEXT, EventKind, RunEvent
+from edge_server.rounds.event_entry import MAX_TEXT, EventKind, RunEvent
 from schemas.errors import ConfigError
 
 T = TypeVar("T")
-MOST_ROWS = 5000  # Most rows of each kind; the oldest are deleted, so a flood of one kind leaves the others
+MAX_ROWS = 5000  # Most rows of each kind; the oldest are deleted, so a flood of one kind leaves the others
 PATIENCE_S = 5.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -63,7 +63,7 @@ class EventFile:
             written.execute("BEGIN IMMEDIATE")
             (last,) = written.execute("SELECT coalesce(max(change), 0) FROM events").fetchone()
             written.executemany(UPSERT, [_values(last + n, row) for n, row in enumerate(rows, start=1)])
-            written.executemany(TRIM, [(kind, MOST_ROWS) for kind in {row.kind for row in rows}])
+            written.executemany(TRIM, [(kind, MAX_ROWS) for kind in {row.kind for row in rows}])
 
     def close(self) -> None:
         self._connection.close()
@@ -81,23 +81,23 @@ def read_events(
     of_device = "AND device = ?" if device else ""
     asked = f"{SELECT} WHERE change > ? {of_kind} {of_device} ORDER BY change DESC LIMIT ?"
     arguments = (after, *wanted, *([device] if device else []), most)
-    rows = _asked(path, lambda connection: connection.execute(asked, arguments).fetchall())
+    rows = _query_file(path, lambda connection: connection.execute(asked, arguments).fetchall())
     return [_row(values) for values in reversed(rows or [])]
 
 
 def last_change(path: Path) -> int:
     """The number of the newest change; 0 where there is none."""
     asked = "SELECT coalesce(max(change), 0) FROM events"
-    found = _asked(path, lambda connection: connection.execute(asked).fetchone())
+    found = _query_file(path, lambda connection: connection.execute(asked).fetchone())
     return int(found[0]) if found else 0
 
 
-def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
+def _query_file(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
     """The result of a query; None if the file has no table yet."""
     if not path.is_file():
         return None
     try:
-        with _opened(path) as connection:
+        with _open_unchanged(path) as connection:
             made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
             return ask(connection) if made else None
     except (sqlite3.Error, OSError) as error:
@@ -107,7 +107,7 @@ def _asked(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
     """Open the file unchanged; after a killed writer a copy is opened, with its rollback journal."""
     rollback_journal = path.with_name(f"{path.name}-journal")
     with tempfile.TemporaryDirectory(prefix="edge-events-") as folder:
@@ -133,7 +133,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 def _values(change: int, event: RunEvent) -> tuple[object, ...]:
     minute, kind, device, subject = vars(event.key).values()
-    text, last_at = event.text[:MOST_TEXT], max(event.at, event.last_at)
+    text, last_at = event.text[:MAX_TEXT], max(event.at, event.last_at)
     return change, minute, str(kind), device, subject, event.at, last_at, text, event.reason, event.count
 
 

@@ -64,8 +64,8 @@ class EventRecorder:
 
 # Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file.
 
-MOST_OF_A_DEVICE = 8  # Most rows of one kind and device per minute; its further events share one more row
-MOST_OF_A_KIND = 500  # Most rows of one kind per minute; further events are counted in one row of `OTHERS`
+MAX_OF_A_DEVICE = 8  # Most rows of one kind and device per minute; its further events share one more row
+MAX_OF_A_KIND = 500  # Most rows of one kind per minute; further events are counted in one row of `OTHERS`
 
 
 class EventBuffer:
@@ -82,7 +82,7 @@ class EventBuffer:
         return len(self._waiting)
 
     def add(self, event: RunEvent) -> None:
-        placed = self._placed(event)
+        placed = self._place_event(event)
         before = self._waiting.get(placed.key)
         self._waiting[placed.key] = placed if before is None else before.and_then(placed)
 
@@ -90,7 +90,7 @@ class EventBuffer:
         waiting, self._waiting = self._waiting, {}
         return list(waiting.values())
 
-    def _placed(self, event: RunEvent) -> RunEvent:
+    def _place_event(self, event: RunEvent) -> RunEvent:
         """The event, moved to a shared row if its own would exceed a limit."""
         if event.key.minute != self._minute:
             self._minute = event.key.minute
@@ -104,9 +104,9 @@ class EventBuffer:
         if key in self._known:
             return True
         device = key.kind, key.device
-        if key.device and self._of_device[device] >= MOST_OF_A_DEVICE:
+        if key.device and self._of_device[device] >= MAX_OF_A_DEVICE:
             return False
-        if self._of_kind[key.kind] >= MOST_OF_A_KIND:
+        if self._of_kind[key.kind] >= MAX_OF_A_KIND:
             return False
         self._known.add(key)
         self._of_kind[key.kind] += 1
@@ -115,7 +115,7 @@ class EventBuffer:
 
     def _is_known(self, key: RowKey) -> bool:
         """Whether a device that has used up its rows has the shared one, or may have it."""
-        if key not in self._known and self._of_kind[key.kind] < MOST_OF_A_KIND:
+        if key not in self._known and self._of_kind[key.kind] < MAX_OF_A_KIND:
             self._known.add(key)
             self._of_kind[key.kind] += 1
         return key in self._known

@@ -37,7 +37,7 @@ class EnrolmentEntries:
         ends = {"certificate_until": until} if until is not None else {}
         changes = {"enrolled_at": round(at), "removed_at": None, "revoked_at": None, **ends, **stated}
         self._inventory.add(self._federation, device, own_labels=after, **changes)
-        audit_log.append(
+        audit_log.append_entry(
             self._folder.audit,
             who=who,
             what="enroll",
@@ -46,11 +46,11 @@ class EnrolmentEntries:
             after={"labels": after, **stated, **({"certificate_until": until} if until else {})},
         )
 
-    def revoked(self, device: str, *, certificates: int, at: float, who: str) -> None:
+    def record_revocation(self, device: str, *, certificates: int, at: float, who: str) -> None:
         """The certificates of a device were revoked at `at`."""
         if self._inventory.device(self._federation, device) is not None:
             self._inventory.add(self._federation, device, revoked_at=at)
-        audit_log.append(
+        audit_log.append_entry(
             self._folder.audit,
             who=who,
             what="revoke",

@@ -33,7 +33,7 @@ SHOWN = (
     "onnxruntime",
     "model",
 )  # Columns of an export that are not read: devices state them
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not any(map(str.strip, cells)):
                 continue
             where = f"{path}, row {number}"
-            if number > MOST_ROWS:
-                raise ConfigError(f"{where}: a fleet file has at most {MOST_ROWS} rows")
+            if number > MAX_ROWS:
+                raise ConfigError(f"{where}: a fleet file has at most {MAX_ROWS} rows")
             if len(cells) > len(columns):
                 raise ConfigError(
                     f"{where}: {len(cells)} cells, and the header names {len(columns)} columns: put a cell "
@@ -156,8 +156,8 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]
         raise ConfigError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
         raise ConfigError(f'{path}: not a list of devices: [{{"device": "pi-1", "labels": {{}}}}, ...]')
-    if len(document) > MOST_ROWS:
-        raise ConfigError(f"{path}: a fleet file has at most {MOST_ROWS} devices")
+    if len(document) > MAX_ROWS:
+        raise ConfigError(f"{path}: a fleet file has at most {MAX_ROWS} devices")
     for number, entry in enumerate(document, start=1):
         where = f"{path}, device {number}"
         # An export has the operator's labels apart from all labels.

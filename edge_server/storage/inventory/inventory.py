@@ -20,7 +20,7 @@ from edge_server.storage.inventory.rows import (
     read_device,
     selectable_of,
     take_row,
-    update,
+    update_device,
 )
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.errors import ConfigError, nearest
@@ -104,7 +104,7 @@ class Inventory:
                 "model": birth.model,
                 "disk_free_bytes": profile.disk_free_bytes,
                 "drift": birth.data.drift.model_dump_json() if birth.data.drift else None,
-                "shown": json.dumps(birth.shown, sort_keys=True),
+                "shown": json.dumps(birth.page_texts, sort_keys=True),
                 "skipped": birth.data.skipped.model_dump_json() if birth.data.skipped else None,
             },
         )
@@ -154,7 +154,7 @@ class Inventory:
             query = "SELECT device FROM devices WHERE federation = ? AND alive"
             for (device,) in database.execute(query, (federation,)).fetchall():
                 if device not in present:
-                    update(database, federation, device, {"alive": False})
+                    update_device(database, federation, device, {"alive": False})
 
     def _say(self, federation: str, device: str, session: int, changes: Mapping[str, Any]) -> bool:
         columns = ", ".join(f"{name} = ?" for name in changes)
@@ -199,7 +199,7 @@ class Inventory:
         """Add a device if it is unknown, and set these fields of `InventoryDevice`."""
         with self._file.writing() as database:
             insert(database, federation, device)
-            update(database, federation, device, changes)
+            update_device(database, federation, device, changes)
 
     def set_labels(
         self, federation: str, device: str, changes: Mapping[str, str | None]
@@ -217,7 +217,7 @@ class Inventory:
             after = {key: value for key, value in {**before, **changes}.items() if value is not None}
             if len(after) > MAX_LABELS:
                 raise ConfigError(f"{device}: {len(after)} labels; a device has at most {MAX_LABELS}")
-            update(database, federation, device, {"own_labels": after})
+            update_device(database, federation, device, {"own_labels": after})
         return dict(before), after
 
     def set_note(self, federation: str, device: str, note: str) -> str:
@@ -225,7 +225,7 @@ class Inventory:
         note = checked_note(note)
         with self._file.writing() as database:
             before = known_device(database, federation, device).note
-            update(database, federation, device, {"note": note})
+            update_device(database, federation, device, {"note": note})
         return before
 
     def take_rows(self, rows: Sequence[FleetRow], federation: str) -> list[Change]:
@@ -241,7 +241,7 @@ class Inventory:
         """Mark a device as removed; its row stays. Raises `ConfigError` for an unknown device."""
         with self._file.writing() as database:
             known = known_device(database, federation, device)
-            update(database, federation, device, {"removed_at": at, "alive": False})
+            update_device(database, federation, device, {"removed_at": at, "alive": False})
         return known
 
     def replace(self, federation: str, old: str, new: str, at: float) -> InventoryDevice:
@@ -262,6 +262,6 @@ class Inventory:
                 "replaces": old,
                 "removed_at": None,
             }
-            update(database, federation, new, taken)
-            update(database, federation, old, {"removed_at": at, "alive": False})
+            update_device(database, federation, new, taken)
+            update_device(database, federation, old, {"removed_at": at, "alive": False})
         return former

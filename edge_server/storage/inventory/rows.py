@@ -32,7 +32,7 @@ def take_row(database: sqlite3.Connection, row: FleetRow, federation: str) -> Ch
     before = None if previous is None else {name: getattr(previous, name) for name in after}
     if before != after:
         insert(database, federation, row.device)
-        update(database, federation, row.device, after)
+        update_device(database, federation, row.device, after)
     return Change(federation, row.device, before, after)
 
 
@@ -41,7 +41,9 @@ def insert(database: sqlite3.Connection, federation: str, device: str) -> None:
     database.execute("INSERT OR IGNORE INTO devices (federation, device) VALUES (?, ?)", (federation, device))
 
 
-def update(database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]) -> None:
+def update_device(
+    database: sqlite3.Connection, federation: str, device: str, changes: Mapping[str, Any]
+) -> None:
     if not changes:
         return
     unknown = changes.keys() - set(_FIELDS)

@@ -12,8 +12,8 @@ The mean over the clients c that hold a coordinate is thus off by at most (FINE 
 the sum of their m_k, hence by at most `FINE` / 2 = 2^-41 as each counted m_k is at least 1. That is below
 2^-20 of the largest change of a parameter unless this is below 2^-21 (5e-7).
 
-Whole numbers stay below 2^53 as long as a round has at most `MOST_UPDATES` updates, weights of at most
-`MOST_WEIGHT` together, and no change above 2^20 (the server refuses those above 10^6).
+Whole numbers stay below 2^53 as long as a round has at most `MAX_UPDATES` updates, weights of at most
+`MAX_WEIGHT` together, and no change above 2^20 (the server refuses those above 10^6).
 """
 
 from typing import NamedTuple
@@ -27,9 +27,9 @@ from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.arrays import AnyArray
 
 COARSE, FINE = 2.0**-5, 2.0**-40  # the units of an exact sum
-MOST_UPDATES, MOST_WEIGHT = 2**18, 2**28  # most updates of an exact sum, and of weight of all together
+MAX_UPDATES, MAX_WEIGHT = 2**18, 2**28  # most updates of an exact sum, and of weight of all together
 # Most that is added in fine units before it is carried over: below 2^53 of them, with room for rounding.
-MOST_FINE = 2.0**12
+MAX_FINE = 2.0**12
 WHOLE_FROM = FINE * 2.0**23  # a float32 from here on is a multiple of `FINE`: it has 24 binary digits
 
 Floats = NDArray[np.float64]
@@ -71,10 +71,10 @@ class RowAccumulator:
         """
         own, counts = self._cut(update.coverage.index_set(self._name))
         delta = update.delta
-        if update.summed:
+        if update.is_summed:
             return counts
         if isinstance(delta, SubModelDeltas) and delta.coverage is update.coverage:
-            coded = delta.coded(self._name, own, counts)
+            coded = delta.coded_rows(self._name, own, counts)
             if coded is not None:
                 self.add_values(coded.codes, coded.scales, counts, weight)
                 return counts
@@ -134,7 +134,7 @@ class ExactAccumulator(RowAccumulator):
 
     @property
     def total(self) -> Floats:  # rounded to doubles once
-        return joined(self.coarse, self.fine)
+        return join_sums(self.coarse, self.fine)
 
     def add_sums(self, coarse: Floats, fine: Floats) -> None:
         """Add the same rows of another exact sum, whose whole numbers are any below 2^53."""
@@ -144,7 +144,7 @@ class ExactAccumulator(RowAccumulator):
         self.fine += fine - whole * (COARSE / FINE)
         self._most += COARSE
 
-    def carried(self) -> tuple[Floats, Floats]:
+    def carry_over(self) -> tuple[Floats, Floats]:
         """`coarse` and `fine`, with at most half a coarse unit in `fine`."""
         self._carry()
         return self.coarse, self.fine
@@ -162,13 +162,13 @@ class ExactAccumulator(RowAccumulator):
         # In fine units, exactly: a float32 times a whole number times a power of two.
         values *= weight / FINE
         fine, largest = self.fine[place.index], bounds.largest * weight
-        if largest > MOST_FINE:
+        if largest > MAX_FINE:
             coarse = self.coarse[place.index]
             carried = np.rint(values * (FINE / COARSE))
             coarse += carried
             values -= carried * (COARSE / FINE)
             largest = COARSE
-        if self._most + largest > MOST_FINE:
+        if self._most + largest > MAX_FINE:
             self._carry()
         self._most += largest
         if not bounds.whole:
@@ -182,5 +182,5 @@ class ExactAccumulator(RowAccumulator):
         self._most = COARSE
 
 
-def joined(coarse: Floats, fine: Floats) -> Floats:
+def join_sums(coarse: Floats, fine: Floats) -> Floats:
     return coarse * COARSE + fine * FINE

@@ -23,7 +23,7 @@ from schemas.tensors.files import fill
 class MemoryArrays(dict[str, AnyArray]):
     """Arrays in memory."""
 
-    def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
+    def put_rows(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
         if name not in self:
             dtype, shape = kind
             self[name] = np.empty(shape, dtype)
@@ -33,7 +33,7 @@ class MemoryArrays(dict[str, AnyArray]):
 class FileArrays(LazyArrays):
     """Arrays in an unnamed file in `folder`, deleted with its last reference or with the process.
 
-    With a `path` the file is kept there, for `reopened`.
+    With a `path` the file is kept there, for `reopen`.
     """
 
     def __init__(self, folder: Path, path: Path | None = None) -> None:
@@ -43,10 +43,10 @@ class FileArrays(LazyArrays):
         self._end = 0
 
     @classmethod
-    def reopened(cls, path: Path, kinds: Mapping[str, Kind]) -> "FileArrays":
+    def reopen(cls, path: Path, kinds: Mapping[str, Kind]) -> "FileArrays":
         """The arrays of these kinds that were put into this file in this order."""
         found = cls(path.parent)
-        found.__dict__["_descriptor"] = found._owned(os.open(path, os.O_RDONLY))
+        found.__dict__["_descriptor"] = found._own_descriptor(os.open(path, os.O_RDONLY))
         for name, kind in kinds.items():
             found._place(name, kind)
         return found
@@ -54,16 +54,16 @@ class FileArrays(LazyArrays):
     @cached_property
     def _descriptor(self) -> int:
         if self._path is not None:
-            return self._owned(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
+            return self._own_descriptor(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666))
         with tempfile.TemporaryFile(dir=self._folder, buffering=0) as file:
-            return self._owned(os.dup(file.fileno()))
+            return self._own_descriptor(os.dup(file.fileno()))
 
-    def _owned(self, descriptor: int) -> int:
+    def _own_descriptor(self, descriptor: int) -> int:
         """The descriptor, which is closed with the last reference to these arrays."""
         weakref.finalize(self, os.close, descriptor)
         return descriptor
 
-    def put(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
+    def put_rows(self, name: str, kind: Kind, start: int, rows: AnyArray) -> None:
         """Write rows from `start` on of an array of this kind; raises `OSError` if the disk is full."""
         if name not in self._kinds:
             self._place(name, kind)
@@ -110,5 +110,5 @@ def store_arrays(arrays: Arrays, keep: NewArrayStore) -> ArrayStore:
     for name in arrays:
         kind = kind_of(arrays, name)
         for start, stop in row_blocks(kind[1]):
-            place.put(name, kind, start, as_rows(rows_of(arrays, name, start, stop)))
+            place.put_rows(name, kind, start, as_rows(rows_of(arrays, name, start, stop)))
     return place

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.pruning.index_sets import AxisIndex, IndexSet, axis_key, full_index_set, to_array
-from edge_client.pruning.slicing import check, moved_axes
+from edge_client.pruning.slicing import check_spec, moved_axes
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 
@@ -16,7 +16,7 @@ Order = Mapping[str, Sequence[int]]
 
 def checked_order(order: Order, channel_map: ChannelMap) -> Order:
     """The order in a small dtype; `InvariantError` unless it names every channel of its groups once."""
-    check(SubModelSpec(kept={group: tuple(map(int, old)) for group, old in order.items()}), channel_map)
+    check_spec(SubModelSpec(kept={group: tuple(map(int, old)) for group, old in order.items()}), channel_map)
     for group, old in order.items():
         if len(old) != channel_map.groups[group].channels:
             raise InvariantError(f"{group!r}: expected all {channel_map.groups[group].channels} channels")
@@ -38,12 +38,14 @@ class UpdateCoverage(Mapping[str, NDArray[np.bool_]]):
     def __len__(self) -> int:
         return len(self.channel_map.parameters)
 
-    def moved(self, order: Order) -> "UpdateCoverage":
+    def with_order(self, order: Order) -> "UpdateCoverage":
 
         def find(name: str) -> IndexSet:
             axes = moved_axes(self.channel_map.parameters[name], order)
             # Per reordered axis, the new position of each old one.
-            return self.index_set(name).permuted({axis: np.argsort(old) for axis, old in axes.items()})
+            return self.index_set(name).with_permutation(
+                {axis: np.argsort(old) for axis, old in axes.items()}
+            )
 
         return UpdateCoverage(self.channel_map, find)
 
@@ -54,10 +56,10 @@ def full_coverage(channel_map: ChannelMap) -> UpdateCoverage:
 
 def intersection(index_sets: Sequence[IndexSet]) -> IndexSet:
     axes = zip(*(index_set.axes for index_set in index_sets), strict=True)
-    return IndexSet(index_sets[0].shape, tuple(_shared(places) for places in axes))
+    return IndexSet(index_sets[0].shape, tuple(_intersect_places(places) for places in axes))
 
 
-def _shared(places: Iterable[AxisIndex]) -> AxisIndex:
+def _intersect_places(places: Iterable[AxisIndex]) -> AxisIndex:
     first, *others = places
     if all(isinstance(other, slice) for other in (first, *others)):
         low = max(part.start for part in (first, *others))  # type: ignore[union-attr]

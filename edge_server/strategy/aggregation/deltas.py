@@ -69,7 +69,7 @@ class Deltas(LazyArrays):
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Rows `start` to `stop - 1`."""
 
-    def moved(self, order: Order) -> "Deltas":
+    def with_order(self, order: Order) -> "Deltas":
         """The changes after channels have been put in this order."""
         raise InvariantError("changes whose channels were moved are not moved again")
 
@@ -107,20 +107,20 @@ class SubModelDeltas(Deltas):
         self._expect(name, reach)
         return DeltaRows(read_rows(self._arrays, name, own).reshape(place.sizes), place)
 
-    def coded(self, name: str, own: AxisIndex, place: IndexSet) -> CodedRows | None:
+    def coded_rows(self, name: str, own: AxisIndex, place: IndexSet) -> CodedRows | None:
         """The sub-model's rows `own`, which belong at `place`, as sent; None if not codes, or not a slice."""
         if not isinstance(self._arrays, Decoded) or not isinstance(own, slice) or not place.size:
             return None
         if not all(isinstance(places, slice) for places in place.axes) or not self._arrays.is_scaled(name):
             return None
         self._expect(name, self.coverage.index_set(name))
-        return CodedRows(*self._arrays.coded(name, own.start, own.stop), place)
+        return CodedRows(*self._arrays.coded_rows(name, own.start, own.stop), place)
 
     def _expect(self, name: str, reach: IndexSet) -> None:
         expect_shape(name, kind_of(self._arrays, name)[1] or (1,), reach.sizes)
 
-    def moved(self, order: Order) -> Deltas:
-        return SubModelDeltas(self._arrays, self.coverage.moved(order), self.channel_map)
+    def with_order(self, order: Order) -> Deltas:
+        return SubModelDeltas(self._arrays, self.coverage.with_order(order), self.channel_map)
 
 
 class ScaledDeltas(Deltas):
@@ -136,8 +136,8 @@ class ScaledDeltas(Deltas):
         values, place = self._changes.part(name, start, stop)
         return DeltaRows(values if self._exempt(name) else self._factor * values, place)
 
-    def moved(self, order: Order) -> Deltas:
-        return ScaledDeltas(self._changes.moved(order), self._factor, exempt=self._exempt)
+    def with_order(self, order: Order) -> Deltas:
+        return ScaledDeltas(self._changes.with_order(order), self._factor, exempt=self._exempt)
 
 
 class ReorderedModelDeltas(Deltas):
@@ -150,7 +150,7 @@ class ReorderedModelDeltas(Deltas):
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         """Whole rows: w itself is reordered, too."""
         param = as_rows(self._params[name])
-        model = _taken(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
+        model = _take_rows(param, moved_axes(self.channel_map.parameters[name], self._order), start, stop)
         values, place = self._moved.part(name, start, stop).in_runs()
         model[place.index] += values
         return DeltaRows(model - param[start:stop], full_index_set(model.shape))
@@ -167,8 +167,8 @@ class RestrictedDeltas(Deltas):
         reach = self._coverage.index_set(name).slice_rows(start, stop)[1]
         return self._changes.part(name, start, stop).within(reach)
 
-    def moved(self, order: Order) -> Deltas:
-        return RestrictedDeltas(self._changes.moved(order), self._coverage.moved(order))
+    def with_order(self, order: Order) -> Deltas:
+        return RestrictedDeltas(self._changes.with_order(order), self._coverage.with_order(order))
 
 
 def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
@@ -179,7 +179,7 @@ def delta_rows(changes: Arrays, name: str, start: int, stop: int) -> DeltaRows:
     return DeltaRows(values, full_index_set(values.shape))
 
 
-def _taken(array: Array, axes: Mapping[int, AxisIndex], start: int, stop: int) -> Array:
+def _take_rows(array: Array, axes: Mapping[int, AxisIndex], start: int, stop: int) -> Array:
     """A copy of rows of an array whose positions have been reordered."""
     taken = array[axes[0][start:stop]] if 0 in axes else array[start:stop].copy()  # type: ignore[index]
     for axis, places in axes.items():

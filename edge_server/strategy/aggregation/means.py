@@ -43,7 +43,7 @@ def exact_mean(
     or weight than an exact sum can hold, and for parts that contain other updates, or with other weights.
     """
     check_size(counts)
-    expected = {u.source.client: count for u, count in zip(updates, counts, strict=True) if u.summed}
+    expected = {u.source.client: count for u, count in zip(updates, counts, strict=True) if u.is_summed}
     if merged_members(parts) != expected:
         raise InvariantError("the sums of a round do not contain the updates that they should")
     weights = [np.float64(count) for count in counts]

@@ -43,7 +43,7 @@ def squared_distances(updates: Sequence[GlobalUpdate]) -> Floats:
         distinct = [reach for _, reach in unlike.values()]
         products = np.zeros((count, count))
         squares, both = np.zeros((count, len(distinct))), np.zeros((len(distinct), len(distinct)))
-        for start, stop, rows in _cells(updates, name, GlobalUpdate.trained):
+        for start, stop, rows in _cells(updates, name, GlobalUpdate.trained_rows):
             masks = [reach.slice_rows(start, stop)[1].mask.ravel() for reach in distinct]
             held = np.stack(masks).astype(np.float64)
             products += rows @ rows.T

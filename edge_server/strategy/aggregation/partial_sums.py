@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_server.strategy.aggregation.accumulator import MOST_UPDATES, MOST_WEIGHT, ExactAccumulator, Scratch
+from edge_server.strategy.aggregation.accumulator import MAX_UPDATES, MAX_WEIGHT, ExactAccumulator, Scratch
 from edge_server.strategy.aggregation.array_stores import ArrayStore, NewArrayStore
 from edge_server.strategy.aggregation.blocks import all_blocks
 from edge_server.strategy.aggregation.transforms import Transform, transform_updates
@@ -24,7 +24,7 @@ from schemas.tensors.blobs import Groups
 
 COARSE, FINE = "coarse", "fine"  # the groups of a sum
 WHOLE = np.dtype(np.float64)
-MOST_WHOLE = 2.0**53  # whole numbers from here on are not exact
+MAX_WHOLE = 2.0**53  # whole numbers from here on are not exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,8 @@ def sum_clients(
 def _put(
     stores: Mapping[str, ArrayStore], name: str, shape: tuple[int, ...], start: int, adding: ExactAccumulator
 ) -> None:
-    for group, rows in zip((COARSE, FINE), adding.carried(), strict=True):
-        stores[group].put(name, (WHOLE, shape), start, rows)
+    for group, rows in zip((COARSE, FINE), adding.carry_over(), strict=True):
+        stores[group].put_rows(name, (WHOLE, shape), start, rows)
 
 
 class RunningSum:
@@ -132,10 +132,10 @@ def merged_members(sums: Iterable[PartialSum]) -> dict[str, int]:
 
 def check_size(counts: Sequence[int]) -> None:
     """Raise `InvariantError` for more updates or weight than an exact sum can hold."""
-    if len(counts) > MOST_UPDATES or sum(counts) > MOST_WEIGHT:
+    if len(counts) > MAX_UPDATES or sum(counts) > MAX_WEIGHT:
         raise InvariantError(
             f"{len(counts)} updates of {sum(counts)} examples are more than one round can add up: "
-            f"at most {MOST_UPDATES} of {MOST_WEIGHT}"
+            f"at most {MAX_UPDATES} of {MAX_WEIGHT}"
         )
 
 
@@ -152,7 +152,7 @@ def check_sum(groups: Groups, channel_map: ChannelMap) -> None:
     for name, start, stop in all_blocks(channel_map.parameters):
         for group, arrays in groups.items():
             rows = rows_of(arrays, name, start, stop)
-            if not bool(((np.abs(rows) < MOST_WHOLE) & (np.rint(rows) == rows)).all()):
+            if not bool(((np.abs(rows) < MAX_WHOLE) & (np.rint(rows) == rows)).all()):
                 raise PeerError(f"'{name}' of the sum's group '{group}' has other than whole numbers")
 
 

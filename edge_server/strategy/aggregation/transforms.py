@@ -142,8 +142,8 @@ def match_attention(
         return update
     groups, ranked = channel_map.groups, group_scores(scores, channel_map).items()
     order = checked_order({name: ranking(s, groups[name].multiple) for name, s in ranked}, channel_map)
-    delta = as_deltas(update.delta, channel_map).moved(order)
-    coverage, held = update.coverage.moved(order), update.held.moved(order)
+    delta = as_deltas(update.delta, channel_map).with_order(order)
+    coverage, held = update.coverage.with_order(order), update.held.with_order(order)
     if not around.ordered:
         delta = ReorderedModelDeltas(around.params, RestrictedDeltas(delta, coverage), order, channel_map)
         delta = RestrictedDeltas(delta, coverage) if in_place else delta

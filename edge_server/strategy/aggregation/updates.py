@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, overload
 
 from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
-from edge_client.pruning.slicing import check
+from edge_client.pruning.slicing import check_spec
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.coverage import UpdateCoverage
 from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, delta_rows
@@ -55,16 +55,16 @@ class GlobalUpdate:
     decay: float = 0.0
 
     @property
-    def summed(self) -> bool:
+    def is_summed(self) -> bool:
         return isinstance(self.source.groups["model"], SummedArrays)
 
     def part(self, name: str, start: int, stop: int) -> DeltaRows:
         return delta_rows(self.delta, name, start, stop)
 
-    def covered(self, name: str, start: int, stop: int) -> DeltaRows:
+    def covered_rows(self, name: str, start: int, stop: int) -> DeltaRows:
         return self.part(name, start, stop).within(self.coverage.index_set(name).slice_rows(start, stop)[1])
 
-    def trained(self, name: str, start: int, stop: int) -> DeltaRows:
+    def trained_rows(self, name: str, start: int, stop: int) -> DeltaRows:
         return self.part(name, start, stop).within(self.held.index_set(name).slice_rows(start, stop)[1])
 
 
@@ -157,14 +157,14 @@ class HeldCoordinates:
         self.channel_map = channel_map
         self._known: dict[Any, UpdateCoverage] = {}
 
-    def held(self, names: Set[str], spec: SubModelSpec) -> UpdateCoverage:
+    def coverage_of(self, names: Set[str], spec: SubModelSpec) -> UpdateCoverage:
         """The coordinates of a sub-model of which these parameters were sent; `InvariantError` if invalid."""
         # Lists of channels differ from client to client, so caching them is useless.
         if not all(isinstance(kept, int) for kept in spec.kept.values()):
-            return _held(names, spec, self.channel_map)
+            return _find_coverage(names, spec, self.channel_map)
         key = (frozenset(names), *sorted(spec.kept.items()))
         if key not in self._known:
-            find = cache(_held(names, spec, self.channel_map).index_set)
+            find = cache(_find_coverage(names, spec, self.channel_map).index_set)
             self._known[key] = UpdateCoverage(self.channel_map, find)
         return self._known[key]
 
@@ -180,7 +180,7 @@ def to_global(
     arrays = update.groups["model"]
     if odd := sorted(set(arrays) - channel_map.parameters.keys()):
         raise InvariantError(f"parameters {odd[:3]} are not in the channel map")
-    held = (holdings or HeldCoordinates(channel_map)).held(set(arrays), update.spec)
+    held = (holdings or HeldCoordinates(channel_map)).coverage_of(set(arrays), update.spec)
     return GlobalUpdate(update, SubModelDeltas(arrays, held, channel_map), held, held)
 
 
@@ -192,12 +192,12 @@ def group_to_global(
     named = {name: layout for name, layout in channel_map.parameters.items() if name in sent}
     if len(named) < len(channel_map.parameters):
         channel_map = ChannelMap.model_construct(groups=channel_map.groups, parameters=named)
-    held = _held(set(sent), update.source.spec, channel_map)
+    held = _find_coverage(set(sent), update.source.spec, channel_map)
     return SubModelDeltas(sent, held, channel_map), held
 
 
-def _held(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:
-    check(spec, channel_map)
+def _find_coverage(names: Set[str], spec: SubModelSpec, channel_map: ChannelMap) -> UpdateCoverage:
+    check_spec(spec, channel_map)
 
     def find(name: str) -> IndexSet:
         layout = channel_map.parameters[name]

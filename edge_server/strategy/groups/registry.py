@@ -125,7 +125,7 @@ class Control(GroupRule):
         control = _control(held)
         after = store_arrays(lazy_arrays({name: control.kind(name) for name in control}, rows), result.keep)
         clients = np.array([count], np.float32)
-        after.put(COUNT, (clients.dtype, clients.shape), 0, clients)
+        after.put_rows(COUNT, (clients.dtype, clients.shape), 0, clients)
         return FoldedGroup(after, result.after)
 
 

@@ -57,21 +57,23 @@ class Statistics(GroupRule):
         measured = {
             f"{key}/{name}": array
             for key, updates in tiers.items()
-            for name, array in _combined(updates, result.after, result.channel_map).items()
+            for name, array in _combine_statistics(updates, result.after, result.channel_map).items()
         }
-        whole = _combined(tiers.get(FULL, senders), result.after, result.channel_map)
+        whole = _combine_statistics(tiers.get(FULL, senders), result.after, result.channel_map)
         return FoldedGroup(measured, {**result.after, **whole})
 
 
-def _combined(senders: Sequence[GlobalUpdate], before: Arrays, channel_map: ChannelMap) -> dict[str, Array]:
+def _combine_statistics(
+    senders: Sequence[GlobalUpdate], before: Arrays, channel_map: ChannelMap
+) -> dict[str, Array]:
     """The statistics of every normalisation over all senders' examples, by name."""
     found: dict[str, Array] = {}
     for mean in [name for name in before if name.endswith(MEAN)]:
-        found |= _joined(senders, mean, mean.removesuffix(MEAN) + VARIANCE, before, channel_map)
+        found |= _join_normalisation(senders, mean, mean.removesuffix(MEAN) + VARIANCE, before, channel_map)
     return found
 
 
-def _joined(
+def _join_normalisation(
     senders: Sequence[GlobalUpdate], mean: str, variance: str, before: Arrays, channel_map: ChannelMap
 ) -> dict[str, Array]:
     """The mean [C] and the variance [C] of one normalisation."""

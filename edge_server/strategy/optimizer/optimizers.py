@@ -54,7 +54,7 @@ class Momentum:
     def step(self, state: Groups, params: Arrays, pseudo_gradient: Arrays) -> tuple[Arrays, Groups]:
         """One step; the state's group `velocity` is v, of the parameters' shapes P, 0 at the start."""
         velocity = {
-            name: self.beta * _gathered(state, "velocity", params, name) - pseudo_gradient[name]
+            name: self.beta * _state_array(state, "velocity", params, name) - pseudo_gradient[name]
             for name in params
             if not is_statistic(name)
         }
@@ -93,8 +93,8 @@ class Adam:
             if is_statistic(name):
                 after[name] = before + change
                 continue
-            m = _gathered(state, "first-moment", params, name)
-            v = _gathered(state, "second-moment", params, name, start=self.adaptivity**2)
+            m = _state_array(state, "first-moment", params, name)
+            v = _state_array(state, "second-moment", params, name, start=self.adaptivity**2)
             first[name] = self.beta1 * m + (1 - self.beta1) * change
             second[name] = self.beta2 * v + (1 - self.beta2) * change**2
             step = first[name] / (np.sqrt(second[name]) + self.adaptivity)
@@ -102,7 +102,7 @@ class Adam:
         return after, {"first-moment": first, "second-moment": second}
 
 
-def _gathered(state: Groups, group: str, params: Arrays, name: str, start: float = 0.0) -> Array:
+def _state_array(state: Groups, group: str, params: Arrays, name: str, start: float = 0.0) -> Array:
     """A parameter's array in the state; filled with `start` before the first step."""
     return state[group][name] if group in state else np.full_like(params[name], start)
 
@@ -130,7 +130,7 @@ def apply_optimizer(
             if group not in kept:
                 kept[group] = keep()
             for key, rows in arrays.items():
-                kept[group].put(key, (rows.dtype, array.shape), start, rows)
+                kept[group].put_rows(key, (rows.dtype, array.shape), start, rows)
     return after, kept
 
 

@@ -216,7 +216,7 @@ def norm_of(update: GlobalUpdate) -> float:
     squares = 0.0
     for name in update.delta:
         for start, stop in row_blocks(kind_of(update.delta, name)[1], SUM_NUMBERS):
-            values = update.covered(name, start, stop).values.astype(np.float64)
+            values = update.covered_rows(name, start, stop).values.astype(np.float64)
             squares += float(np.square(values).sum())
     return math.sqrt(squares)
 
@@ -239,7 +239,7 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
     return rows
 
 
-def observed(mechanism: Gaussian, privacy: PrivacyState, clip: float) -> Observed:
+def observe_round(mechanism: Gaussian, privacy: PrivacyState, clip: float) -> Observed:
     return {"epsilon": mechanism.spent(privacy["releases"]), "delta": mechanism.delta, "clip": clip}
 
 

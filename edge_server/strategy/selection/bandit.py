@@ -64,7 +64,7 @@ class Bandit(RatioPolicy):
             tier, own = self._tier(client), (state or {}).get(client.name, _NOTHING)
             choices = arms(mean_ratio(tier), self.most, own["splits"])
             low, high = best_arm(choices, own["pulls"], self.discount)
-            chosen[client.name] = raised(tier, low + float(rng.random()) * (high - low))
+            chosen[client.name] = raise_ratio(tier, low + float(rng.random()) * (high - low))
         return chosen
 
     def observe(self, state: LearnedRatios | None, result: RoundResult) -> LearnedRatios:
@@ -77,10 +77,12 @@ class Bandit(RatioPolicy):
         for name, measured in metrics.items():
             if {"ratio", "train_loss", "seconds"} <= measured.keys():
                 known = after.get(name, _NOTHING)
-                after[name] = self._learned(known, measured, mean_s, lowest.get(name, 0.0))
+                after[name] = self._learn_from_round(known, measured, mean_s, lowest.get(name, 0.0))
         return after
 
-    def _learned(self, own: Arms, measured: Mapping[str, float], mean_s: float, lowest: float) -> Arms:
+    def _learn_from_round(
+        self, own: Arms, measured: Mapping[str, float], mean_s: float, lowest: float
+    ) -> Arms:
         """One device's bandit after a round of `mean_s` seconds on average."""
         loss, ratio = measured["train_loss"], measured["ratio"]
         if own["loss"] is None:
@@ -142,7 +144,7 @@ def split(
     return tuple(splits)
 
 
-def raised(tier: Ratio, ratio: float) -> Ratio:
+def raise_ratio(tier: Ratio, ratio: float) -> Ratio:
     """The tier's ratio raised to the mean `ratio`; a table per layer shrinks 1 - p by the same factor."""
     if not isinstance(tier, Mapping):
         return ratio

@@ -107,7 +107,7 @@ class Policy(Protocol, Generic[Chosen, PolicyState]):
         """Return the next state; by default nothing is learned."""
         return state
 
-    def observed(self, state: PolicyState) -> Observed:
+    def observations(self, state: PolicyState) -> Observed:
         """The part of the state that the run's history keeps."""
         return {}
 

@@ -120,7 +120,7 @@ class Attention(SelectionPolicy):
             for name, d in distances.items()
         }
 
-    def observed(self, state: Scores | None) -> Observed:
+    def observations(self, state: Scores | None) -> Observed:
         return {"attention": dict(state or {})}
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate
 
-FEWEST = 3  # reports needed before any of them can be called unusual
+MIN_CLIENTS = 3  # reports needed before any of them can be called unusual
 SIGMA = 1.4826  # a normal distribution's standard deviation over its MAD
 SPREAD = 10.0  # standard deviations above the median that examples may count as, or `factor` medians
 GROWTH = 2  # times the examples of its birth that a device may train on (data grows), or the usual number
@@ -46,7 +46,7 @@ class Claims:
         deviation = SIGMA * _median((abs(count - usual) for count in known), least=-1)
         return max(self.factor * usual, usual + SPREAD * deviation) if usual else 0.0
 
-    def believed(
+    def bound_figures(
         self, updates: Sequence[ClientUpdate], births: Mapping[str, int]
     ) -> tuple[Sequence[ClientUpdate], Mapping[str, str]]:
         """The updates with bounded figures, and by client, in words, what was bounded.
@@ -67,7 +67,7 @@ class Claims:
                 cut[update.client] = words
         return made, cut
 
-    def limited(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def limit_weights(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Weights [K] that sum to one, bounded in the same way by those above 0."""
         most = self._most(weights.tolist())
         if math.isinf(self.factor) or float(weights.max(initial=0)) <= most:
@@ -85,10 +85,10 @@ def _median(counts: Iterable[float], least: int = 0) -> float:
 def _range(updates: Sequence[ClientUpdate], name: str) -> tuple[float, float]:
     """The least and the most that a figure may count as; unbounded if too few devices report it."""
     reported = [update.metrics[name] for update in updates if name in update.metrics]
-    if len(reported) < FEWEST:
+    if len(reported) < MIN_CLIENTS:
         return -math.inf, math.inf
     above = [value for value in reported if value > 0]
-    if name == ACCURACY and len(above) >= FEWEST:
+    if name == ACCURACY and len(above) >= MIN_CLIENTS:
         # Devices of classes that a model never answers have 0: this says nothing about the others.
         reported = above
     usual = median(reported)

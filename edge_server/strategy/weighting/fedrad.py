@@ -50,12 +50,12 @@ class FedRad(Weighting[Net | None]):
         share, first = example_shares(sources), first_weights(sources)
         if not self.dynamic:
             return share * first
-        return apply_net(self._trained(state, sources), share, first)
+        return apply_net(self._train_net(state, sources), share, first)
 
     def observe(self, state: Net | None, result: RoundResult) -> Net | None:
-        return self._trained(state, sources_of(result.updates)) if self.dynamic else state
+        return self._train_net(state, sources_of(result.updates)) if self.dynamic else state
 
-    def _trained(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
+    def _train_net(self, state: Net | None, sources: Sequence[ClientUpdate]) -> Net:
         net = state or new_net(self.hidden, self.seed)
         share, first = example_shares(sources), first_weights(sources)
         losses = metric_per_client(sources, "received_loss")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
-from edge_server.strategy.explanations import MOST_SIMILAR, SimilarityTable
+from edge_server.strategy.explanations import MAX_SIMILAR, SimilarityTable
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.tensors.blobs import Arrays
 
@@ -91,9 +91,9 @@ AnyWeighting = Weighting[Any]  # a weighting with the state of its own kind
 
 def similarity(products: NDArray[np.float64], clients: Sequence[str]) -> SimilarityTable:
     """Cosine similarities from the products [K, K] of the first clients; 0 for an update that is zero."""
-    few = products[:MOST_SIMILAR, :MOST_SIMILAR]
+    few = products[:MAX_SIMILAR, :MAX_SIMILAR]
     lengths = np.sqrt(np.maximum(np.diag(few), 0))
     both = np.outer(lengths, lengths)
     cosines = np.divide(few, both, out=np.zeros_like(few), where=both > 0)
     rows = np.clip(cosines, -1, 1).round(4).tolist()
-    return {"clients": list(clients[:MOST_SIMILAR]), "values": rows}
+    return {"clients": list(clients[:MAX_SIMILAR]), "values": rows}

@@ -41,7 +41,7 @@ class Broker:
         self._links: set[ClientLink] = set()
         self._exchange = Exchange(limits, clock)
 
-    def opened(self, link: ClientLink) -> bool:
+    def admit_link(self, link: ClientLink) -> bool:
         """Admit a new connection; False where there are too many."""
         if len(self._links) >= self.limits.connections:
             log.warning("%s: refused, %d connections are open", link.peer, len(self._links))
@@ -49,11 +49,11 @@ class Broker:
         self._links.add(link)
         return True
 
-    def closed(self, link: ClientLink) -> None:
+    def on_closed(self, link: ClientLink) -> None:
         self._links.discard(link)
         self._exchange.detach(link)
 
-    def failed(self, link: ClientLink, error: MqttError) -> None:
+    def on_failure(self, link: ClientLink, error: MqttError) -> None:
         """A client broke the protocol: one line in the log, and it is sent away."""
         # Repr, here and below: a client identifier may hold line breaks.
         log.warning("%r (%s): %s", link.session and link.session.client_id, link.peer, error)
@@ -82,7 +82,7 @@ class Broker:
         for link in list(self._links):
             link.close(Code.SHUTTING_DOWN)
 
-    def received(self, link: ClientLink, packet: Packet) -> None:
+    def on_packet(self, link: ClientLink, packet: Packet) -> None:
         """Act on one packet; MqttError where the client may not send it now."""
         session = link.session
         match packet:
@@ -125,7 +125,7 @@ class Broker:
         link.patience_s = 1.5 * packet.keep_alive or float("inf")
         link.largest_packet = properties.number(packet.properties, Prop.MAXIMUM_PACKET_SIZE, 1 << 28)
         self._exchange.attach(link, session)
-        answer = ConnAck(present, properties=self._announced(assigned, session))
+        answer = ConnAck(present, properties=self._make_properties(assigned, session))
         link.send(encoding.encode(answer, link.version))
         self._exchange.pump(link)
 
@@ -135,7 +135,7 @@ class Broker:
         asked = properties.number(packet.properties, Prop.SESSION_EXPIRY, default)
         return min(asked, self.limits.session_seconds)
 
-    def _announced(self, assigned: str, session: Session) -> properties.Properties:
+    def _make_properties(self, assigned: str, session: Session) -> properties.Properties:
         announced = (
             Property(Prop.SESSION_EXPIRY, int(session.expiry_s)),
             Property(Prop.MAXIMUM_QOS, 1),

@@ -36,7 +36,7 @@ def frame_length(head: bytes | bytearray | memoryview) -> tuple[int, int] | None
         return None
     reader = Reader(memoryview(head)[1:])
     length = reader.varint()
-    return len(head) - reader.left, length
+    return len(head) - reader.bytes_left, length
 
 
 def decode(first: int, body: memoryview, version: int) -> Packet:
@@ -58,7 +58,7 @@ def decode(first: int, body: memoryview, version: int) -> Packet:
 
 
 def _block(reader: Reader, version: int, allowed: frozenset[Prop]) -> Properties:
-    return properties.read(reader, allowed) if version == V5 else ()
+    return properties.read_properties(reader, allowed) if version == V5 else ()
 
 
 def _publish(reader: Reader, flags: int, version: int) -> Publish:
@@ -125,16 +125,16 @@ def _disconnect(reader: Reader, version: int) -> Disconnect:
 
 def _code(reader: Reader, version: int, allowed: frozenset[Prop]) -> tuple[int, Properties]:
     # MQTT 5 leaves out the properties, then the code too, where they say nothing.
-    if version != V5 or not reader.left:
+    if version != V5 or not reader.bytes_left:
         return Code.SUCCESS, ()
     code = reader.number(1)
-    return code, properties.read(reader, allowed) if reader.left else ()
+    return code, properties.read_properties(reader, allowed) if reader.bytes_left else ()
 
 
 def _subscribe(reader: Reader, version: int) -> Subscribe:
     packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_SUBSCRIBE)
     filters = [_filter(reader, version)]
-    while reader.left:
+    while reader.bytes_left:
         filters.append(_filter(reader, version))
     return Subscribe(packet_id, tuple(filters), block)
 
@@ -155,7 +155,7 @@ def _suback(reader: Reader, version: int) -> SubAck:
 def _unsubscribe(reader: Reader, version: int) -> Unsubscribe:
     packet_id, block = reader.packet_id(), _block(reader, version, properties.IN_UNSUBSCRIBE)
     filters = [reader.text()]
-    while reader.left:
+    while reader.bytes_left:
         filters.append(reader.text())
     return Unsubscribe(packet_id, tuple(filters), block)
 

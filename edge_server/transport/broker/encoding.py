@@ -62,13 +62,13 @@ def _frame(kind: Kind, body: bytes, flags: int = 0) -> bytes:
 
 
 def _block(values: Properties, version: int) -> bytes:
-    return properties.write(values) if version == V5 else b""
+    return properties.write_properties(values) if version == V5 else b""
 
 
 def _tail(code: int, values: Properties, version: int) -> bytes:
     if version != V5 or (code == Code.SUCCESS and not values):
         return b""
-    return bytes((code,)) + (properties.write(values) if values else b"")
+    return bytes((code,)) + (properties.write_properties(values) if values else b"")
 
 
 @encode.register

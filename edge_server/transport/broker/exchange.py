@@ -134,7 +134,7 @@ class Exchange:
             self._subscriptions.pop(topic_filter, client_id)
 
     def send_retained(self, session: Session, topic_filter: str, qos: int) -> None:
-        for message in self._retained.covered(topic_filter, self._clock()):
+        for message in self._retained.find_covered(topic_filter, self._clock()):
             self._deliver(session.client_id, message, qos=qos, retain=True)
 
     # --- messages ---
@@ -214,10 +214,10 @@ class RetainedMessages:
         self._bytes += message.size
         return True
 
-    def covered(self, topic_filter: str, now: float) -> Iterator[Message]:
+    def find_covered(self, topic_filter: str, now: float) -> Iterator[Message]:
         """Yield the messages that a new subscription to `topic_filter` is sent."""
-        for topic, message in list(self._tree.covered(topic_filter)):
-            if message.expired(now):
+        for topic, message in list(self._tree.find_covered(topic_filter)):
+            if message.is_expired(now):
                 self._forget(topic)
             else:
                 yield message

@@ -59,13 +59,13 @@ def _flag(reader: Reader) -> int:
 
 
 def _above_zero(read: Callable[[Reader], int]) -> Callable[[Reader], int]:
-    def checked(reader: Reader) -> int:
+    def read_above_zero(reader: Reader) -> int:
         value = read(reader)
         if not value:
             raise MqttError("a property that must be above 0 is 0", Code.PROTOCOL_ERROR)
         return value
 
-    return checked
+    return read_above_zero
 
 
 def _topic(reader: Reader) -> str:
@@ -74,7 +74,7 @@ def _topic(reader: Reader) -> str:
     return value
 
 
-def _sized(width: int) -> Callable[[Reader], int]:
+def _number_reader(width: int) -> Callable[[Reader], int]:
     return lambda reader: reader.number(width)
 
 
@@ -105,16 +105,16 @@ _REQUESTS = {_P.REQUEST_PROBLEM_INFORMATION, _P.REQUEST_RESPONSE_INFORMATION}
 
 _KINDS: dict[Prop, _Kind] = {
     **dict.fromkeys({_P.PAYLOAD_FORMAT, *_ABILITIES, *_REQUESTS}, (_flag, _number(1))),
-    **dict.fromkeys((_P.SERVER_KEEP_ALIVE, _P.TOPIC_ALIAS_MAXIMUM), (_sized(2), _number(2))),
-    **dict.fromkeys((_P.RECEIVE_MAXIMUM, _P.TOPIC_ALIAS), (_above_zero(_sized(2)), _number(2))),
-    **dict.fromkeys((_P.MESSAGE_EXPIRY, _P.SESSION_EXPIRY, _P.WILL_DELAY), (_sized(4), _number(4))),
+    **dict.fromkeys((_P.SERVER_KEEP_ALIVE, _P.TOPIC_ALIAS_MAXIMUM), (_number_reader(2), _number(2))),
+    **dict.fromkeys((_P.RECEIVE_MAXIMUM, _P.TOPIC_ALIAS), (_above_zero(_number_reader(2)), _number(2))),
+    **dict.fromkeys((_P.MESSAGE_EXPIRY, _P.SESSION_EXPIRY, _P.WILL_DELAY), (_number_reader(4), _number(4))),
     **dict.fromkeys((_P.CONTENT_TYPE, _P.ASSIGNED_CLIENT_ID, _P.AUTHENTICATION_METHOD), _TEXT),
     **dict.fromkeys((_P.RESPONSE_INFORMATION, _P.SERVER_REFERENCE, _P.REASON_STRING), _TEXT),
     **dict.fromkeys((_P.CORRELATION_DATA, _P.AUTHENTICATION_DATA), (Reader.binary, wire.binary)),
     _P.RESPONSE_TOPIC: (_topic, wire.text),
     _P.SUBSCRIPTION_ID: (_above_zero(Reader.varint), wire.varint),
     _P.USER_PROPERTY: (_pair, lambda pair: wire.text(pair[0]) + wire.text(pair[1])),
-    _P.MAXIMUM_PACKET_SIZE: (_above_zero(_sized(4)), _number(4)),
+    _P.MAXIMUM_PACKET_SIZE: (_above_zero(_number_reader(4)), _number(4)),
 }
 
 # A user property may stand in every packet, so it is in no set.
@@ -128,12 +128,12 @@ IN_UNSUBSCRIBE: frozenset[Prop] = frozenset()
 IN_DISCONNECT = frozenset({_P.SESSION_EXPIRY, _P.SERVER_REFERENCE, _P.REASON_STRING})
 
 
-def read(reader: Reader, allowed: frozenset[Prop]) -> Properties:
+def read_properties(reader: Reader, allowed: frozenset[Prop]) -> Properties:
     """Take a property block off `reader`; MqttError for an unknown, misplaced or repeated one."""
     block = Reader(reader.take(reader.varint()))
     found: list[Property] = []
     seen: set[Prop] = set()
-    while block.left:
+    while block.bytes_left:
         number = block.varint()
         if number not in _KINDS:
             raise MqttError(f"unknown property {number}")
@@ -151,7 +151,7 @@ def encode(properties: Iterable[Property]) -> bytes:
     return b"".join(bytes((key,)) + _KINDS[key][1](value) for key, value in properties)
 
 
-def write(properties: Iterable[Property]) -> bytes:
+def write_properties(properties: Iterable[Property]) -> bytes:
     """Return a whole property block."""
     body = encode(properties)
     return wire.varint(len(body)) + body

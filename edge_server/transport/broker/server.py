@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0, low=0)
         host, port, *_ = transport.get_extra_info("peername") or ("?", "?")
         self.peer = f"{host}:{port}"
-        if not self._broker.opened(self):
+        if not self._broker.admit_link(self):
             self._closing = True
             self._transport.abort()
 
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._closing:
                 self._receive(nbytes)
         except MqttError as error:
-            self._broker.failed(self, error)
+            self._broker.on_failure(self, error)
         if self._closing:
             self._reader.clear()
 
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._output.clear()
         self._reader.clear()
-        self._broker.closed(self)
+        self._broker.on_closed(self)
 
     def pause_writing(self) -> None:
         self._output.paused = True
@@ -252,6 +252,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _receive(self, nbytes: int) -> None:
         for first, body in self._reader.packets(nbytes):
-            self._broker.received(self, decoding.decode(first, body, self.version))
+            self._broker.on_packet(self, decoding.decode(first, body, self.version))
             if self._closing:
                 break

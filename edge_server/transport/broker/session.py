@@ -30,7 +30,7 @@ class Message:
         """Bytes that holding this message costs."""
         return len(self.topic) + len(self.payload) + len(self.block)
 
-    def expired(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
     def properties(self, now: float) -> bytes:
@@ -120,7 +120,7 @@ class Session:
         while self._queue:
             waiting = self._queue.popleft()
             self._queued_bytes -= waiting.message.size
-            if not waiting.message.expired(now):
+            if not waiting.message.is_expired(now):
                 packet_id = self._free_id()
                 delivery = Delivery(waiting.message, waiting.retain, packet_id)
                 self._inflight[packet_id] = delivery

@@ -99,7 +99,7 @@ class TopicTree(Generic[T]):
                 if child := node.children.get(level):
                     todo.append((child, depth + 1))
 
-    def covered(self, topic_filter: str) -> Iterator[tuple[str, T]]:
+    def find_covered(self, topic_filter: str) -> Iterator[tuple[str, T]]:
         """Yield key and value of every stored topic that `topic_filter` covers."""
         levels = topic_filter.split("/")
         todo = [(self._root, 0)]

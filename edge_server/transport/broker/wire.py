@@ -93,16 +93,16 @@ class Reader:
         return value
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         return len(self._data) - self._at
 
     def rest(self) -> memoryview:
-        return self.take(self.left)
+        return self.take(self.bytes_left)
 
     def finish(self) -> None:
         """Raise MqttError when the packet says more than it should."""
-        if self.left:
-            raise MqttError(f"{self.left} bytes after the packet's end")
+        if self.bytes_left:
+            raise MqttError(f"{self.bytes_left} bytes after the packet's end")
 
 
 def varint(value: int) -> bytes:

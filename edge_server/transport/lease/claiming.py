@@ -35,7 +35,7 @@ from edge_server.transport.lease.state import MUTE_S, RENEW_S, SETTLE_S, LeaseSt
 from schemas.messages import Lease
 
 
-def heard(state: LeaseState, phase: ClaimStep, received: Received, now: float) -> Step:
+def on_message(state: LeaseState, phase: ClaimStep, received: Received, now: float) -> Step:
     """Another server's message may end the claim, this server's own one may take it a step further."""
     if not received.own and _must_yield(state, phase, received):
         return _yield(state, phase, received.lease, now)
@@ -54,7 +54,7 @@ def heard(state: LeaseState, phase: ClaimStep, received: Received, now: float) -
     return state, []
 
 
-def ticked(state: LeaseState, phase: ClaimStep, now: float) -> Step:
+def on_tick(state: LeaseState, phase: ClaimStep, now: float) -> Step:
     match phase:
         case Claiming():
             return _insist(state, phase, now)

@@ -19,7 +19,7 @@ def this_process(folder: Path, *, now: float | None = None) -> LeaseHolder:
         host=socket.gethostname()[:500],
         machine=_machine(),
         pid=os.getpid(),
-        ticks=_started(os.getpid()) or 0,
+        ticks=_read_start_ticks(os.getpid()) or 0,
         folder=str(folder.resolve())[:500],
         since=time.time() if now is None else now,
     )
@@ -36,7 +36,7 @@ def runs_here(holder: LeaseHolder) -> bool | None:
     except PermissionError:
         # Another user's process, which may be hidden from this one.
         return True
-    return _started(holder.pid) == holder.ticks
+    return _read_start_ticks(holder.pid) == holder.ticks
 
 
 def in_words(holder: LeaseHolder) -> str:
@@ -52,7 +52,7 @@ def _machine() -> str:
     return ""
 
 
-def _started(pid: int) -> int | None:
+def _read_start_ticks(pid: int) -> int | None:
     """When a process started, in ticks since the boot; None if there is none, or it has ended."""
     try:
         # The name, in parentheses, may contain anything.

@@ -11,7 +11,7 @@ from edge_server.transport.lease.state import HOLD_S, RENEW_S, LeaseState, Step
 from schemas.messages import Lease
 
 
-def heard(state: LeaseState, held: Held, received: Received, now: float) -> Step:
+def on_message(state: LeaseState, held: Held, received: Received, now: float) -> Step:
     """A renewal that comes back prolongs the lease; anything else is answered with one, or ends it."""
     lease, counts = received.lease, received.counts and not received.retained
     if received.own and counts and lease.state == "lost":
@@ -26,7 +26,7 @@ def heard(state: LeaseState, held: Held, received: Received, now: float) -> Step
     return renew(state, held, now)
 
 
-def ticked(state: LeaseState, held: Held, now: float) -> Step:
+def on_tick(state: LeaseState, held: Held, now: float) -> Step:
     return renew(state, held, now) if now >= held.next_at else (state, [])
 
 

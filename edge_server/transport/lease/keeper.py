@@ -161,7 +161,7 @@ class LeaseKeeper:
             self._state = replace(self._state, run=run, first_epoch=served)
 
     @property
-    def named(self) -> str | None:
+    def named_standby(self) -> str | None:
         """The instance that may follow, by the last message that counts; None if it is another's."""
         last = self._state.log.last
         if last is None or last.holder.instance != self._state.me.instance or last.state != "held":

@@ -25,7 +25,7 @@ class LeaseLog:
     heard_at: float = NEVER
     live: bool = False
 
-    def connected(self) -> "LeaseLog":
+    def with_new_connection(self) -> "LeaseLog":
         """A new connection: the broker sends the retained message again, or none if it has forgotten it."""
         return replace(self, beat=0, live=False)
 

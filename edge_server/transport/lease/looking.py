@@ -25,7 +25,7 @@ from schemas.messages import Lease
 Vacancy = Literal["left", "silent"] | None  # Why nobody holds the lease; None if somebody may
 
 
-def heard(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
+def on_message(state: LeaseState, looking: Looking, received: Received, now: float) -> Step:
     """Note the renewals of a living holder."""
     if received.retained:
         return take_answer(state, now), []
@@ -36,7 +36,7 @@ def heard(state: LeaseState, looking: Looking, received: Received, now: float) -
     return replace(state, log=log, phase=replace(looking, lives=True)), []
 
 
-def ticked(state: LeaseState, looking: Looking, now: float, alive: bool | None) -> Step:
+def on_tick(state: LeaseState, looking: Looking, now: float, alive: bool | None) -> Step:
     """Judge by the last message, once the broker has had the time to send what it retains."""
     last = state.log.last
     if now < looking.since + LOOK_S:

@@ -60,13 +60,13 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
         case Connected() if state.connected:
             return expect_answer(state, now), []
         case Connected():
-            return _connected(state, now), []
+            return _on_connected(state, now), []
         case Disconnected():
-            return _disconnected(state, now), []
+            return _on_disconnected(state, now), []
         case Heard():
-            return _heard(*receive(state, event, now), now)
+            return _on_message(*receive(state, event, now), now)
         case Tick(alive):
-            return _ticked(state, now, alive) if state.connected else (state, [])
+            return _on_tick(state, now, alive) if state.connected else (state, [])
 
 
 def name_standby(state: LeaseState, standby: str, now: float) -> Step:
@@ -80,35 +80,35 @@ def give_up(state: LeaseState, *, over: bool) -> Lease:
     return state.message("over" if over else "free", state.log.beat + 1)
 
 
-def _heard(state: LeaseState, received: Received, now: float) -> Step:
+def _on_message(state: LeaseState, received: Received, now: float) -> Step:
     match state.phase:
         case Looking() as phase:
-            return looking.heard(state, phase, received, now)
+            return looking.on_message(state, phase, received, now)
         case Held() as phase:
-            return holding.heard(state, phase, received, now)
+            return holding.on_message(state, phase, received, now)
         case Mute():
-            return mute.heard(state, received, now)
+            return mute.on_message(state, received, now)
         case Taken() | Lost():
             return state, []
         case Claiming() | Settling() | Verifying() | Confirming() as phase:
-            return claiming.heard(state, phase, received, now)
+            return claiming.on_message(state, phase, received, now)
 
 
-def _ticked(state: LeaseState, now: float, alive: bool | None) -> Step:
+def _on_tick(state: LeaseState, now: float, alive: bool | None) -> Step:
     match state.phase:
         case Looking() as phase:
-            return looking.ticked(state, phase, now, alive)
+            return looking.on_tick(state, phase, now, alive)
         case Held() as phase:
-            return holding.ticked(state, phase, now)
+            return holding.on_tick(state, phase, now)
         case Mute() as phase:
-            return mute.ticked(state, phase, now)
+            return mute.on_tick(state, phase, now)
         case Taken() | Lost():
             return state, []
         case Claiming() | Settling() | Verifying() | Confirming() as phase:
-            return claiming.ticked(state, phase, now)
+            return claiming.on_tick(state, phase, now)
 
 
-def _connected(state: LeaseState, now: float) -> LeaseState:
+def _on_connected(state: LeaseState, now: float) -> LeaseState:
     """The broker sends what it retains first; no claim has outlived the last connection."""
     phase: Phase = state.phase
     match phase:
@@ -116,10 +116,10 @@ def _connected(state: LeaseState, now: float) -> LeaseState:
             phase = replace(phase, since=now)
         case Held() | Mute():
             phase = replace(phase, next_at=now + LOOK_S)
-    return replace(state, connected=True, log=state.log.connected(), reading=None, phase=phase)
+    return replace(state, connected=True, log=state.log.with_new_connection(), reading=None, phase=phase)
 
 
-def _disconnected(state: LeaseState, now: float) -> LeaseState:
+def _on_disconnected(state: LeaseState, now: float) -> LeaseState:
     """Of what was sent nothing comes back any more."""
     cut = replace(state, connected=False)
     match state.phase:

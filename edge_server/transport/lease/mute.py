@@ -1,6 +1,6 @@
 """Mute: the broker passes nothing on, so that no server can hold the lease; claims are repeated.
 
--> Looking    something is heard: `heard`
+-> Looking    something is heard: `on_message`
 """
 
 from dataclasses import replace
@@ -11,15 +11,15 @@ from edge_server.transport.lease.received import Received
 from edge_server.transport.lease.state import MUTE_S, LeaseState, Step
 
 
-def heard(state: LeaseState, received: Received, now: float) -> Step:
+def on_message(state: LeaseState, received: Received, now: float) -> Step:
     """The broker passes the topic on: it had lost the claim."""
     if received.retained:
         return state, []
     began = Looking(now)
-    return looking.heard(replace(state, phase=began), began, received, now)
+    return looking.on_message(replace(state, phase=began), began, received, now)
 
 
-def ticked(state: LeaseState, mute: Mute, now: float) -> Step:
+def on_tick(state: LeaseState, mute: Mute, now: float) -> Step:
     if now < mute.next_at:
         return state, []
     claim = state.message("claimed", state.log.beat + 1, served=mute.served)

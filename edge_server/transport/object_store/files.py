@@ -43,14 +43,14 @@ class ObjectFiles:
         for path in (self._objects, self._parts):
             path.mkdir(parents=True, exist_ok=True)
 
-    def path(self, name: str) -> Path:
+    def object_path(self, name: str) -> Path:
         return self._objects / name
 
     def part(self, place: str, digest: str) -> Path:
         """The path of the partial upload of that digest."""
         return self._parts / f"{hashlib.sha256(place.encode()).hexdigest()}.{digest}"
 
-    def held(self, place: str, digest: str) -> int:
+    def held_bytes(self, place: str, digest: str) -> int:
         """The number of bytes of the partial upload."""
         with contextlib.suppress(FileNotFoundError):
             return self.part(place, digest).stat().st_size
@@ -84,7 +84,7 @@ class ObjectFiles:
             if name is None or hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 part.unlink()
                 return False
-        path = self.path(name)
+        path = self.object_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         part.replace(path)
         if name != place:
@@ -95,7 +95,7 @@ class ObjectFiles:
 
     def remove(self, name: str) -> None:
         """Delete an object, and the folders that it leaves empty."""
-        path = self.path(name)
+        path = self.object_path(name)
         path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             for folder in path.relative_to(self._objects).parents[:-2]:

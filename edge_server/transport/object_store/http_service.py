@@ -170,7 +170,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def answer_get(self, name: str, _: int) -> None:
-        with self._files.path(name).open("rb") as file:
+        with self._files.object_path(name).open("rb") as file:
             size = file.seek(0, 2)
             tag = f'"{name.rpartition("/")[2]}"'
             wanted = _range(self.headers.get("Range", ""), size)
@@ -186,7 +186,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             self.connection.sendfile(file, first, last - first + 1)
 
     def _head(self, name: str, _: int) -> None:
-        self._say(200, {"Content-Length": str(self._files.path(name).stat().st_size)})
+        self._say(200, {"Content-Length": str(self._files.object_path(name).stat().st_size)})
 
     def _delete(self, name: str, _: int) -> None:
         self._files.remove(name)
@@ -205,7 +205,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
             if not free:
                 raise RequestRefused(409)
             held = self._take(place, digest, start, length)
-            done = self._done(place, name, digest, held >= size)
+            done = self._place_object(place, name, digest, held >= size)
         # After the lock is released: the client sends the next range upon this answer.
         self._say(201 if done else 308, {"Range": f"bytes=0-{held - 1}"} if held and not done else {})
         self._files.sweep()
@@ -213,7 +213,7 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
     def _take(self, place: str, digest: str, start: int | None, length: int) -> int:
         """Write the body, if there is one; returns the number of bytes received so far."""
         files = self._files
-        part, held = files.begin(place, digest), files.held(place, digest)
+        part, held = files.begin(place, digest), files.held_bytes(place, digest)
         if start is None:
             return held
         if start not in (0, held):
@@ -221,14 +221,14 @@ class ObjectStoreHandler(BaseHTTPRequestHandler):
         with part.open("r+b" if start else "wb") as file:
             file.seek(start)
             self._receive(file, length)
-        return files.held(place, digest)
+        return files.held_bytes(place, digest)
 
-    def _done(self, place: str, name: str, digest: str, whole: bool) -> bool:
+    def _place_object(self, place: str, name: str, digest: str, whole: bool) -> bool:
         """Whether the object exists, now or from an earlier upload."""
         files = self._files
         if whole and not files.place(place, digest):
             raise RequestRefused(422)
-        return whole or files.path(name).is_file()
+        return whole or files.object_path(name).is_file()
 
     def _range_sent(self, length: int) -> tuple[int | None, int]:
         """The offset of the body (None if there is no body), and the size of the whole object."""

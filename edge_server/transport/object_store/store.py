@@ -53,7 +53,7 @@ class ObjectStore:
             self._published -= {digest}
             self._remove(_blob(digest))
 
-    def addressed(self, task: Task, device: str, limit: int) -> Task:
+    def with_addresses(self, task: Task, device: str, limit: int) -> Task:
         """The task with URLs for its device: of published blobs, and for an update of up to `limit` bytes."""
         if task.depot != self.terms:
             return task
@@ -94,7 +94,7 @@ class ObjectStore:
 
     def _fetch(self, url: str, ref: BlobRef, store: BlobStore) -> bool:
         try:
-            return over_http.fetch(self._web, url, ref, store, threading.Event()).done
+            return over_http.fetch_blob(self._web, url, ref, store, threading.Event()).done
         except Exception as error:
             log.warning("update %s cannot be fetched from the object store: %s", ref.digest[:16], error)
             return False
@@ -106,7 +106,7 @@ class ObjectStore:
     def _put(self, ref: BlobRef, store: BlobStore) -> bool:
         url = self._links.url("PUT", _blob(ref.digest), seconds=OWN_SECONDS, most=ref.size)
         resumable, never = self._links.resumable, threading.Event()
-        return over_http.put(self._web, url, ref, store, resumable=resumable, stopped=never).done
+        return over_http.put_blob(self._web, url, ref, store, resumable=resumable, stopped=never).done
 
     def _remove(self, name: str) -> None:
         try:

@@ -115,7 +115,7 @@ class Receiver:
                 case Ended():
                     self._ended = True
                 case Arrived(topic, payload):
-                    self._arrived(topic, payload)
+                    self._on_message(topic, payload)
                 case Expect():
                     self._send(*self._placing.expect(event))
                 case LinkDown(downgrade=True, silent=False):
@@ -130,7 +130,7 @@ class Receiver:
         except OSError as error:
             self._send(NoRoom(errno=error.errno or 0, detail=str(error)))
 
-    def _arrived(self, topic: str, payload: bytes) -> None:
+    def _on_message(self, topic: str, payload: bytes) -> None:
         try:
             where = parse_topic(topic)
         except PeerError:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.compression.layered_model import received_groups
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Task
@@ -91,7 +91,7 @@ class Contents:
         data = b"".join(chunks[index] for index in sorted(chunks))
         if hashlib.sha256(data).hexdigest() != ref.digest:
             return False
-        self._store.put(data)
+        self._store.put_blob(data)
         self._held.add(ref.digest)
         return True
 
@@ -109,12 +109,14 @@ class Contents:
 
     def _trained(self, task: Task) -> tuple[bytes, hashlib._Hash, tuple[int, ...]]:
         """A hundredth of the model as an encoded update, its hash, and the checksums of its chunks."""
-        channel_map = decode_json(ChannelMap, self._store.path(task.blobs["channel-map"].digest).read_bytes())
-        model = decoded(received_groups(task, self._store, channel_map))["model"]
+        channel_map = decode_json(
+            ChannelMap, self._store.blob_path(task.blobs["channel-map"].digest).read_bytes()
+        )
+        model = decode_groups(received_groups(task, self._store, channel_map))["model"]
         change = {name: model[name] * np.float32(-0.01) + np.float32(1e-4) for name in model}
         chain = make_chain(task.uplink)
         ref = self._store.put_groups(chain.encode(change, seed=0).groups, write=chain.write)
-        data = self._store.path(ref.digest).read_bytes()
+        data = self._store.blob_path(ref.digest).read_bytes()
         common = data + SKIPPED if chain.pack else data[:-TAIL_BYTES]
         crcs = tuple(zlib.crc32(common[at : at + CHUNK_BYTES]) for at in range(0, len(common), CHUNK_BYTES))
         return common, hashlib.sha256(common), crcs

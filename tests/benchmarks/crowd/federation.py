@@ -76,7 +76,7 @@ class ReportingServer(Server):
     def _take_and_report(self, event: Any) -> None:
         self._take(event)
         port = self.connection.address.port
-        if self._sent_before is None and self.connection.echo.found is not None:
+        if self._sent_before is None and self.connection.echo.chunk_bytes is not None:
             self._sent_before = socket_bytes(port)[0]
         if isinstance(event, JobDone) and isinstance(event.event, RoundClosed):
             devices = len(self.driver.federation.fleet.alive())

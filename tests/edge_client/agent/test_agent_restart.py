@@ -161,7 +161,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finish(life: Life, state: Path) -> None:
     """Finish the device's work with an update and a proposed private state."""
-    BlobStore(state / "blobs").put(RESULT_DATA, chunk_bytes=CHUNK)
+    BlobStore(state / "blobs").put_blob(RESULT_DATA, chunk_bytes=CHUNK)
     PrivateState(state / "private").propose(RUN, 1, 1, GROUPS)
     life.hand(WorkDone(update()))
 
@@ -235,7 +235,7 @@ def test_a_device_killed_while_uploading_sends_missing_chunks_and_keeps_its_priv
     assert second.published(Birth)[0].session > first.published(Birth)[0].session
     assert second.published(Birth)[0].device == DEVICE
     second.hear(acknowledgement())
-    assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
+    assert (PrivateState(tmp_path / "private").load_groups(RUN, 2)["own-control"]["w"] == 1).all()
     third = Life(tmp_path)
     assert (third.phase, third.published(Update), third.started) == (SessionPhase.IDLE, [], [])
 
@@ -245,10 +245,10 @@ def test_blobs_lost_in_a_power_cut_are_fetched_or_computed_again(tmp_path):
     first.hear(task())
     first.receive(0, 1, 2)
     finish(first, tmp_path)
-    BlobStore(tmp_path / "blobs").path(RESULT.digest).write_bytes(bytes(len(RESULT_DATA)))
+    BlobStore(tmp_path / "blobs").blob_path(RESULT.digest).write_bytes(bytes(len(RESULT_DATA)))
     second = Life(tmp_path)
     assert (second.started, second.published(Update)) == ([task()], [])
-    BlobStore(tmp_path / "blobs").path(STATE.digest).write_bytes(b"")
+    BlobStore(tmp_path / "blobs").blob_path(STATE.digest).write_bytes(b"")
     third = Life(tmp_path)
     assert third.phase is SessionPhase.FETCHING
     assert [(request.first, request.count) for request in third.published(BlobRequest)] == [(0, 3)]
@@ -269,7 +269,7 @@ def test_files_of_older_tasks_are_removed_at_startup_and_cached_blobs_stay(tmp_p
     first.hear(task())
     first.receive(0)
     store, epochs = BlobStore(tmp_path / "blobs"), EpochCheckpoints(tmp_path / "epochs", interval_s=0)
-    cached = store.put(b"a channel map")
+    cached = store.put_blob(b"a channel map")
     store.write_chunk(RESULT, 0, RESULT_DATA[:CHUNK])
     older = task(attempt=7)
     for saved in (task(), older):
@@ -280,7 +280,10 @@ def test_files_of_older_tasks_are_removed_at_startup_and_cached_blobs_stay(tmp_p
     Life(tmp_path)
     assert cached.digest in store
     assert (store.present(STATE), store.present(RESULT)) == (chunks_of(0b001), chunks_of(0))
-    assert (epochs.of(task(), examples=1).load(), epochs.of(older, examples=1).load()) == ({}, None)
+    assert (epochs.of(task(), examples=1).load_values(), epochs.of(older, examples=1).load_values()) == (
+        {},
+        None,
+    )
     assert not left.exists()
 
 
@@ -301,9 +304,9 @@ def test_a_late_answer_does_not_disturb_current_work(tmp_path):
     finish(life, tmp_path)
     life.hear(task(2))
     assert life.phase is SessionPhase.WORKING
-    made = BlobStore(tmp_path / "blobs").put(b"what the worker has just made")
+    made = BlobStore(tmp_path / "blobs").put_blob(b"what the worker has just made")
     life.hear(acknowledgement())
-    assert (PrivateState(tmp_path / "private").load(RUN, 2)["own-control"]["w"] == 1).all()
+    assert (PrivateState(tmp_path / "private").load_groups(RUN, 2)["own-control"]["w"] == 1).all()
     assert made.digest in life.blobs
 
 
@@ -331,7 +334,7 @@ def test_fetching_waits_for_disk_space(tmp_path, monkeypatch, caplog):
     for edge in (module, session_runner, event_loop):
         monkeypatch.setattr(edge, "time", clock)
     life = Life(tmp_path)
-    cached = life.blobs.put(b"of an older task")
+    cached = life.blobs.put_blob(b"of an older task")
     life.hear(task())
     life.receive(0)
     disk = FullDisk(monkeypatch)
@@ -369,7 +372,7 @@ def test_disk_errors_do_not_end_the_agent(tmp_path, monkeypatch, caplog):
     life.hear(task())
     life.receive(0, 1, 2)
     finish(life, tmp_path)
-    life.blobs.put(b"of an older task")
+    life.blobs.put_blob(b"of an older task")
 
     def read_only(*args: Any, **more: Any) -> None:
         raise OSError(30, "Read-only file system")
@@ -386,12 +389,12 @@ def test_a_result_that_is_stored_as_soon_as_work_starts_is_kept(tmp_path, monkey
     life = Life(tmp_path)
     life.hear(task())
     life.receive(0, 1, 2)
-    older = life.blobs.put(b"of an older task")
+    older = life.blobs.put_blob(b"of an older task")
     worker, start = life.agent.runner.worker, life.agent.runner.worker.start
 
     def quick(*given: Any) -> None:
         start(*given)
-        BlobStore(tmp_path / "blobs").put(RESULT_DATA, chunk_bytes=CHUNK)
+        BlobStore(tmp_path / "blobs").put_blob(RESULT_DATA, chunk_bytes=CHUNK)
 
     monkeypatch.setattr(worker, "start", quick)
     # Its blobs are here already, so work starts with the offer, which makes room on the disk.
@@ -460,7 +463,7 @@ def test_a_round_is_counted_exactly_once_whenever_the_device_is_killed(tmp_path,
     last = play(tmp_path, [first, second])
     assert (last.phase, last.session.snapshot.task) == (SessionPhase.IDLE, None)
     private = PrivateState(tmp_path / "private")
-    assert (private.load(RUN, 2)["own-control"]["w"] == 1).all()
+    assert (private.load_groups(RUN, 2)["own-control"]["w"] == 1).all()
     assert not list((tmp_path / "private" / RUN).glob("*.proposed"))
     after = Life(tmp_path)
     assert (after.phase, after.published(Update), after.started) == (SessionPhase.IDLE, [], [])

@@ -35,7 +35,7 @@ def test_a_device_of_a_served_fleet_without_a_run_does_not_warn_either(
     sent: list[tuple[str, bytes]] = []
     service.connection.link.publish = lambda topic, payload, **_: sent.append((topic, payload))  # type: ignore[method-assign, assignment]
     device = Idle(tmp_path)
-    device.announcer.connected(LinkUp(1, None), 0.0)
+    device.announcer.on_connected(LinkUp(1, None), 0.0)
     question = encode_message(device.presence.probe())
     service.receive(Arrived("fed/v1/home/devices/pi/up/control", question))
     ((topic, answer),) = sent
@@ -55,7 +55,7 @@ def test_a_device_between_runs_does_not_warn_that_no_server_answers(
     message: FederationEnd | RoundAnnouncement, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     announcer = Idle(tmp_path).announcer
-    announcer.connected(LinkUp(1, None), 0.0)
+    announcer.on_connected(LinkUp(1, None), 0.0)
     topic = str(StateTopic("home"))
     with caplog.at_level(logging.INFO):
         announcer.receive(parse_topic(topic), Arrived(topic, encode_message(message), retained=True))

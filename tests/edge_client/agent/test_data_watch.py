@@ -18,7 +18,7 @@ def looks(*ticks: tuple[float, Session], every_s: float = 30.0) -> list[float]:
     worker: Any = SimpleNamespace(look=lambda context: seen.append(now[0]))
     watch = DataWatch(worker, cast(Any, SimpleNamespace(context=None)), every_s=every_s)
     watch.tick(50.0, IDLE)
-    watch.connected(LinkUp(1, None), 100.0)
+    watch.on_connected(LinkUp(1, None), 100.0)
     for now[0], session in ticks:
         watch.tick(now[0], session)
     return seen

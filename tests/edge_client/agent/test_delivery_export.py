@@ -15,7 +15,7 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.export.refusal import ExportRefused
-from edge_client.inference.installed_model import served
+from edge_client.inference.installed_model import served_model_path
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -58,11 +58,11 @@ def deliver(
     if change is not None:
         change(arrays)  # type: ignore[operator]
     blobs = {
-        "state": context.store.put(encode_groups({"model": arrays})),
-        "channel-map": context.store.put(encode_json(channels)),
+        "state": context.store.put_blob(encode_groups({"model": arrays})),
+        "channel-map": context.store.put_blob(encode_json(channels)),
     }
     if graph is not None:
-        blobs["graph"] = context.store.put(graph)
+        blobs["graph"] = context.store.put_blob(graph)
     return DeliverTask(
         federation="home",
         run="run-1",
@@ -103,7 +103,7 @@ def test_both_exporters_write_the_same_file(
     with_torch = do_delivery(deliver(one, graph), one).metrics
     without_torch(monkeypatch)
     filled = do_delivery(deliver(two, graph), two).metrics
-    assert served(one.models).read_bytes() == served(two.models).read_bytes()
+    assert served_model_path(one.models).read_bytes() == served_model_path(two.models).read_bytes()
     assert with_torch.torch_accuracy == filled.onnx_accuracy == with_torch.onnx_accuracy
     assert with_torch.max_difference is not None
     assert (filled.torch_accuracy, filled.max_difference) == (None, None)
@@ -147,10 +147,10 @@ def test_arrays_that_do_not_fit_leave_the_served_model(
     without_torch(monkeypatch)
     context = place(tmp_path)
     do_delivery(deliver(context, graph), context)
-    before = served(context.models).read_bytes()
+    before = served_model_path(context.models).read_bytes()
     with pytest.raises(ExportRefused, match=why):
         do_delivery(deliver(context, graph, seed=2, change=change), context)
-    assert served(context.models).read_bytes() == before
+    assert served_model_path(context.models).read_bytes() == before
 
 
 def test_bad_graphs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, graph: bytes) -> None:
@@ -215,9 +215,12 @@ def test_two_deliveries_without_torch_torchvision_and_onnx(tmp_path: Path, graph
     with_torch = place(tmp_path / "torch")
     expected = do_delivery(deliver(with_torch, graph, seed=1), with_torch)
     assert first.metrics.onnx_sha256 == expected.metrics.onnx_sha256
-    ours, theirs = load_model(served(context.models)), load_model(served(with_torch.models))
+    ours, theirs = (
+        load_model(served_model_path(context.models)),
+        load_model(served_model_path(with_torch.models)),
+    )
     if second.metrics.verdict.served:
-        theirs = load_model(served(_delivered(tmp_path / "again", graph).models))
+        theirs = load_model(served_model_path(_delivered(tmp_path / "again", graph).models))
     images = with_torch.data.held_out.images
     np.testing.assert_allclose(ours.logits(images), theirs.logits(images), atol=1e-6)
     assert ours.metadata == theirs.metadata
@@ -246,7 +249,7 @@ assert "onnx" in sys.modules and "torch" not in sys.modules
 def test_variants_are_made_with_onnx_and_without_torch(tmp_path: Path, graph: bytes) -> None:
     context = place(tmp_path / "device")
     do_delivery(deliver(context, graph), context)
-    (tmp_path / "model.onnx").write_bytes(served(context.models).read_bytes())
+    (tmp_path / "model.onnx").write_bytes(served_model_path(context.models).read_bytes())
     printed, _ = run_without(("torch", "torchvision"), tmp_path / "site", VARIANTS, tmp_path / "model.onnx")
     assert {"fp16", "int8"} <= set(printed.replace(",", " ").split())
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.changes import marks_of_images
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -65,8 +65,8 @@ def test_a_model_in_use_says_what_it_does_not_know(tmp_path: Path) -> None:
     images = rng.normal(size=(400, 1, 1, 3)).astype(np.float32)
     labels = images.reshape(400, 3).argmax(1)
     names = ("ant", "bee", "cat")
-    known = labelled(images[:200], labels[:200], class_names=names)
-    swapped = labelled(images[200:], (labels[200:] + 1) % 3, class_names=names)
+    known = make_labelled_data(images[:200], labels[:200], class_names=names)
+    swapped = make_labelled_data(images[200:], (labels[200:] + 1) % 3, class_names=names)
     with_model = DriftMonitor(tmp_path)(*after(known, swapped))
     assert with_model is not None
     assert with_model.finding is not None

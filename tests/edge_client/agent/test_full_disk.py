@@ -48,8 +48,8 @@ def task(place: TaskContext, action: str = "train") -> Task:
     module = build_model(SPEC, seed=1)
     arrays, channels = arrays_of(module), trace_channels(module, SPEC.input_shape)
     blobs = {
-        "state": place.store.put(encode_groups({"model": arrays})),
-        "channel-map": place.store.put(encode_json(channels)),
+        "state": place.store.put_blob(encode_groups({"model": arrays})),
+        "channel-map": place.store.put_blob(encode_json(channels)),
     }
     fields = {
         "federation": "home",
@@ -156,7 +156,7 @@ memory.save(SessionSnapshot(federation="home", device="pi", runs=("run",)))
 for write in (
     lambda: write_synced(root / "model.onnx", b"new" * 100_000),
     lambda: private.propose("run", 2, 2, control(2)),
-    lambda: store.put(data),
+    lambda: store.put_blob(data),
 ):
     try:
         write()
@@ -165,8 +165,8 @@ for write in (
     else:
         raise AssertionError("the disk was not full")
 assert (root / "model.onnx").read_bytes() == b"old" * 1000
-assert (private.load("run", 2)["own-control"]["w"] == 1).all()
-assert epochs.load() == {"epoch": 1}
+assert (private.load_groups("run", 2)["own-control"]["w"] == 1).all()
+assert epochs.load_values() == {"epoch": 1}
 assert not [path for path in root.rglob(".*")], list(root.rglob(".*"))
 
 filler.unlink()

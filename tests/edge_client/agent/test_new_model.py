@@ -32,7 +32,7 @@ def use(state: Path, version: str) -> None:
 
 def test_a_new_model_is_stated_at_the_next_look(tmp_path: Path) -> None:
     births = OnlyBirths(tmp_path)
-    births.announcer.connected(LinkUp(1, None), 0.0)
+    births.announcer.on_connected(LinkUp(1, None), 0.0)
     births.announcer.tick(1.0, SESSION)
     use(tmp_path, "v1")
     births.announcer.tick(0.5 + LOOK_AT_MODEL_S, SESSION)

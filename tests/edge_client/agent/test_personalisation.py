@@ -17,7 +17,7 @@ from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.agent.worker import Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from edge_client.inference.installed_model import served
+from edge_client.inference.installed_model import served_model_path
 from edge_client.inference.onnx_model import load_model
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.choice import make_trainer
@@ -73,10 +73,10 @@ def test_the_exported_model_is_the_trained_one(tmp_path: Path, trainer: str) -> 
     assert found.after is not None
     assert found.after > found.before + 0.2
     held_out = bench.places["weak"].data.held_out
-    outputs = load_model(served(bench.places["weak"].models)).logits(held_out.images)
+    outputs = load_model(served_model_path(bench.places["weak"].models)).logits(held_out.images)
     assert np.mean(outputs.argmax(1) == held_out.labels) == pytest.approx(found.after)
     assert delivery.metrics.onnx_accuracy == found.after
-    note = load_model(served(bench.places["weak"].models)).provenance["personalisation"]
+    note = load_model(served_model_path(bench.places["weak"].models)).provenance["personalisation"]
     assert note.startswith(
         f"{found.model}: accuracy {found.after:.1%}, {found.before:.1%} as received, of 40 held-"
     )
@@ -114,7 +114,7 @@ def test_both_trainers_train_the_same_model(tmp_path: Path) -> None:
         bench = bench_of(tmp_path / trainer, trainer=trainer)
         delivered(bench)
         images = bench.places["weak"].data.held_out.images
-        found[trainer] = load_model(served(bench.places["weak"].models)).logits(images)
+        found[trainer] = load_model(served_model_path(bench.places["weak"].models)).logits(images)
     np.testing.assert_allclose(found["torch"], found["onnx"], atol=1e-4)
 
 
@@ -160,7 +160,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch(tmp_path: Path) -> None:
     do_delivery(task, place, on_epoch=lambda report: again.append(report.epoch))
     assert (done, again) == ([1, 2], [3, 4])
     theirs = whole.places["weak"]
-    assert served(place.models).read_bytes() == served(theirs.models).read_bytes()
+    assert served_model_path(place.models).read_bytes() == served_model_path(theirs.models).read_bytes()
 
 
 def held(bench: Bench, end: Callable[[Worker], None]) -> Any:
@@ -244,7 +244,9 @@ def scores(folder: Path, *words: str, classes: int = 3, trainer: str = "torch") 
     """The exported scores [20, 10] of digits, of a device with these first classes that trains no further."""
     bench = unasked(folder, classes, "training.personalise-epochs=0", *words, trainer=trainer)
     assert delivered(bench).metrics.personalisation is None
-    return load_model(served(bench.places["weak"].models)).logits(load_source("digits").images[:20])
+    return load_model(served_model_path(bench.places["weak"].models)).logits(
+        load_source("digits").images[:20]
+    )
 
 
 @pytest.mark.parametrize("trainer", ["torch", "onnx"])

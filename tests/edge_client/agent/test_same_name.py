@@ -23,7 +23,7 @@ SEEN: dict[str, Callable[[Birth], Birth | Death]] = {
 def start(state: Path, session: int) -> Births:
     state.mkdir()
     device = Births(state)
-    device.announcer.connected(LinkUp(session, None), 0.0)
+    device.announcer.on_connected(LinkUp(session, None), 0.0)
     return device
 
 
@@ -36,7 +36,7 @@ def ended(devices: Iterable[Births], seen: str, rounds: range) -> list[Births]:
     here, gone = list(devices), []
     for session in rounds:
         device = here[session % len(here)]
-        device.announcer.connected(LinkUp(session, None), 0.0)
+        device.announcer.on_connected(LinkUp(session, None), 0.0)
         for other in here:
             if other is not device:
                 try:
@@ -67,7 +67,7 @@ def test_of_two_that_each_take_the_other_for_later_one_ends(
 def test_what_it_has_sent_itself_is_not_foreign(tmp_path: Path, seen: str) -> None:
     device = start(tmp_path / "a", 5)
     for session in range(6, 20):
-        device.announcer.connected(LinkUp(session, None), 0.0)
+        device.announcer.on_connected(LinkUp(session, None), 0.0)
         for birth in device.made:
             see(device, SEEN[seen](birth))
 

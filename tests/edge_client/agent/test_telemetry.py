@@ -41,7 +41,7 @@ class Reports:
             cast(Messenger, self),
             root=root,
         )
-        self._telemetry.connected(LinkUp(1, None), 100.0)
+        self._telemetry.on_connected(LinkUp(1, None), 100.0)
 
     def publish(self, channel: Channel, message: Any, *, qos: int) -> None:
         assert (channel, qos) == (Channel.UP, 0)
@@ -54,7 +54,7 @@ class Reports:
         return self._reported(self._telemetry.begun(work, now))
 
     def progressed(self, event: Progress, now: float) -> Any:
-        return self._reported(self._telemetry.progressed(event, now))
+        return self._reported(self._telemetry.on_progress(event, now))
 
     def _reported(self, _: None) -> Any:
         published, self._published = self._published, []

@@ -13,7 +13,7 @@ from torch import nn
 
 from edge_client.agent.session.events import WorkDone, WorkFailed
 from edge_client.agent.worker import Worker
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.system.hardware.memory import memory
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.loop import train
@@ -37,7 +37,7 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     module, plan = network(), TrainingPlan(learning_rate=0.01, batch_size=1024)
-    data = labelled(np.zeros((256, *SHAPE), np.uint8), np.arange(256) % 10)
+    data = make_labelled_data(np.zeros((256, *SHAPE), np.uint8), np.arange(256) % 10)
     # Libraries and threads make their one-time allocations before the limit applies.
     train(module, data.subset(range(4)), plan)
     found: dict[str, Any] = {}

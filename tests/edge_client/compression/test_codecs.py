@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from edge_client.compression.chain import CODECS, in_codes, make_chain
-from edge_client.compression.decoding import decoded, is_coded
+from edge_client.compression.decoding import decode_groups, is_coded
 from edge_client.compression.quantization import (
     Fp16,
     Int8,
-    draw,
+    draw_uniform,
     floats_of,
     largest_byte,
     pack_codes,
@@ -50,7 +50,7 @@ def chain(*named):
 def roundtrip(codecs, update, seed=0, residual=None):
     """The update as the server reads it."""
     encoded = codecs.encode(update, seed, residual)
-    again = decoded(encoded.groups)["model"]
+    again = decode_groups(encoded.groups)["model"]
     return {name: again[name] for name in again}, encoded
 
 
@@ -95,7 +95,7 @@ def test_an_int8_value_is_off_by_at_most_one_step_of_its_row(update, seed, level
         if not is_coded(array.shape):
             assert same(again[name], array)
             continue
-        codes, _ = decoded(encoded.groups)["model"].coded(name, 0, len(array))
+        codes, _ = decode_groups(encoded.groups)["model"].coded_rows(name, 0, len(array))
         assert codes.dtype == np.int8
         assert np.abs(codes.astype(int)).max() <= levels
         largest = np.abs(array.astype(np.float64)).reshape(len(array), -1).max(axis=1)
@@ -134,7 +134,7 @@ def test_rounding_is_determined_by_the_seed():
     )
     assert same(first, again)
     assert not same(first, other)
-    assert not same(draw(1, "w", 0, (4, 9)), draw(1, "v", 0, (4, 9)))
+    assert not same(draw_uniform(1, "w", 0, (4, 9)), draw_uniform(1, "v", 0, (4, 9)))
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
@@ -176,7 +176,7 @@ def test_the_highest_digit_is_the_first_code_and_missing_codes_are_zero():
 def test_packed_codes_equal_unpacked_codes(update, seed, levels):
     named = {"name": "int8", "levels": levels}
     again, _ = roundtrip(chain(named), update, seed)
-    alone = decoded(in_codes(Int8(levels), update, seed))["model"]
+    alone = decode_groups(in_codes(Int8(levels), update, seed))["model"]
     for name in update:
         assert same(again[name], alone[name])
 
@@ -246,7 +246,7 @@ def test_any_rows_of_a_file_can_be_read(tmp_path_factory, update, seed, data):
     encoded = chain(*named).encode(update, seed)
     path = tmp_path_factory.mktemp("rows") / "blob"
     path.write_bytes(encode_groups({group: dict(parts) for group, parts in encoded.groups.items()}))
-    file, whole = decoded(FileGroups(path))["model"], decoded(encoded.groups)["model"]
+    file, whole = decode_groups(FileGroups(path))["model"], decode_groups(encoded.groups)["model"]
     for name, array in update.items():
         rows = len(array) if array.ndim else 1
         start = data.draw(st.integers(0, rows if array.ndim else 0))
@@ -322,7 +322,7 @@ def test_a_store_names_a_packed_blob_by_its_packed_bytes(tmp_path):
     store, codecs = BlobStore(tmp_path), chain("int8", "zstd")
     update = {"w": np.random.default_rng(0).normal(size=(64, 500)).astype(np.float32)}
     ref = store.put_groups(codecs.encode(update, 3).groups, write=codecs.write)
-    data = store.path(ref.digest).read_bytes()
+    data = store.blob_path(ref.digest).read_bytes()
     assert (ref.digest, ref.size) == (hashlib.sha256(data).hexdigest(), len(data))
     assert ref.size < update["w"].nbytes / 4
 

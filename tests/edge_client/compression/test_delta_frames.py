@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_client.compression.chain import in_codes
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.compression.delta_frames import BITS, added_up, changes, near
 from edge_client.compression.quantization import Fp16, Int8
 from schemas.errors import PeerError
@@ -84,7 +84,7 @@ def test_other_groups_are_those_of_the_last_frame():
 
 def test_a_block_of_rows_is_the_same_as_in_the_whole_array():
     *_, (_, frames, came) = frames_of(models(1, 4, 0.1), Int8(7))
-    whole = decoded(added_up(frames))["model"]["conv.weight"]
+    whole = decode_groups(added_up(frames))["model"]["conv.weight"]
     assert np.array_equal(came.rows("conv.weight", 2, 5), whole[2:5])
 
 

@@ -9,7 +9,7 @@ import pytest
 from edge_client.cli.main import main
 from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fit, with_side
+from edge_client.data.shapes import fit_data, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
@@ -59,7 +59,7 @@ def test_whether_floats_without_a_channel_axis_are_pictures_is_asked_where_nothi
     assert shape_of(source, "model.name=two-nn") == (1, 3, 40)
     assert shape_of(source, "model.name=cnn-1d") == (3, 40)
     # A device's network comes from the server.
-    assert fit(load_source(source), (1, 3, 40)).input_shape == (1, 3, 40)
+    assert fit_data(load_source(source), (1, 3, 40)).input_shape == (1, 3, 40)
     assert load_source(f"{saved(tmp_path, np.zeros((6, 5, 5)))}?kind=signals").input_shape == (5, 5)
 
 
@@ -138,9 +138,9 @@ def test_signals_and_plain_whole_numbers_stay_as_they_are(
 
 def test_wide_numbers_that_nobody_calls_pictures_do_not_become_some(tmp_path: Path) -> None:
     data = load_source(saved(tmp_path, np.zeros((6, 4, 8), np.uint16)))
-    assert fit(data, (4, 8)).input_shape == (4, 8)
+    assert fit_data(data, (4, 8)).input_shape == (4, 8)
     with pytest.raises(ConfigError, match=r"for pictures name it npz:PATH.kind=pictures"):
-        fit(data, (1, 4, 8))
+        fit_data(data, (1, 4, 8))
 
 
 def test_arrays_of_another_scale_than_the_federations_are_refused(

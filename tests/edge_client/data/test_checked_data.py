@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.cli.main import main
 from edge_client.data.sources import load_source
-from edge_client.data.validation import MOST_CLASSES, checked_labels
+from edge_client.data.validation import MAX_CLASSES, checked_labels
 from schemas.errors import ConfigError
 
 IMAGES = np.zeros((4, 1, 2, 2), np.float32)
@@ -79,7 +79,7 @@ def test_whole_numbers_of_any_type_are_labels() -> None:
     for labels in (np.array([0.0, 2.0]), np.array([[0], [2]]), np.array([0, 2], np.uint64), np.array([0, 2])):
         assert checked_labels(labels, "labels", images=2).tolist() == [0, 2]
     assert checked_labels(np.array([False, True]), "labels", images=2).dtype == np.int64
-    assert checked_labels(np.array([MOST_CLASSES - 1]), "labels", images=1).tolist() == [MOST_CLASSES - 1]
+    assert checked_labels(np.array([MAX_CLASSES - 1]), "labels", images=1).tolist() == [MAX_CLASSES - 1]
 
 
 def test_measured_numbers_and_rows_of_numbers_are_labels() -> None:

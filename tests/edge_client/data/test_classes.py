@@ -9,8 +9,15 @@ import pytest
 from PIL import Image
 
 from edge_client.agent.local_source import DataChoice, LocalSource
-from edge_client.data.classes import completed, in_classes, in_order, misfit, remark_on_numbers, shortened
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.classes import (
+    complete_names,
+    in_classes,
+    in_order,
+    misfit,
+    remark_on_numbers,
+    shorten_names,
+)
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.data.tasks.conversion import in_task
 from edge_server.config.load import load_config
@@ -23,7 +30,7 @@ TEN = tuple("0123456789")
 
 def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
     images = np.arange(len(labels), dtype=np.uint8).reshape(-1, 1, 1, 1)
-    return labelled(images, np.array(labels), class_names=names)
+    return make_labelled_data(images, np.array(labels), class_names=names)
 
 
 def given_named() -> LabelledData:
@@ -253,17 +260,17 @@ def test_names_are_sorted_by_number_if_all_are_numbers() -> None:
 
 
 def test_a_list_is_completed_with_generated_names() -> None:
-    assert completed(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
+    assert complete_names(("ant", "bee"), 4) == ("ant", "bee", "class 2", "class 3")
     # '3' is class 3 of ten, not the first class.
-    assert completed(("3", "7"), 10) == TEN
-    assert completed(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
-    assert completed(("1", "0"), 2) == ("1", "0")
+    assert complete_names(("3", "7"), 10) == TEN
+    assert complete_names(("3", "12"), 4) == ("3", "12", "class 2", "class 3")
+    assert complete_names(("1", "0"), 2) == ("1", "0")
 
 
 def test_a_list_is_cut_after_a_whole_name() -> None:
-    assert shortened(("ant", "bee"), 5) == "'ant', ..."
-    assert shortened(("ant", "bee"), 50) == "'ant', 'bee'"
-    assert shortened(()) == "none"
+    assert shorten_names(("ant", "bee"), 5) == "'ant', ..."
+    assert shorten_names(("ant", "bee"), 50) == "'ant', 'bee'"
+    assert shorten_names(()) == "none"
 
 
 def test_mapping_does_not_change_its_input() -> None:

@@ -13,7 +13,7 @@ from edge_client.agent.rollout.examples import read_examples, write_examples
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
 from edge_client.data.columns import completed_by, features_of, in_columns
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.transport.broker_address import BrokerAddress
@@ -61,7 +61,9 @@ def rows(columns: tuple[Feature, ...], window: int = 0) -> LabelledData:
     images = values if not window else values[..., None] + 100.0 * np.arange(window)
     figures = tuple(float(n) for n in range(len(columns)))
     about = Preprocessing(scale=1.0, mean=figures, std=tuple(1 + n for n in figures), columns=columns)
-    return labelled(images.astype(np.float32), np.array([0, 1]), class_names=("a", "b"), preprocessing=about)
+    return make_labelled_data(
+        images.astype(np.float32), np.array([0, 1]), class_names=("a", "b"), preprocessing=about
+    )
 
 
 def of_columns(*columns: Feature, shape: tuple[int, ...] | None = None) -> dict[str, object]:
@@ -211,7 +213,7 @@ def test_a_birth_that_would_be_too_large_has_only_the_first_column(tmp_path: Pat
         CapabilityProfile(software=software),
     )
     columns = features_of(f"a column of some length, number {n}" for n in range(40))
-    birth = Presence(settings, LocalData(rows(columns), rows(columns))).connected(1)
+    birth = Presence(settings, LocalData(rows(columns), rows(columns))).begin_session(1)
     assert (birth.data.columns, birth.data.class_names) == (columns[:1], ("a", "b"))
     assert len(encode_message(birth)) <= Birth.max_bytes
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from edge_client.data.arrays import channels_first
-from edge_client.data.dataset import LabelledData, Pixels, labelled, preprocess
+from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data, preprocess
 from edge_client.data.sources import SOURCES, load_source, part_of
 from edge_client.data.splits import split_off
 from edge_client.data.tables.kinds import TABLES
@@ -26,7 +26,7 @@ def given_examples() -> tuple[np.ndarray, list[int]]:
 
 
 def given_data() -> LabelledData:
-    return labelled(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
+    return make_labelled_data(np.zeros((5, 1, 2, 2), np.uint8), np.arange(5))
 
 
 def given_below(data_root: Path | None) -> tuple[np.ndarray, np.ndarray]:
@@ -90,9 +90,9 @@ def test_channels_come_first(given: tuple[int, ...], expected: tuple[int, ...]) 
 
 def test_labels_must_fit_their_classes() -> None:
     with pytest.raises(ConfigError, match="labels are 0 to 2, 2 classes need 0 to 1"):
-        labelled(np.zeros((3, 1, 2, 2)), np.arange(3), class_names=("a", "b"))
+        make_labelled_data(np.zeros((3, 1, 2, 2)), np.arange(3), class_names=("a", "b"))
     with pytest.raises(ConfigError, match="are not"):
-        labelled(np.zeros((3, 1, 2, 2)), np.arange(4))
+        make_labelled_data(np.zeros((3, 1, 2, 2)), np.arange(4))
 
 
 def test_empty_data_is_accepted() -> None:

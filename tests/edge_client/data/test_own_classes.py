@@ -13,7 +13,7 @@ from edge_client.agent.rollout.examples import read_examples, write_examples
 from edge_client.agent.settings import AgentSettings
 from edge_client.cli.main import main
 from edge_client.data.card import card_of
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.errors import PeerError
@@ -27,7 +27,7 @@ TEN = tuple("0123456789")
 
 
 def given(labels: list[int], names: tuple[str, ...] = ()) -> LabelledData:
-    return labelled(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels), class_names=names)
+    return make_labelled_data(np.zeros((len(labels), 1, 8, 8), np.uint8), np.array(labels), class_names=names)
 
 
 def local(labels: list[int], names: tuple[str, ...] = ()) -> LocalData:
@@ -141,7 +141,7 @@ def test_a_birth_that_would_be_too_large_omits_the_names(tmp_path: Path) -> None
         CapabilityProfile(software=software),
     )
     names = tuple(f"a class of some length, number {number}" for number in range(45))
-    birth = Presence(settings, local([0], names)).connected(1)
+    birth = Presence(settings, local([0], names)).begin_session(1)
     assert (birth.data.named, birth.data.class_names) == (True, ())
     assert len(encode_message(birth)) <= Birth.max_bytes
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.partition import (
     PARTITIONS,
     Partition,
@@ -168,7 +168,7 @@ def test_each_partition_is_named_as_it_is_parsed() -> None:
 
 
 def test_share_is_one_client_of_the_partition() -> None:
-    data = labelled(np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1), np.arange(12) % 3)
+    data = make_labelled_data(np.arange(12, dtype=np.uint8).reshape(12, 1, 1, 1), np.arange(12) % 3)
     shares = [share(data, Partition("iid"), index=index, count=4, seed=5) for index in range(4)]
     assert sorted(int(pixel) for part in shares for pixel in part.images.ravel()) == list(range(12))
     assert all(part.class_names == ("0", "1", "2") for part in shares)
@@ -182,7 +182,9 @@ def test_share_is_one_client_of_the_partition() -> None:
     ("count", "expected"), [(0, (0, 0)), (1, (1, 0)), (2, (1, 1)), (3, (2, 1)), (10, (8, 2))]
 )
 def test_holdout_sizes(count: int, expected: tuple[int, int]) -> None:
-    data = labelled(np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1), np.zeros(count, np.int64))
+    data = make_labelled_data(
+        np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1), np.zeros(count, np.int64)
+    )
     train, held = holdout(data, seed=1)
     assert (len(train), len(held)) == expected
     assert sorted(np.concatenate([train.images, held.images]).ravel()) == list(range(count))
@@ -228,7 +230,7 @@ def test_nothing_held_out_leaves_the_indices_as_they_are() -> None:
 
 
 def test_holdout_fractions() -> None:
-    data = labelled(np.zeros((10, 1, 1, 1), np.uint8), np.zeros(10, np.int64))
+    data = make_labelled_data(np.zeros((10, 1, 1, 1), np.uint8), np.zeros(10, np.int64))
     assert len(holdout(data, fraction=0, seed=0)[1]) == 0
     assert len(holdout(data, fraction=0.99, seed=0)[0]) == 1
     with pytest.raises(ConfigError, match="not within"):

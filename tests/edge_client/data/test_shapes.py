@@ -10,8 +10,8 @@ from PIL import Image
 
 from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
-from edge_client.data.dataset import labelled
-from edge_client.data.shapes import fit, say_other_scale, shape_misfit, with_side
+from edge_client.data.dataset import make_labelled_data
+from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
@@ -57,9 +57,9 @@ def test_arrays_keep_their_shape_except_grey_pictures_and_trailing_channels(
 def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
     # 4x2 pixels as 1x1: the filter weighs rows 1, 3, 3, 1 and columns evenly: (0 + 240 + 480 + 240) / 8.
     rows = np.array([0, 80, 160, 240], np.uint8)
-    grey = labelled(np.repeat(rows, 2).reshape(1, 1, 4, 2), np.array([0]))
+    grey = make_labelled_data(np.repeat(rows, 2).reshape(1, 1, 4, 2), np.array([0]))
     assert with_side(grey, 1).images.tolist() == [[[[120]]]]
-    coloured = labelled(np.full((2, 3, 8, 6), 7, np.uint8), np.array([0, 1]))
+    coloured = make_labelled_data(np.full((2, 3, 8, 6), 7, np.uint8), np.array([0, 1]))
     resized = with_side(coloured, 4)
     assert resized.input_shape == (3, 4, 4)
     assert (resized.images == 7).all()
@@ -70,7 +70,7 @@ def test_pictures_are_resized_to_a_side_by_the_mean_of_their_pixels() -> None:
     ("shape", "dtype"), [((2, 2, 8), np.uint8), ((2, 1, 8, 8), np.float32), ((2, 5, 8, 8), np.uint8)]
 )
 def test_only_pictures_of_bytes_are_resized_to_a_side(shape: tuple[int, ...], dtype: type) -> None:
-    data = labelled(np.zeros(shape, dtype), np.array([0, 1]))
+    data = make_labelled_data(np.zeros(shape, dtype), np.array([0, 1]))
     with pytest.raises(ConfigError, match="only pictures of bytes"):
         with_side(data, 4)
 
@@ -87,17 +87,21 @@ def test_the_server_and_simulated_devices_resize_their_data(tmp_path: Path) -> N
 
 
 def test_only_a_channel_axis_of_one_is_added_or_removed(caplog: pytest.LogCaptureFixture) -> None:
-    grey = labelled(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([0, 1]))
+    grey = make_labelled_data(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([0, 1]))
     with caplog.at_level(logging.INFO, "edge_client"):
-        fits = [fit(grey, (1, 2, 3)), fit(grey, (1, 2, 3)), fit(fit(grey, (1, 2, 3)), (2, 3))]
+        fits = [
+            fit_data(grey, (1, 2, 3)),
+            fit_data(grey, (1, 2, 3)),
+            fit_data(fit_data(grey, (1, 2, 3)), (2, 3)),
+        ]
     assert [data.input_shape for data in fits] == [(1, 2, 3), (1, 2, 3), (2, 3)]
     assert (fits[2].images == grey.images).all()
     lines = [line for line in caplog.messages if "is taken as 1x2x3" in line]
     assert lines == ["the data, 2x3, is taken as 1x2x3, which the model takes"]
     for shape in ((3, 2), (2, 3, 1), (1, 1, 2, 3), (6,)):
         with pytest.raises(ConfigError, match=r"the model takes .*, the data is 2x3"):
-            fit(grey, shape)
-    assert fit(grey.subset([]), (9, 9)).input_shape == (2, 3)
+            fit_data(grey, shape)
+    assert fit_data(grey.subset([]), (9, 9)).input_shape == (2, 3)
 
 
 def test_photographs_are_converted_to_the_networks_size_and_colours_as_infer_does(tmp_path: Path) -> None:
@@ -110,7 +114,7 @@ def test_photographs_are_converted_to_the_networks_size_and_colours_as_infer_doe
     assert data.input_shape == (3, 20, 30)
     for shape in ((1, 8, 8), (3, 12, 10)):
         read = [read_image(path, shape).pixels for path in sorted((tmp_path / "cat").iterdir())]
-        assert (fit(data, shape).images == np.stack(read)).all()
+        assert (fit_data(data, shape).images == np.stack(read)).all()
     assert "the model takes 2x8x8, the data is 3x20x30" in shape_misfit(data, (2, 8, 8))
 
 
@@ -130,7 +134,7 @@ def test_that_square_floats_are_taken_for_pictures_is_said_once(
 def test_square_signals_fit_a_network_that_states_their_shape(tmp_path: Path) -> None:
     signals = np.random.default_rng(0).random((6, 4, 4), np.float32)
     np.savez(tmp_path / "a.npz", images=signals, labels=np.arange(6) % 2)
-    assert (fit(load_source(f"npz:{tmp_path / 'a.npz'}"), (4, 4)).images == signals).all()
+    assert (fit_data(load_source(f"npz:{tmp_path / 'a.npz'}"), (4, 4)).images == signals).all()
     assert (as_batch(signals, (4, 4)) == signals).all()
 
 
@@ -229,6 +233,6 @@ def test_infer_accepts_the_shipped_digits(tmp_path: Path, capsys: pytest.Capture
 def test_numbers_of_another_range_than_the_models_are_said(
     pixels: np.ndarray, common: Preprocessing, said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = labelled(pixels.reshape(2, 1, 2, 2), np.arange(2))
+    data = make_labelled_data(pixels.reshape(2, 1, 2, 2), np.arange(2))
     say_other_scale(data, common)
     assert ("save them in the range of the other data" in caplog.text) is said

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.statistics import not_finite, statistics_of, sums_of
 from edge_client.data.tasks.registry import TASKS
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.data_statistics import next_request, pooled
+from edge_server.strategy.data_statistics import next_request, pool_statistics
 from schemas.statistics import FEATURES, LABELS, TARGETS, Ranges, StatisticsRequest
 from schemas.submodel import SubModelSpec
 from tests.edge_client.data.tasks.examples import examples
@@ -44,7 +44,7 @@ def asked(parts: list[LabelledData], *, order: int = 1) -> dict:
     for _ in range(2):
         request = next_request(known, StatisticsRequest())
         updates = answers(parts, request)[::order]
-        known = pooled(updates, request, {update.client: 1.0 for update in updates})
+        known = pool_statistics(updates, request, {update.client: 1.0 for update in updates})
     assert known is not None
     return known
 
@@ -54,7 +54,7 @@ def asked(parts: list[LabelledData], *, order: int = 1) -> dict:
 def test_devices_together_find_what_numpy_finds_in_all_data(shape: tuple[int, ...], offset: float) -> None:
     rng = np.random.default_rng(0)
     images = (rng.gumbel(size=(300, *shape)) + offset).astype(np.float32)
-    data = labelled(images, rng.integers(0, 3, 300), class_names=("a", "b", "c"))
+    data = make_labelled_data(images, rng.integers(0, 3, 300), class_names=("a", "b", "c"))
     parts = [data.subset(range(*cut)) for cut in ((0, 7), (7, 120), (120, 300))]
     found = asked(parts)[FEATURES]
     values = np.moveaxis(images.astype(np.float64), 1, 0).reshape(3, -1)
@@ -104,16 +104,16 @@ def test_an_exaggerated_device_counts_for_what_is_believed() -> None:
     data = examples("classification", 40)
     parts = [data.subset(range(20)), data.subset(range(20, 40))]
     updates = answers(parts, StatisticsRequest())
-    halved = pooled(updates, StatisticsRequest(), {"device-0": 0.5, "device-1": 1.0})
+    halved = pool_statistics(updates, StatisticsRequest(), {"device-0": 0.5, "device-1": 1.0})
     first, second = (part.images.astype(np.float64).mean(0) for part in parts)
     np.testing.assert_allclose(halved[FEATURES]["mean"], (10 * first + 20 * second) / 30)
 
 
 def test_many_features_have_coarser_histograms() -> None:
     def bins(features: int) -> int:
-        data = labelled(np.ones((6, features), np.float32), np.zeros(6, np.int64))
+        data = make_labelled_data(np.ones((6, features), np.float32), np.zeros(6, np.int64))
         return next_request(
-            pooled(answers([data], StatisticsRequest()), StatisticsRequest(), {"device-0": 1}),
+            pool_statistics(answers([data], StatisticsRequest()), StatisticsRequest(), {"device-0": 1}),
             StatisticsRequest(),
         ).bins
 

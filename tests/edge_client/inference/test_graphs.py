@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from edge_client.inference.export import graph_export
 from edge_client.inference.export.graph_cache import keep_graph, known_graphs
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.graph_export import draw_graph
 from edge_client.inference.export.onnx import ExportRefused, ExportReport, export_onnx, find_graph
 from edge_client.inference.export.weights import fill
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
@@ -60,7 +60,7 @@ def narrow(module: nn.Module) -> nn.Module:
 
 @pytest.fixture(scope="module")
 def graph() -> bytes:
-    return draw(network(), SHAPE)
+    return draw_graph(network(), SHAPE)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: bytes) -> list
         return graph
 
     monkeypatch.setenv("EDGE_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(graph_export, "draw", quick)
+    monkeypatch.setattr(graph_export, "draw_graph", quick)
     return asked
 
 

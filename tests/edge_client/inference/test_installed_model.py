@@ -42,8 +42,8 @@ def deliver(models: Path, data: bytes) -> None:
 
 def serves(models: Path) -> bytes:
     """The served model, which the key must have signed."""
-    data = installed_model.served(models).read_bytes()
-    check_model(installed_model.served(models), data, TRUSTED)
+    data = installed_model.served_model_path(models).read_bytes()
+    check_model(installed_model.served_model_path(models), data, TRUSTED)
     return data
 
 
@@ -93,19 +93,19 @@ def test_after_any_power_cut_the_file_is_a_complete_model_and_the_served_one(
         if len(steps) <= cut_at:
             break
         if linked:
-            assert installed_model.served(models).read_bytes() in (OLD, NEW), steps
+            assert installed_model.served_model_path(models).read_bytes() in (OLD, NEW), steps
         sweep(models.parent)
         installed_model.repair(models)
         seen.append(in_slot(models))
-        assert installed_model.served(models).read_bytes() == seen[-1], steps
+        assert installed_model.served_model_path(models).read_bytes() == seen[-1], steps
         if signed:
             serves(models)
         # Repeating the step, or the server sending the manifest again, completes it.
         if seen[-1] != NEW:
             put_in_use(models)
-        assert (installed_model.served(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
+        assert (installed_model.served_model_path(models).read_bytes(), in_slot(models)) == (NEW, NEW), steps
         assert installed_model.slots(models).back().read() == OLD, steps
-        assert installed_model.served(models).read_bytes() == OLD, steps
+        assert installed_model.served_model_path(models).read_bytes() == OLD, steps
         cut_at += 1
     assert (seen[0], seen[-1]) == (OLD, NEW)
 
@@ -124,7 +124,7 @@ def test_an_unsigned_model_is_never_stored_with_the_manifest_of_the_previous_one
     deliver(models, OLD)
     export(models, NEW)
     installed_model.put_in_use(models)
-    assert installed_model.served(models).read_bytes() == NEW
+    assert installed_model.served_model_path(models).read_bytes() == NEW
     with pytest.raises(ConfigError, match="no signed manifest"):
         serves(models)
     assert installed_model.take_signature(models, signed_manifest(NEW))
@@ -151,11 +151,11 @@ def test_the_file_in_models_is_the_same_file_as_in_the_slot(models: Path):
         export(models, data)
         installed_model.put_in_use(models)
         current = installed_model.slots(models).current()
-        assert installed_model.served(models).samefile(current.path)
+        assert installed_model.served_model_path(models).samefile(current.path)
         assert (models / "model.json").samefile(current.folder / "model.json")
         assert (current.read(), current.model.version) == (data, "run-1 round 3")
     installed_model.slots(models).back()
-    assert installed_model.served(models).read_bytes() == OLD
+    assert installed_model.served_model_path(models).read_bytes() == OLD
     assert installed_model.slots(models).folder == models.parent / "serving"
 
 
@@ -172,14 +172,14 @@ def test_without_links_the_file_is_a_copy_that_is_updated_on_every_switch(
     for data in (OLD, NEW):
         deliver(models, data)
         assert serves(models) == in_slot(models) == data
-        assert not installed_model.served(models).is_symlink()
+        assert not installed_model.served_model_path(models).is_symlink()
     installed_model.slots(models).back()
     assert serves(models) == OLD
     # An unsigned model leaves no manifest behind.
     export(models, NEW)
     installed_model.put_in_use(models)
-    assert installed_model.served(models).read_bytes() == NEW
-    assert not manifest_path(installed_model.served(models)).exists()
+    assert installed_model.served_model_path(models).read_bytes() == NEW
+    assert not manifest_path(installed_model.served_model_path(models)).exists()
 
 
 def test_copies_become_links_where_links_are_possible_again(models: Path, monkeypatch: pytest.MonkeyPatch):
@@ -187,7 +187,7 @@ def test_copies_become_links_where_links_are_possible_again(models: Path, monkey
         without_links(patched)
         deliver(models, OLD)
     installed_model.repair(models)
-    assert installed_model.served(models).is_symlink()
+    assert installed_model.served_model_path(models).is_symlink()
     assert serves(models) == OLD
 
 
@@ -195,7 +195,7 @@ def test_a_file_in_place_of_the_link_is_replaced_by_the_slot_in_use(models: Path
     deliver(models, NEW)
     for name in ("model.onnx", "model.json", "model.onnx.manifest.json"):
         (models / name).unlink()
-    installed_model.served(models).write_bytes(OLD)
+    installed_model.served_model_path(models).write_bytes(OLD)
     installed_model.repair(models)
     assert serves(models) == NEW
 
@@ -248,7 +248,7 @@ def test_a_device_with_a_key_accepts_only_the_servers_manifest(tmp_path: Path):
         with pytest.raises(PeerError) as caught:
             device.check(acknowledged(strange))
         assert caught.value.reason == Reason.UNTRUSTED
-        assert not installed_model.served(models).exists()
+        assert not installed_model.served_model_path(models).exists()
     device.check(acknowledged(signed_manifest(NEW)))
     assert serves(models) == NEW
 

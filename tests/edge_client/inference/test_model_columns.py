@@ -12,7 +12,7 @@ from edge_client.agent.drift_monitor import model_statistics
 from edge_client.agent.rollout.comparison_process import compare_models
 from edge_client.cli.main import main
 from edge_client.data.columns import features_of
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.inference.export.metadata import describe
 from edge_client.inference.onnx_model import LoadedModel, load_model
 from edge_client.inference.service.json_lines import answer_line
@@ -43,7 +43,7 @@ def examples(order: tuple[str, ...]) -> LabelledData:
     """Three examples, of which number n has its 1 in the n-th of the columns a, b and c."""
     images = np.eye(3, dtype=np.float32)[:, [ORDERS["same"].index(name) for name in order]]
     about = Preprocessing(scale=1.0, columns=features_of(order))
-    return labelled(images, np.arange(3), class_names=CLASSES, preprocessing=about)
+    return make_labelled_data(images, np.arange(3), class_names=CLASSES, preprocessing=about)
 
 
 def write_csv(path: Path, order: tuple[str, ...]) -> Path:

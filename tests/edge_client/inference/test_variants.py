@@ -212,7 +212,7 @@ def test_a_quantiser_failure_skips_only_that_variant(
     def unknown(*_: object) -> bytes:
         raise RuntimeError("an operator that nobody knows")
 
-    monkeypatch.setattr(quantize, "quantised", unknown)
+    monkeypatch.setattr(quantize, "quantise_model", unknown)
     tried = keep_best(model_path, ALL, calibration=train, held_out=held_out, seconds=0.02)
     assert tried.choice.kept.variant in ("fp32", "fp16")
     assert "int8 is not tried: RuntimeError: an operator that nobody knows" in caplog.text

@@ -11,7 +11,7 @@ import torch
 from edge_client.cli.main import main
 from edge_client.data.sources import load_source
 from edge_client.inference.onnx_model import load_model
-from edge_client.inference.quantization.quantize import quantised
+from edge_client.inference.quantization.quantize import quantise_model
 from edge_client.inference.service.requests import read_request
 from edge_client.models.speech_cnn import FLOOR, WINDOW, LogMel
 from edge_server.config.load import load_config
@@ -123,7 +123,7 @@ def test_eight_bits_leave_the_spectra_as_they_are(run: Path) -> None:
     data, test = load_source(source), load_source(source, split="test")
     model = run / "run" / "onnx" / "tier-2.onnx"
     whole = load_model(model, threads=1)
-    made = quantised(model.read_bytes(), data.inputs()[:30], whole.metadata)
+    made = quantise_model(model.read_bytes(), data.inputs()[:30], whole.metadata)
     small = load_model(model, threads=1, data=made)
     assert len(made) < 0.6 * model.stat().st_size
     assert (small.accuracy(test.images, test.labels) or 0) > (

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.graph_export import draw_graph
 from edge_client.inference.export.weights import fill
-from edge_client.inference.quantization.quantize import quantised
+from edge_client.inference.quantization.quantize import quantise_model
 from edge_client.models.build import build_model
 from edge_client.models.graphs import costs
 from edge_client.models.registry import entry
@@ -85,7 +85,7 @@ def test_a_tier_is_the_network_whose_other_heads_and_channels_are_silent(ratio: 
 
 def test_one_exported_graph_serves_every_tier_and_computes_what_torch_does() -> None:
     module, channel_map = network(depth=1)
-    graph = draw(module, DIGITS)
+    graph = draw_graph(module, DIGITS)
     inputs = np.random.default_rng(0).standard_normal((4, *DIGITS), dtype=np.float32)
     for ratio in SIZES:
         smaller = compact(module, tier(ratio, channel_map), channel_map)
@@ -95,7 +95,7 @@ def test_one_exported_graph_serves_every_tier_and_computes_what_torch_does() -> 
         (outputs,) = onnxruntime.InferenceSession(data).run(None, {"input": inputs})
         with torch.no_grad():
             np.testing.assert_allclose(outputs, smaller(torch.from_numpy(inputs)), atol=1e-5)
-    small = quantised(data, inputs, {})
+    small = quantise_model(data, inputs, {})
     (rounded,) = onnxruntime.InferenceSession(small).run(None, {"input": inputs})
     # Scores of an untrained network are near 0.
     assert np.abs(rounded - outputs).max() < 0.1

@@ -18,7 +18,7 @@ from edge_client.pruning.channel_selection import (
     personal_spec,
     prefix_spec,
     ranking,
-    rounded,
+    round_ratio,
 )
 from schemas.errors import ConfigError, InvariantError
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, Segment, SubModelSpec
@@ -111,7 +111,7 @@ def test_kept_channels_are_rounded_up_to_a_multiple(multiple, kept):
 def test_rounding_keeps_whole_blocks_and_no_fewer_channels(blocks, block, multiple, ratio):
     group = ChannelGroup(channels=blocks * block, multiple=block, layers=("a",))
     exact = kept_count(group.channels, ratio, block)
-    kept = kept_count(group.channels, rounded(ratio, group, multiple), block)
+    kept = kept_count(group.channels, round_ratio(ratio, group, multiple), block)
     step = math.lcm(multiple, block)
     assert exact <= kept < exact + step
     assert kept == group.channels or kept % step == 0

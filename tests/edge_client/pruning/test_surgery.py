@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from edge_client.inference.export.graph_export import draw
+from edge_client.inference.export.graph_export import draw_graph
 from edge_client.models.build import build_model
 from edge_client.models.graphs import costs
 from edge_client.models.graphs.filling import fill
@@ -245,7 +245,7 @@ def test_macs_of_attention_are_counted_however_it_is_written(name):
 def test_macs_of_attention_are_counted_in_its_graph(name):
     # `@` and names of arguments lead to the same graphs.
     module = Attending(ATTENTIONS[name])
-    filled = fill(draw(module.eval(), (5, 6)), arrays_of(module), (5, 6))
+    filled = fill(draw_graph(module.eval(), (5, 6)), arrays_of(module), (5, 6))
     assert costs.count_macs(filled, (5, 6)) == 950
 
 
@@ -261,5 +261,5 @@ def test_macs_of_a_product_with_a_constant_of_each_head_are_counted():
 
     for first in (True, False):
         module, shape = Mixed(first), (10, 5)
-        filled = fill(draw(module.eval(), shape), arrays_of(module), shape)
+        filled = fill(draw_graph(module.eval(), shape), arrays_of(module), shape)
         assert count_macs(module, shape) == costs.count_macs(filled, shape) == 2 * 5 * 5 * 5

@@ -37,28 +37,28 @@ def write(store: BlobStore, data: bytes = DATA, order=(2, 0, 3, 1)) -> None:
 
 def names(store: BlobStore) -> set[str]:
     """The names of all files except spares."""
-    return {path.name for path in store.path(REF.digest).parent.iterdir() if path.suffix != SUFFIX}
+    return {path.name for path in store.blob_path(REF.digest).parent.iterdir() if path.suffix != SUFFIX}
 
 
 def test_a_blob_is_stored_under_its_digest(store):
-    ref = store.put(DATA, chunk_bytes=CHUNK)
+    ref = store.put_blob(DATA, chunk_bytes=CHUNK)
     assert ref == REF
     assert ref.digest in store
-    assert store.path(ref.digest).read_bytes() == DATA
+    assert store.blob_path(ref.digest).read_bytes() == DATA
     assert store.digests() == {ref.digest}
     assert names(store) == {ref.digest}
 
 
 def test_the_same_bytes_are_stored_once(store):
-    store.put(DATA)
-    before = store.path(REF.digest).stat()
-    assert store.put(DATA, chunk_bytes=CHUNK).chunk_bytes == CHUNK
-    assert store.path(REF.digest).stat().st_mtime_ns == before.st_mtime_ns
-    assert store.put(DATA).chunk_bytes == CHUNK_BYTES
+    store.put_blob(DATA)
+    before = store.blob_path(REF.digest).stat()
+    assert store.put_blob(DATA, chunk_bytes=CHUNK).chunk_bytes == CHUNK
+    assert store.blob_path(REF.digest).stat().st_mtime_ns == before.st_mtime_ns
+    assert store.put_blob(DATA).chunk_bytes == CHUNK_BYTES
 
 
 def test_a_new_store_finds_existing_blobs(store, tmp_path):
-    store.put(DATA)
+    store.put_blob(DATA)
     assert BlobStore(tmp_path / "deep" / "blobs").digests() == {REF.digest}
 
 
@@ -68,7 +68,7 @@ def test_chunks_in_any_order_become_the_blob_after_verification(store):
     assert store.digests() == frozenset()
     assert store.verify(REF)
     assert REF.digest in store
-    assert store.path(REF.digest).read_bytes() == DATA
+    assert store.blob_path(REF.digest).read_bytes() == DATA
     assert names(store) == {REF.digest}
 
 
@@ -148,7 +148,7 @@ def test_a_blob_whose_size_differs_from_its_reference_is_removed(store):
 
 
 def test_chunks_are_read_as_frames(store):
-    store.put(DATA)
+    store.put_blob(DATA)
     chunks = [decode_chunk(store.read_frame(REF, index)) for index in range(REF.chunks)]
     assert [(chunk.prefix, chunk.index) for chunk in chunks] == [(REF.digest[:16], i) for i in range(4)]
     assert b"".join(chunk.data for chunk in chunks) == DATA
@@ -160,7 +160,7 @@ def test_a_missing_blob_cannot_be_read(store):
 
 
 def test_only_named_blobs_are_kept(store):
-    kept, gone = store.put(b"kept"), store.put(b"gone")
+    kept, gone = store.put_blob(b"kept"), store.put_blob(b"gone")
     write(store, order=(0,))
     store.keep_only(frozenset({kept.digest}))
     assert store.digests() == {kept.digest}
@@ -177,11 +177,11 @@ def test_the_part_file_of_a_named_blob_is_kept(store):
 
 
 def lists(store: BlobStore):
-    return store.path(f"{REF.digest}.chunks")
+    return store.blob_path(f"{REF.digest}.chunks")
 
 
 def part(store: BlobStore):
-    return store.path(f"{REF.digest}.part")
+    return store.blob_path(f"{REF.digest}.part")
 
 
 def test_existing_chunks_are_found_again(store, tmp_path):
@@ -196,16 +196,16 @@ def test_existing_chunks_are_found_again(store, tmp_path):
 
 
 def test_all_chunks_of_a_stored_blob_are_present(store):
-    store.put(DATA, chunk_bytes=CHUNK)
+    store.put_blob(DATA, chunk_bytes=CHUNK)
     assert store.present(REF) == chunks_of(0b1111)
     assert store.present(REF.model_copy(update={"size": len(DATA) + 1})) == chunks_of(0)
 
 
 @pytest.mark.parametrize("left", [b"", DATA[:-1], bytes(len(DATA))])
 def test_a_blob_damaged_by_a_power_cut_is_dropped(store, left):
-    store.put(DATA)
-    sound = store.put(b"other")
-    store.path(REF.digest).write_bytes(left)
+    store.put_blob(DATA)
+    sound = store.put_blob(b"other")
+    store.blob_path(REF.digest).write_bytes(left)
     store.drop_damaged()
     assert store.digests() == {sound.digest}
 
@@ -266,7 +266,7 @@ def test_a_blob_may_be_verified_again(store):
     assert store.verify(REF)
     assert names(store) == {REF.digest}
     assert not store.verify(REF.model_copy(update={"size": len(DATA) + 1}))
-    assert store.path(REF.digest).read_bytes() == DATA
+    assert store.blob_path(REF.digest).read_bytes() == DATA
 
 
 def test_a_missing_blob_fails_verification(store):
@@ -313,7 +313,7 @@ def test_the_same_bytes_from_two_senders_are_stored_once(tmp_path):
     assert store.verify(ref)
     store.write_chunk(ref, ref.chunks - 1, data[-1024:])
     assert store.verify(ref)
-    assert store.path(ref.digest).read_bytes() == data
+    assert store.blob_path(ref.digest).read_bytes() == data
     assert [path.name for path in tmp_path.iterdir()] == [ref.digest]
 
 
@@ -353,7 +353,7 @@ def test_a_shorter_blob_is_not_followed_by_earlier_content(over):
     whole(over, DATA)
     over.keep_only(frozenset())
     ref = whole(over, DATA[: CHUNK + 5])
-    assert over.path(ref.digest).read_bytes() == DATA[: CHUNK + 5]
+    assert over.blob_path(ref.digest).read_bytes() == DATA[: CHUNK + 5]
 
 
 def test_chunks_of_an_earlier_blob_do_not_count_for_the_next_one(over):
@@ -368,7 +368,7 @@ def test_chunks_of_an_earlier_blob_do_not_count_for_the_next_one(over):
 
 def test_a_file_with_another_hard_link_is_not_overwritten(over, tmp_path):
     ref, kept = whole(over, DATA), tmp_path.parent / "kept"
-    os.link(over.path(ref.digest), kept)
+    os.link(over.blob_path(ref.digest), kept)
     over.keep_only(frozenset())
     whole(over, DATA[::-1])
     assert kept.read_bytes() == DATA
@@ -385,7 +385,7 @@ def test_spares_not_used_before_the_next_cleanup_are_removed(over, tmp_path):
 def test_a_file_is_not_reused_before_its_removal_is_synced(over, tmp_path, monkeypatch):
     """A chunk written by another thread during `keep_only` reuses none of the removed files."""
     ref = whole(over, DATA)
-    forgotten = over.path(ref.digest).stat().st_ino
+    forgotten = over.blob_path(ref.digest).stat().st_ino
     coming = BlobRef(digest=digest_of(b"coming"), size=6, chunk_bytes=CHUNK)
 
     def sync(folder) -> None:

@@ -20,7 +20,7 @@ def groups(number: float) -> Groups:
 
 def number(private: PrivateState, round_number: int, run: str = "run-1") -> float | None:
     """The value that a round starts from."""
-    kept = private.load(run, round_number)
+    kept = private.load_groups(run, round_number)
     return float(kept["own-control"]["w"][0]) if kept else None
 
 
@@ -30,7 +30,7 @@ def count(private: PrivateState, round_number: int, attempt: int, value: float, 
 
 
 def test_a_new_device_has_no_private_state(private: PrivateState) -> None:
-    assert private.load("run-1", 1) == {}
+    assert private.load_groups("run-1", 1) == {}
 
 
 def test_a_proposal_takes_effect_once_it_is_committed(private: PrivateState) -> None:

@@ -91,7 +91,7 @@ def test_large_blocks_are_returned_at_once() -> None:
 TRAINING = """
 import hashlib, threading
 from edge_client.system.malloc import keep_freed_memory
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
@@ -100,7 +100,7 @@ from schemas.tensors.files import digest_of_tensors
 from schemas.values import ModelSpec
 import numpy as np
 rng = np.random.default_rng(0)
-data = labelled(rng.integers(0, 255, (64, 1, 28, 28)).astype(np.uint8), np.arange(64) % 10)
+data = make_labelled_data(rng.integers(0, 255, (64, 1, 28, 28)).astype(np.uint8), np.arange(64) % 10)
 def trained():
     module = build_model(ModelSpec(name="two-nn", input_shape=(1, 28, 28), num_classes=10), seed=0)
     train(module, data, TrainingPlan(learning_rate=0.05, batch_size=32, momentum=0.9))

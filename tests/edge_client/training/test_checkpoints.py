@@ -100,7 +100,7 @@ def test_a_kill_after_the_last_epoch_repeats_no_epoch(tmp_path):
     assert reports == []
     assert digest(second) == digest(whole)
     assert without_time(result) == without_time(expected)
-    assert result.metrics.seconds > checkpoint(tmp_path).load()["seconds"]
+    assert result.metrics.seconds > checkpoint(tmp_path).load_values()["seconds"]
 
 
 def test_resumed_tensors_keep_their_memory_layout(tmp_path):
@@ -141,15 +141,15 @@ def test_a_network_that_cannot_be_saved_is_trained_without_checkpoints(tmp_path,
 
     result = train(network(Half), DATA, plan(), checkpoint=checkpoint(tmp_path))
     assert result.metrics.epochs == 3
-    assert checkpoint(tmp_path).load() is None
+    assert checkpoint(tmp_path).load_values() is None
     assert "no checkpoint could be written" in caplog.text
 
 
 # --- the file ---
 def test_a_saved_checkpoint_is_loaded(tmp_path):
-    assert checkpoint(tmp_path).load() is None
+    assert checkpoint(tmp_path).load_values() is None
     checkpoint(tmp_path).save(lambda: {"a": np.arange(3), "b": {1: (2, None)}})
-    values = checkpoint(tmp_path).load()
+    values = checkpoint(tmp_path).load_values()
     assert values is not None
     assert values["b"] == {1: (2, None)}
     assert (values["a"] == np.arange(3)).all()
@@ -157,9 +157,9 @@ def test_a_saved_checkpoint_is_loaded(tmp_path):
 
 def test_a_checkpoint_of_another_task_is_not_loaded(tmp_path):
     checkpoint(tmp_path).save(dict)
-    assert checkpoint(tmp_path, key="that").load() is None
+    assert checkpoint(tmp_path, key="that").load_values() is None
     checkpoint(tmp_path).drop()
-    assert checkpoint(tmp_path).load() is None
+    assert checkpoint(tmp_path).load_values() is None
     checkpoint(tmp_path).drop()
 
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_of_another_task_is_not_loaded(tmp_path):
 def test_a_damaged_checkpoint_is_ignored(tmp_path, content, caplog):
     checkpoint(tmp_path).save(dict)
     (tmp_path / "epochs.safetensors").write_bytes(content)
-    assert checkpoint(tmp_path).load() is None
+    assert checkpoint(tmp_path).load_values() is None
     assert "a checkpoint is ignored" in caplog.text
 
 
@@ -208,7 +208,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_does_not_stop_training(tmp_pa
 
     monkeypatch.setattr(Path, "open", full)
     saver.save(lambda: {"epoch": 2})
-    assert saver.load() == {"epoch": 1}
+    assert saver.load_values() == {"epoch": 1}
     assert "No space left" in caplog.text
 
 
@@ -229,10 +229,10 @@ TASK = TrainTask(
 def test_the_checkpoint_of_a_task_does_not_depend_on_its_remaining_time(tmp_path):
     kept = EpochCheckpoints(tmp_path, interval_s=0)
     kept.of(TASK, examples=5).save(dict)
-    assert kept.of(TASK.model_copy(update={"deadline_s": 1.0}), examples=5).load() == {}
-    assert kept.of(TASK, examples=6).load() is None
-    assert kept.of(TASK.model_copy(update={"ratio": 0.4}), examples=5).load() is None
-    assert kept.of(TASK.model_copy(update={"attempt": 4}), examples=5).load() is None
+    assert kept.of(TASK.model_copy(update={"deadline_s": 1.0}), examples=5).load_values() == {}
+    assert kept.of(TASK, examples=6).load_values() is None
+    assert kept.of(TASK.model_copy(update={"ratio": 0.4}), examples=5).load_values() is None
+    assert kept.of(TASK.model_copy(update={"attempt": 4}), examples=5).load_values() is None
 
 
 def test_only_the_checkpoint_of_the_current_task_is_kept(tmp_path):
@@ -242,8 +242,8 @@ def test_only_the_checkpoint_of_the_current_task_is_kept(tmp_path):
     for task in (TASK, other):
         kept.of(task, examples=5).save(dict)
     kept.keep_only(other)
-    assert kept.of(TASK, examples=5).load() is None
-    assert kept.of(other, examples=5).load() == {}
+    assert kept.of(TASK, examples=5).load_values() is None
+    assert kept.of(other, examples=5).load_values() == {}
     kept.keep_only(None)
     assert list((tmp_path / "epochs").iterdir()) == []
 
@@ -270,7 +270,7 @@ def test_another_process_resumes_a_killed_one(tmp_path):
     words = [*forked_python(), "-c", SCRIPT, str(tmp_path)]
     killed = subprocess.run(words, capture_output=True, text=True, timeout=100, cwd=Path.cwd())
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert checkpoint(tmp_path).load() is not None
+    assert checkpoint(tmp_path).load_values() is not None
     resumed, whole, epochs = network(), network(), []
     train(resumed, DATA, plan(momentum=0.9), on_epoch=epochs.append, checkpoint=checkpoint(tmp_path))
     train(whole, DATA, plan(momentum=0.9))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.training.evaluation import evaluate, logits
 
 IDENTITY = nn.Flatten()  # returns its two inputs as logits
@@ -15,20 +15,20 @@ def test_loss_and_accuracy_by_hand() -> None:
     # Logits (0, ln 3) are probabilities 1/4, 3/4. Labels 1, 1, 0: two of three are right, and the loss is
     # (2 ln 4/3 + ln 4) / 3.
     images = np.tile(np.array([0, np.log(3)], np.float32).reshape(1, 2, 1, 1), (3, 1, 1, 1))
-    result = evaluate(IDENTITY, labelled(images, np.array([1, 1, 0])), batch_size=2)
+    result = evaluate(IDENTITY, make_labelled_data(images, np.array([1, 1, 0])), batch_size=2)
     assert result.accuracy == pytest.approx(2 / 3)
     assert result.loss == pytest.approx((2 * np.log(4 / 3) + np.log(4)) / 3)
     assert result.examples == 3
 
 
 def test_without_examples_there_is_no_accuracy() -> None:
-    result = evaluate(IDENTITY, labelled(np.zeros((0, 2, 1, 1), np.float32), np.zeros(0)))
+    result = evaluate(IDENTITY, make_labelled_data(np.zeros((0, 2, 1, 1), np.float32), np.zeros(0)))
     assert (result.loss, result.accuracy, result.examples) == (None, None, 0)
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
     images = np.full((1, 2, 1, 1), np.nan, np.float32)
-    assert evaluate(IDENTITY, labelled(images, np.zeros(1), class_names=("a", "b"))).loss is None
+    assert evaluate(IDENTITY, make_labelled_data(images, np.zeros(1), class_names=("a", "b"))).loss is None
 
 
 def test_modes_and_statistics_are_unchanged() -> None:
@@ -36,7 +36,9 @@ def test_modes_and_statistics_are_unchanged() -> None:
     module.train()
     module[0].eval()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    evaluate(module, labelled(np.ones((4, 1, 1, 2), np.float32), np.zeros(4), class_names=("a", "b")))
+    evaluate(
+        module, make_labelled_data(np.ones((4, 1, 1, 2), np.float32), np.zeros(4), class_names=("a", "b"))
+    )
     assert [part.training for part in module] == [False, True, True]
     torch.testing.assert_close(dict(module.state_dict()), before)
 

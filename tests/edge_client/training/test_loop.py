@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.training.loop import OPTIMIZERS, train
 from edge_client.training.results import EpochReport, TrainingStopped
@@ -42,7 +42,7 @@ def test_one_step_by_hand() -> None:
     # +1/2, and a step with rate 0.1 gives 0.05, -0.05. The loss before the step is ln 2.
     module = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     nn.init.zeros_(module[1].weight)
-    data = labelled(np.ones((1, 1, 1, 1), np.float32), np.zeros(1), class_names=("a", "b"))
+    data = make_labelled_data(np.ones((1, 1, 1, 1), np.float32), np.zeros(1), class_names=("a", "b"))
     result = train(module, data, TrainingPlan(learning_rate=0.1))
     np.testing.assert_allclose(module[1].weight.detach().numpy(), [[0.05], [-0.05]], atol=1e-7)
     assert result.metrics.train_loss == pytest.approx(np.log(2))

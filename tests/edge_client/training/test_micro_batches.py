@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.pruning.surgery import arrays_of
 from edge_client.system.hardware.memory import Memory, memory
@@ -42,7 +42,7 @@ def network(*, normalised: bool = False) -> nn.Module:
 
 def examples(count: int) -> LabelledData:
     rng = np.random.default_rng(0)
-    return labelled(rng.integers(0, 255, (count, *SHAPE)).astype(np.uint8), np.arange(count) % 10)
+    return make_labelled_data(rng.integers(0, 255, (count, *SHAPE)).astype(np.uint8), np.arange(count) % 10)
 
 
 def plan(**words: object) -> TrainingPlan:

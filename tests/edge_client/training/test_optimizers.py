@@ -62,13 +62,13 @@ def test_training_imports_no_compiler():
     script = """
 import sys
 import numpy as np
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.models.build import build_model
 from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec
 
-data = labelled(np.zeros((4, 1, 4, 4), np.uint8), np.array([0, 1, 0, 1]))
+data = make_labelled_data(np.zeros((4, 1, 4, 4), np.uint8), np.array([0, 1, 0, 1]))
 for name in ("sgd", "adam"):
     module = build_model(ModelSpec(name="mlp", input_shape=(1, 4, 4), num_classes=2))
     train(module, data, TrainingPlan(optimizer=name, learning_rate=0.1, batch_size=2, seed=0))

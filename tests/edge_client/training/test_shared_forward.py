@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -17,7 +17,7 @@ from edge_client.pruning.channel_selection import group_ratios
 from edge_client.pruning.slicing import cut_axes
 from edge_client.pruning.surgery import compact
 from edge_client.training.evaluation import evaluate
-from edge_client.training.shared_forward import Cut, evaluate_sub_models, prepared, shared_outputs
+from edge_client.training.shared_forward import Cut, evaluate_sub_models, prepare_modules, shared_outputs
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
 
@@ -47,12 +47,12 @@ def batches(*counts: int, shape: tuple[int, ...] = SHAPE) -> list[Tensor]:
 
 
 def shared(modules: list[nn.Module], cuts: list[Cut], parts: list[Tensor]) -> list[Tensor] | None:
-    with prepared(modules, parts[0]):
+    with prepare_modules(modules, parts[0]):
         return shared_outputs(modules, cuts, parts)
 
 
 def alone(modules: list[nn.Module], parts: list[Tensor]) -> list[Tensor]:
-    with prepared(modules, parts[0]):
+    with prepare_modules(modules, parts[0]):
         return [torch.cat([module(part) for part in parts]) for module in modules]
 
 
@@ -90,7 +90,7 @@ def test_results_for_the_same_shapes_are_compared_once() -> None:
     compared: set[Hashable] = set()
     parts = batches(64, 64, 64)
     for count in (2 + 3 * 2 + 3 * 2, 2 + 3 * 2):
-        with Convolutions() as computed, prepared(modules, parts[0]):
+        with Convolutions() as computed, prepare_modules(modules, parts[0]):
             found = shared_outputs(modules, cuts, parts, compared)
         assert found is not None
         assert computed.count == count
@@ -138,6 +138,6 @@ def test_networks_without_common_layers_share_nothing() -> None:
 def test_evaluations_are_equal(name: str, shape: tuple[int, ...]) -> None:
     modules, cuts = networks(name, shape)
     rng = np.random.default_rng(0)
-    data = labelled(rng.integers(0, 256, (300, *shape)).astype(np.uint8), rng.integers(0, 10, 300))
+    data = make_labelled_data(rng.integers(0, 256, (300, *shape)).astype(np.uint8), rng.integers(0, 10, 300))
     together = evaluate_sub_models(modules, cuts, data, batch_size=64)
     assert together == [evaluate(module, data, batch_size=64) for module in modules]

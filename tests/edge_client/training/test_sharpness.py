@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.epochs import epoch_radius
 from edge_client.training.loop import train
@@ -121,7 +121,7 @@ def test_a_sharp_epoch_counts_as_two() -> None:
     torch.manual_seed(0)
     module, reports = nn.Sequential(nn.Flatten(), nn.Linear(2, 3)), list[EpochReport]()
     images = np.random.default_rng(0).normal(size=(10, 1, 1, 2)).astype(np.float32)
-    data = labelled(images, np.arange(10) % 3, class_names=("a", "b", "c"))
+    data = make_labelled_data(images, np.arange(10) % 3, class_names=("a", "b", "c"))
     plan = TrainingPlan(batch_size=4, local_epochs=4, learning_rate=0.1, sam_radius=0.1)
     result = train(module, data, plan, on_epoch=reports.append)
     # A sharp epoch of three steps, and two plain ones.
@@ -132,7 +132,7 @@ def test_a_sharp_epoch_counts_as_two() -> None:
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_training_that_goes_on_takes_the_same_steps(tmp_path: Path, stop: int) -> None:
     images = np.random.default_rng(0).normal(size=(10, 1, 1, 2)).astype(np.float32)
-    data = labelled(images, np.arange(10) % 3, class_names=("a", "b", "c"))
+    data = make_labelled_data(images, np.arange(10) % 3, class_names=("a", "b", "c"))
     plan = TrainingPlan(batch_size=4, local_epochs=7, learning_rate=0.1, sam_radius=0.1)
 
     def trained(checkpoint: EpochCheckpoint | None = None, until: int = 9) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.training.epochs import step_rate
 from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan
@@ -52,7 +52,9 @@ def moved(plan: TrainingPlan) -> float:
             return torch.cat([self.weight.expand(len(inputs), 1), torch.zeros(len(inputs), 1)], dim=1)
 
     module = Ramp()
-    data = labelled(np.zeros((8, 1, 1, 1), np.float32), np.zeros(8, np.int64), class_names=("a", "b"))
+    data = make_labelled_data(
+        np.zeros((8, 1, 1, 1), np.float32), np.zeros(8, np.int64), class_names=("a", "b")
+    )
     train(module, data, plan)
     return float(module.weight.detach())
 

@@ -55,19 +55,19 @@ def take(receiving: Receiving, data: bytes, indices, now: float = 0.0) -> tuple[
 
 def test_a_transfer_starts_by_requesting_one_window():
     ref, _ = blob(40)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     assert commands == [RequestChunks(ref, 0, WINDOW)]
     assert not receiving.complete
 
 
 def test_a_blob_smaller_than_a_window_is_requested_at_once():
     ref, _ = blob(3, last=5)
-    assert chunk_transfer.start(ref, 0.0)[1] == [RequestChunks(ref, 0, 3)]
+    assert chunk_transfer.start_transfer(ref, 0.0)[1] == [RequestChunks(ref, 0, 3)]
 
 
 def test_chunks_fetched_by_an_earlier_process_are_not_requested():
     ref, data = blob(6)
-    receiving, commands = chunk_transfer.start(ref, 0.0, have=chunks_of(0b010110))
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0, have=chunks_of(0b010110))
     assert commands == [RequestChunks(ref, 0, 1), RequestChunks(ref, 3, 1), RequestChunks(ref, 5, 1)]
     receiving, commands = take(receiving, data, [1, 0, 3, 5])
     assert [write.index for write in commands if isinstance(write, WriteChunk)] == [0, 3, 5]
@@ -77,7 +77,7 @@ def test_chunks_fetched_by_an_earlier_process_are_not_requested():
 @pytest.mark.parametrize(("chunks", "last"), [(6, CHUNK), (1, 100)])
 def test_a_complete_blob_is_verified_immediately(chunks, last):
     ref, data = blob(chunks, last)
-    receiving, commands = chunk_transfer.start(ref, 0.0, have=chunks_of((1 << chunks) - 1))
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0, have=chunks_of((1 << chunks) - 1))
     assert commands == [VerifyBlob(ref)]
     assert receiving.complete
     assert take(receiving, data, range(chunks)) == (receiving, [])
@@ -85,14 +85,14 @@ def test_a_complete_blob_is_verified_immediately(chunks, last):
 
 def test_chunk_numbers_beyond_the_blob_are_ignored():
     ref, _ = blob(3)
-    receiving, commands = chunk_transfer.start(ref, 0.0, have=chunks_of(0b11000))
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0, have=chunks_of(0b11000))
     assert commands == [RequestChunks(ref, 0, 3)]
     assert receiving.have == chunks_of(0)
 
 
 def test_the_window_is_refilled_once_half_of_it_has_arrived():
     ref, data = blob(40)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     # 16 requested; after 7 chunks 9 are outstanding, more than half: nothing is requested.
     receiving, commands = take(receiving, data, range(7))
     assert requested(commands) == []
@@ -105,7 +105,7 @@ def test_the_window_is_refilled_once_half_of_it_has_arrived():
 
 def test_requests_are_runs_of_adjacent_missing_chunks():
     ref, data = blob(12)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     receiving, _ = take(receiving, data, [2, 3, 7])
     _, commands = chunk_transfer.resume(receiving, 1.0)
     assert commands == [RequestChunks(ref, 0, 2), RequestChunks(ref, 4, 3), RequestChunks(ref, 8, 4)]
@@ -113,7 +113,7 @@ def test_requests_are_runs_of_adjacent_missing_chunks():
 
 def test_each_chunk_is_written_and_the_last_one_triggers_verification():
     ref, data = blob(2, last=7)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     receiving, commands = take(receiving, data, [1])
     assert commands == [WriteChunk(ref, 1, data[CHUNK:])]
     receiving, commands = take(receiving, data, [0])
@@ -123,20 +123,20 @@ def test_each_chunk_is_written_and_the_last_one_triggers_verification():
 
 def test_a_duplicate_chunk_changes_nothing():
     ref, data = blob(5)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     once, _ = take(receiving, data, [3])
     assert take(once, data, [3]) == (once, [])
 
 
 def test_a_duplicate_last_chunk_does_not_verify_twice():
     ref, data = blob(2)
-    receiving, _ = take(chunk_transfer.start(ref, 0.0)[0], data, [0, 1])
+    receiving, _ = take(chunk_transfer.start_transfer(ref, 0.0)[0], data, [0, 1])
     assert take(receiving, data, [1, 0]) == (receiving, [])
 
 
 def test_a_chunk_that_was_not_requested_is_accepted():
     ref, data = blob(40)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     receiving, commands = take(receiving, data, [39])
     assert commands == [WriteChunk(ref, 39, data[39 * CHUNK :])]
 
@@ -159,7 +159,7 @@ REF, DATA = blob(4, last=100)
     ids=["prefix", "near prefix", "index", "far index", "short", "long", "long last", "empty"],
 )
 def test_an_invalid_chunk_is_refused_without_effect(wrong):
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     with pytest.raises(PeerError):
         chunk_transfer.accept(receiving, wrong, 1.0)
     done, commands = take(receiving, DATA, range(4), 1.0)
@@ -168,12 +168,12 @@ def test_an_invalid_chunk_is_refused_without_effect(wrong):
 
 
 def test_nothing_is_requested_again_before_the_timeout():
-    receiving, _ = chunk_transfer.start(REF, 10.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 10.0)
     assert chunk_transfer.tick(receiving, 10.0 + PATIENCE_S - 0.01) == (receiving, [])
 
 
 def test_the_timeout_doubles_up_to_a_maximum():
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     pauses, now = [], 0.0
     for _ in range(7):
         pause = receiving.retry_at - now
@@ -186,7 +186,7 @@ def test_the_timeout_doubles_up_to_a_maximum():
 
 
 def test_an_arriving_chunk_resets_the_timeout():
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     receiving, _ = chunk_transfer.tick(receiving, 2.0)
     receiving, _ = chunk_transfer.tick(receiving, 6.0)
     receiving, _ = take(receiving, DATA, [0], 7.0)
@@ -194,9 +194,9 @@ def test_an_arriving_chunk_resets_the_timeout():
 
 
 def test_a_chunk_that_could_not_be_stored_is_requested_again_later():
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 1, 2, 3], 1.0)
-    receiving = chunk_transfer.lost(receiving, 3, 1.0)
+    receiving = chunk_transfer.on_lost_chunk(receiving, 3, 1.0)
     assert not receiving.complete
     assert chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S - 0.01)[1] == []
     receiving, commands = chunk_transfer.tick(receiving, 1.0 + MAX_PATIENCE_S)
@@ -206,22 +206,22 @@ def test_a_chunk_that_could_not_be_stored_is_requested_again_later():
 
 def test_while_no_chunk_can_be_stored_only_one_window_is_requested():
     ref, data = blob(40)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     for index in requested(commands):
         receiving, more = take(receiving, data, [index])
-        receiving = chunk_transfer.lost(receiving, index, 0.0)
+        receiving = chunk_transfer.on_lost_chunk(receiving, index, 0.0)
         assert requested(more) == []
     assert receiving.have == chunks_of(0)
 
 
 def test_a_timeout_requests_only_missing_chunks():
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     receiving, _ = take(receiving, DATA, [0, 2], 1.0)
     assert requested(chunk_transfer.tick(receiving, 3.0)[1]) == [1, 3]
 
 
 def test_a_resumed_transfer_requests_missing_chunks_immediately():
-    receiving, _ = chunk_transfer.start(REF, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(REF, 0.0)
     receiving, _ = take(receiving, DATA, [1, 2], 0.5)
     receiving, _ = chunk_transfer.tick(receiving, 2.5)
     resumed, commands = chunk_transfer.resume(receiving, 2.6)
@@ -230,14 +230,14 @@ def test_a_resumed_transfer_requests_missing_chunks_immediately():
 
 
 def test_a_complete_transfer_requests_nothing_more():
-    receiving, _ = take(chunk_transfer.start(REF, 0.0)[0], DATA, range(4))
+    receiving, _ = take(chunk_transfer.start_transfer(REF, 0.0)[0], DATA, range(4))
     assert chunk_transfer.tick(receiving, 1e6) == (receiving, [])
     assert chunk_transfer.resume(receiving, 1e6)[1] == []
 
 
 def test_an_inline_blob_is_requested_only_when_it_is_late():
     ref, data = blob(1, last=100)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     assert ref.inline
     assert commands == []
     assert chunk_transfer.tick(receiving, PATIENCE_S - 0.01)[1] == []
@@ -247,7 +247,7 @@ def test_an_inline_blob_is_requested_only_when_it_is_late():
 
 def test_an_inline_blob_is_requested_after_a_lost_connection():
     ref, _ = blob(1, last=100)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
     assert chunk_transfer.resume(receiving, 0.1)[1] == [RequestChunks(ref, 0, 1)]
 
 
@@ -256,7 +256,7 @@ def test_an_inline_blob_is_requested_after_a_lost_connection():
 def test_any_order_with_losses_and_duplicates_writes_every_chunk_once(chunks, last, seed, loss):
     fate = random.Random(seed)
     ref, data = blob(chunks, last)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     written: dict[int, bytes] = {}
     checks, now = 0, 0.0
     in_flight: list[int] = []
@@ -292,7 +292,7 @@ def test_any_order_with_losses_and_duplicates_writes_every_chunk_once(chunks, la
 def test_without_losses_every_chunk_is_requested_once(chunks, seed):
     fate = random.Random(seed)
     ref, data = blob(chunks)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     requests, in_flight = requested(commands), requested(commands)
     while in_flight:
         index = in_flight.pop(fate.randrange(len(in_flight)))
@@ -307,7 +307,7 @@ def test_without_losses_every_chunk_is_requested_once(chunks, seed):
 def test_a_blob_of_four_million_chunks_costs_what_has_arrived_of_it() -> None:
     """The numbers of chunks alone decide, not how many a blob has: a bitmap would have 512 kB."""
     ref = BlobRef(digest="0" * 64, size=MAX_BLOB_BYTES, chunk_bytes=1024)
-    receiving, commands = chunk_transfer.start(ref, 0.0)
+    receiving, commands = chunk_transfer.start_transfer(ref, 0.0)
     assert [(ask.first, ask.count) for ask in commands] == [(0, WINDOW)]
     for index in (0, 1, 4_000_000, ref.chunks - 1):
         receiving, _ = chunk_transfer.accept(receiving, Chunk("0" * 16, index, bytes(1024)), 0.0)
@@ -318,7 +318,7 @@ def test_a_blob_of_four_million_chunks_costs_what_has_arrived_of_it() -> None:
 def test_scattered_chunks_that_nobody_has_requested_are_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_transfer, "MAX_RUNS", 3)
     ref = BlobRef(digest="0" * 64, size=100 * 1024, chunk_bytes=1024)
-    receiving, _ = chunk_transfer.start(ref, 0.0)
+    receiving, _ = chunk_transfer.start_transfer(ref, 0.0)
 
     def take(index: int) -> list[chunk_transfer.TransferCommand]:
         nonlocal receiving

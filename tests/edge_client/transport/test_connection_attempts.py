@@ -41,19 +41,19 @@ def verification(code: int) -> ssl.SSLCertVerificationError:
 def test_the_doctor_is_suggested_on_the_third_failure_and_then_rarely() -> None:
     reaching, advised = ConnectionAttempts(ADDRESS), []
     for _ in range(100):
-        reaching, words = reaching.failed(LinkDown("nobody there"))
+        reaching, words = reaching.on_failure(LinkDown("nobody there"))
         advised.append("edge-client doctor --broker mqtt://server:1883" in words)
         assert "nobody there" in words
     assert [number for number, advice in enumerate(advised, start=1) if advice] == [3, 10, 30, 100]
-    _, words = reaching.succeeded().failed(LinkDown("nobody there"))
+    _, words = reaching.on_success().on_failure(LinkDown("nobody there"))
     assert "doctor" not in words
 
 
 def test_a_lasting_failure_ends_the_device_unless_it_keeps_trying() -> None:
     down = LinkDown("the broker refused: Not authorized", lasting=True)
     with pytest.raises(ConfigError, match=r"(?s)Not authorized.*edge-client doctor.*--keep-trying"):
-        ConnectionAttempts(ADDRESS).failed(down)
-    patient, words = ConnectionAttempts(ADDRESS, keep_trying=True).failed(down)
+        ConnectionAttempts(ADDRESS).on_failure(down)
+    patient, words = ConnectionAttempts(ADDRESS, keep_trying=True).on_failure(down)
     assert (patient.failures, words.endswith("trying again")) == (1, True)
     with pytest.raises(ConfigError):
         ConnectionAttempts(ADDRESS).chunk_bytes(16_000)
@@ -88,14 +88,14 @@ def commands_by_second(
     done: list[tuple[int, object]] = []
     for now in range(until):
         if now == answered_at:
-            state = server_contact.answered(state)
+            state = server_contact.on_answer(state)
         state, commands = server_contact.tick(state, float(now))
         done += [(now, command) for command in commands]
     return done
 
 
 def test_a_missing_server_is_warned_of_early_and_then_rarely() -> None:
-    done = commands_by_second(3000, server_contact.connected(0.0))
+    done = commands_by_second(3000, server_contact.on_connected(0.0))
     assert [(at, command.seconds) for at, command in done if isinstance(command, WarnNoAnswer)] == [
         (10, 10.0),
         (60, 60.0),
@@ -106,15 +106,17 @@ def test_a_missing_server_is_warned_of_early_and_then_rarely() -> None:
 
 
 def test_no_questions_are_sent_after_an_answer() -> None:
-    assert commands_by_second(1000, server_contact.connected(0.0), answered_at=4) == [
+    assert commands_by_second(1000, server_contact.on_connected(0.0), answered_at=4) == [
         (int(ASK_AFTER_S), Ask())
     ]
-    assert commands_by_second(1000, server_contact.connected(0.0), answered_at=0) == []
+    assert commands_by_second(1000, server_contact.on_connected(0.0), answered_at=0) == []
 
 
 @pytest.mark.parametrize(("chance", "at"), [(0.0, AGAIN_AFTER_S[0]), (1.0, AGAIN_AFTER_S[1])])
 def test_a_rejected_birth_is_repeated_once(chance: float, at: float) -> None:
-    state = server_contact.rejected(server_contact.answered(server_contact.connected(0.0)), 0.0, chance)
+    state = server_contact.on_rejection(
+        server_contact.on_answer(server_contact.on_connected(0.0)), 0.0, chance
+    )
     assert commands_by_second(60, state) == [(int(at), RepeatBirth())]
 
 

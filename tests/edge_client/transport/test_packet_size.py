@@ -19,7 +19,7 @@ def found(passes: int, *, announced: int | None = None, cuts: bool = False, own:
     while sizing.found is None:
         assert sizing.payload_bytes is not None
         if own and sizing.payload_bytes <= passes:
-            sizing = packet_size.echoed(sizing, sizing.payload_bytes, now)
+            sizing = packet_size.on_echo(sizing, sizing.payload_bytes, now)
         elif own and cuts:
             sizing = packet_size.again(packet_size.cut(sizing), announced, now)
         else:
@@ -62,16 +62,16 @@ def test_without_any_echo_the_announced_size_is_used() -> None:
 
 @pytest.mark.parametrize("cuts", [True, False])
 def test_a_broker_is_not_refused_for_one_bad_time_in_which_every_size_failed(cuts: bool) -> None:
-    sizing = packet_size.echoed(packet_size.begin(None, 0.0), SMALL_BYTES, 0.0)
+    sizing = packet_size.on_echo(packet_size.begin(None, 0.0), SMALL_BYTES, 0.0)
     for _ in CHUNK_SIZES:
         if cuts:
-            sizing = packet_size.echoed(
+            sizing = packet_size.on_echo(
                 packet_size.again(packet_size.cut(sizing), None, 0.0), SMALL_BYTES, 0.0
             )
         else:
             sizing = packet_size.overdue(sizing, sizing.until)
     assert sizing.left == CHUNK_SIZES
-    assert packet_size.echoed(sizing, CHUNK_SIZES[0] + MARGIN, 0.0).found == CHUNK_SIZES[0]
+    assert packet_size.on_echo(sizing, CHUNK_SIZES[0] + MARGIN, 0.0).found == CHUNK_SIZES[0]
 
 
 def test_a_connection_lost_before_a_probe_does_not_affect_the_sizes() -> None:

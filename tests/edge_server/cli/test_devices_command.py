@@ -30,8 +30,8 @@ def folder(tmp_path: Path) -> RunFolder:
     folder = RunFolder.create(tmp_path / "run", load_config("fedavg", words))
     journal = Journal(folder.journal)
     for number in (1, 2):
-        journal.examined(update("good", number, DIGESTS[number]), reason=None, norms={"model": 0.5})
-        journal.examined(update("bad", number, DIGESTS[number + 2]), reason="not-finite")
+        journal.write_examined(update("good", number, DIGESTS[number]), reason=None, norms={"model": 0.5})
+        journal.write_examined(update("bad", number, DIGESTS[number + 2]), reason="not-finite")
         journal.struck("bad", number, "not-finite")
         devices = ("bad", "good")
         record = RoundRecord(
@@ -69,11 +69,11 @@ def test_rounds_refusals_and_quarantine_are_reported_during_the_run(folder, caps
 
 def test_traffic_is_reported_per_device_including_broadcasts(folder, capsys):
     tally = RunCounters()
-    tally.sent("good", 30)
-    tally.published(["good", "bad"], 1, 1000)
-    tally.received("good", 200)
+    tally.count_sent("good", 30)
+    tally.count_published(["good", "bad"], 1, 1000)
+    tally.count_received("good", 200)
     journal = Journal(folder.journal)
-    journal.closed(2, "a" * 64, updates=[], over=[], record="{}", traffic=tally.traffic())
+    journal.write_closed_round(2, "a" * 64, updates=[], over=[], record="{}", traffic=tally.traffic())
     journal.close()
     shown = [(row["device"], row["downlink_bytes"], row["uplink_bytes"]) for row in reported(folder, capsys)]
     assert shown == [("bad", 1000, 0), ("good", 1030, 200)]
@@ -154,7 +154,7 @@ def test_the_devices_of_a_run_name_their_broken_files(
     skipped = SkippedFiles(files=2, of=500, first="cannot read image a.jpg: it is not an image")
     card = DataCard(source="folder:a", examples=498, input_shape=(1, 8, 8), num_classes=2, skipped=skipped)
     journal = Journal(folder.journal)
-    journal.planned(1, 1, {}, devices=[Device("good", 1, CapabilityProfile(), card)])
+    journal.write_planning(1, 1, {}, devices=[Device("good", 1, CapabilityProfile(), card)])
     journal.close()
     assert EDGE_SERVER.run(["devices", str(folder.path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (

@@ -139,7 +139,7 @@ def test_labels_of_the_server_beyond_the_outputs_are_refused() -> None:
 
 def test_classes_agreed_by_devices_are_in_tasks_and_journal_and_survive_a_restart(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "fedavg")
-    assert bench.coordinator.context.classes.open
+    assert bench.coordinator.context.classes.is_open
     names = ("naught", *TEN[1:])
     planned = bench.coordinator.planner.plan(PlanRound(1, 1, bench.devices, classes=names))
     for assignment in planned.assignments.values():

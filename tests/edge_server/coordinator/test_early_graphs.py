@@ -96,7 +96,7 @@ def test_the_export_uses_graphs_that_another_process_has_drawn(
         raise AssertionError("the graph should have been drawn before")
 
     monkeypatch.setenv("EDGE_GRAPHS", str(tmp_path / "graphs"))
-    monkeypatch.setattr(graph_export, "draw", refused)
+    monkeypatch.setattr(graph_export, "draw_graph", refused)
     summary = run(tmp_path / "run", "attending", *WORDS, "simulation.clock=[]", export=True)
     assert summary.outcome == "finished", summary.detail
     assert len(summary.onnx) == 5

@@ -312,7 +312,7 @@ def test_a_version_is_continued_and_recorded_and_not_read_again(source: Path, tm
     assert about is not None
     digest = json.loads((model / "manifest.json").read_text())["state_sha256"]
     assert (about.version, about.round, about.state_sha256) == ("home-1", 10, digest)
-    first = params_in(registry.path("home-1") / "model")
+    first = params_in(registry.version_path("home-1") / "model")
     begin = params_in(tmp_path / "second" / "models" / "round-0000")
     assert all(np.array_equal(first[name], begin[name]) for name in first)
 
@@ -328,7 +328,7 @@ def test_a_version_is_continued_and_recorded_and_not_read_again(source: Path, tm
     assert entered.parents[-1] == digest
     assert entered.started_from == about
     enter_run(registry, tmp_path / "second", name="home-2")
-    card = (registry.path("home-2") / "README.md").read_text()
+    card = (registry.version_path("home-2") / "README.md").read_text()
     assert f"its run started from home-1 (run run-1, round 10), `{digest}`" in card
     report = (tmp_path / "second" / "report.md").read_text()
     assert "home-1 (run run-1, round 10)" in report

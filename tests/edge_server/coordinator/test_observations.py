@@ -8,7 +8,7 @@ import pytest
 from edge_server.coordinator import observations
 from edge_server.coordinator.observations import is_observed, observation
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.explanations import ChannelScores
 from edge_server.strategy.planning import tier_spec
 from edge_server.strategy.pruning.pruners import Index, Magnitude
@@ -21,7 +21,7 @@ from tests.edge_server.strategy.test_attending import ATTENDING, SCORES, W, sent
 GROUPS = ("hidden",)
 UPDATES = [sent(client) for client in "abc"]
 # Device c ranks its channels 4 3 2 1 0.
-AFTER = close(ATTENDING, State(params=W), UPDATES, MAP)
+AFTER = close_round(ATTENDING, State(params=W), UPDATES, MAP)
 
 
 def specs(strategy, state: State) -> dict[int, SubModelSpec]:
@@ -71,10 +71,10 @@ def test_the_observations_of_a_round_are_bounded(monkeypatch):
     strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
     # Five scores plus 2 + 4 listed channels.
     for most, shown in ((11, {"hidden"}), (10, set())):
-        monkeypatch.setattr(observations, "MOST_NUMBERS", most)
+        monkeypatch.setattr(observations, "MAX_NUMBERS", most)
         seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
         assert seen.groups.keys() == shown
-    monkeypatch.setattr(observations, "MOST_NUMBERS", 5)
+    monkeypatch.setattr(observations, "MAX_NUMBERS", 5)
     strategy = replace(strategy, pruner=Index())
     assert observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False).groups.keys() == {
         "hidden"

@@ -35,9 +35,9 @@ def test_open_tasks_are_signed_again_under_a_later_number_and_accepted_updates_s
     }
     with closing(Journal(path)) as journal:
         journal.begun(RUN, NAME)
-        journal.planned(1, 1, tasks, needed=2)
-        journal.examined(update("b"), reason=None)
-        journal.restored(FLOOR, epochs=1000, at=float(FLOOR))
+        journal.write_planning(1, 1, tasks, needed=2)
+        journal.write_examined(update("b"), reason=None)
+        journal.write_restoration(FLOOR, epochs=1000, at=float(FLOOR))
         found = recovered(path)
         assert (found.restored, found.federation.attempt) == (FLOOR, FLOOR)
         federation = reissue_tasks(found.federation, found.restored, signer, journal, now=0.0)
@@ -60,8 +60,8 @@ def test_open_deliveries_get_a_later_number_too(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with closing(Journal(path)) as journal:
         journal.begun(RUN, NAME)
-        journal.planned(4, 3, {name: assignment(3, 4, deliver=True) for name in "ab"}, deliver=True)
-        journal.restored(FLOOR, epochs=1000, at=float(FLOOR))
+        journal.write_planning(4, 3, {name: assignment(3, 4, deliver=True) for name in "ab"}, deliver=True)
+        journal.write_restoration(FLOOR, epochs=1000, at=float(FLOOR))
         found = recovered(path)
         federation = reissue_tasks(
             found.federation, found.restored, ManifestSigner(NAME, RUN), journal, now=0.0

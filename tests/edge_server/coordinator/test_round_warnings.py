@@ -13,7 +13,7 @@ from rich.console import Console
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.registry import learning_task
 from edge_server.config.load import load_config
-from edge_server.coordinator.round_warnings import gives_one_answer, judged
+from edge_server.coordinator.round_warnings import gives_one_answer, with_warnings
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import run_value
 from edge_server.observability.report.report import write_report
@@ -45,7 +45,9 @@ STUCK = (
 
 def figures(answers: Sequence[int], labels: Sequence[int], classes: int = 3) -> dict[str, float]:
     outputs = np.eye(classes)[list(answers)]
-    return learning_task("classification").measured(Answers(outputs, np.array(labels), np.array(labels)))
+    return learning_task("classification").measure_answers(
+        Answers(outputs, np.array(labels), np.array(labels))
+    )
 
 
 def record(number: int, **fields: object) -> RoundRecord:
@@ -58,7 +60,7 @@ def play(rounds: Sequence[Mapping[str, object]], *, last: int = 100) -> list[Rou
     """Judge rounds one after the other."""
     history: list[RoundRecord] = []
     for number, fields in enumerate(rounds, start=1):
-        history.append(judged(record(number, **fields), history, last=last))
+        history.append(with_warnings(record(number, **fields), history, last=last))
     return history
 
 

@@ -36,17 +36,17 @@ class Listener(Part):
         self.heard_messages: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self.connections: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def connected(self, federation: str, now: float) -> None:
+    def on_connected(self, federation: str, now: float) -> None:
         self.connections.put(federation)
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         self.heard_messages.put(heard)
 
 
 class Faulty(Part):
     """Fails whenever it is called."""
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         raise ZeroDivisionError
 
     def tick(self, now: float) -> None:
@@ -124,9 +124,13 @@ def test_the_inventory_follows_what_devices_say(
 
 def test_one_service_at_a_time_runs_in_a_folder(tmp_path: Path) -> None:
     folder = ServiceFolder(tmp_path)
-    with folder.locked(), pytest.raises(ConfigError, match="a service runs in this folder"), folder.locked():
+    with (
+        folder.lock_folder(),
+        pytest.raises(ConfigError, match="a service runs in this folder"),
+        folder.lock_folder(),
+    ):
         pass
-    with folder.locked():
+    with folder.lock_folder():
         pass
 
 
@@ -140,8 +144,8 @@ def test_devices_that_a_restarted_broker_does_not_know_count_as_gone(tmp_path: P
     for device in ("pi-1", "pi-2"):
         inventory.record_birth(BIRTH.model_copy(update={"device": device}), 100.0)
     keeper = PresenceKeeper(inventory)
-    keeper.connected("home", 1000.0)
-    keeper.heard(Heard("home", "pi-1", BIRTH), 1001.0)
+    keeper.on_connected("home", 1000.0)
+    keeper.on_message(Heard("home", "pi-1", BIRTH), 1001.0)
     keeper.tick(1000.0 + RETAINED_S - 1)
     assert [device.alive for device in inventory.devices()] == [True, True]
     keeper.tick(1000.0 + RETAINED_S)
@@ -156,8 +160,8 @@ def test_nobody_is_gone_while_the_connection_is_broken(tmp_path: Path) -> None:
     inventory = Inventory(tmp_path / "inventory.sqlite")
     inventory.record_birth(BIRTH, 100.0)
     keeper = PresenceKeeper(inventory)
-    keeper.connected("home", 1000.0)
-    keeper.disconnected("home", "no route")
+    keeper.on_connected("home", 1000.0)
+    keeper.on_disconnected("home", "no route")
     keeper.tick(5000.0)
     assert [device.alive for device in inventory.devices()] == [True]
     inventory.close()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_server.observability.data_statistics import as_json, as_texts, statistics_rows
 from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.strategy.data_statistics import HISTOGRAM
@@ -21,7 +21,7 @@ from tests.edge_client.data.test_statistics import asked
     ids=["heavy tails", "few values", "one value"],
 )
 def test_quantiles_are_within_half_a_bin(values: np.ndarray) -> None:
-    data = labelled(values.astype(np.float32), np.zeros(len(values), np.int64))
+    data = make_labelled_data(values.astype(np.float32), np.zeros(len(values), np.int64))
     figures = asked([data.subset(range(0, len(data), 2)), data.subset(range(1, len(data), 2))])[FEATURES]
     found = Distribution(**{name: array.tolist() for name, array in figures.items()})
     rows = statistics_rows(DataStatistics(devices=2, examples=len(data), features=found))

@@ -31,7 +31,7 @@ def plan(journal: Journal, attempt: int, number: int, *chosen: str, silent: bool
     ]
     tasks = {name: Assignment(TASK.model_copy(update={"attempt": attempt}), 900) for name in chosen}
     choices = None if silent else RoundChoices(attempt=attempt, round=number, devices=tuple(reported))
-    journal.planned(attempt, number, tasks, choices=choices)
+    journal.write_planning(attempt, number, tasks, choices=choices)
 
 
 def close(folder: RunFolder, journal: Journal, number: int, *updates: AggregatedUpdate, **fields) -> None:
@@ -52,7 +52,7 @@ def close(folder: RunFolder, journal: Journal, number: int, *updates: Aggregated
         }
     )
     line = record.model_dump_json()
-    journal.closed(number, DIGEST, updates=updates, over=("pi", "pc"), record=line, traffic={})
+    journal.write_closed_round(number, DIGEST, updates=updates, over=("pi", "pc"), record=line, traffic={})
     folder.add_round(record)
 
 
@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> RunFolder:
     close(folder, journal, 1, AggregatedUpdate("pc", 2, DIGEST, 0), AggregatedUpdate("pi", 2, DIGEST, 0))
     plan(journal, 3, 2, "pi", "pc")
     refused = UPDATE.model_copy(update={"device": "pi", "round": 2, "attempt": 3})
-    journal.examined(refused, reason="not-finite")
+    journal.write_examined(refused, reason="not-finite")
     close(folder, journal, 2, AggregatedUpdate("pc", 3, DIGEST, 0))
     plan(journal, 4, 3, "pc")
     close(folder, journal, 3, AggregatedUpdate("pc", 4, DIGEST, 0), selected=("pc",))

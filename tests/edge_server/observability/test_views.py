@@ -29,7 +29,7 @@ def record(**fields) -> RoundRecord:
 
 
 def report(tally: RunCounters, phase: str, number: int | None, **more) -> None:
-    tally.reported(Telemetry(federation=NAME, device="a", session=1, phase=phase, round=number, **more))
+    tally.keep_telemetry(Telemetry(federation=NAME, device="a", session=1, phase=phase, round=number, **more))
 
 
 def seen(run: Run, tally: RunCounters) -> dict[str, DeviceView]:
@@ -41,10 +41,10 @@ def seen(run: Run, tally: RunCounters) -> dict[str, DeviceView]:
 
 def test_counts_scores_and_refusals_are_kept_per_device():
     run, tally = started("a", "b", start_clients=9), RunCounters()
-    tally.closed(record(round=1, attention={"a": 0.75, "b": 0.25}))
-    tally.closed(record(round=2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
+    tally.add_round(record(round=1, attention={"a": 0.75, "b": 0.25}))
+    tally.add_round(record(round=2, attention={"a": 0.5, "b": 0.5}, completed=("a", "b")))
     for device, reason in (("a", Reason.NOT_FINITE), ("a", Reason.MALFORMED), ("a", Reason.NOT_FINITE)):
-        tally.refused(device, reason)
+        tally.count_refusal(device, reason)
     shown = seen(run, tally)
     assert [(device.rounds, device.attention) for device in shown.values()] == [(2, 0.5), (1, 0.5)]
     assert shown["a"].refused == {"malformed": 1, "not-finite": 2}
@@ -53,16 +53,16 @@ def test_counts_scores_and_refusals_are_kept_per_device():
 
 def test_a_restarted_server_restores_the_refusals():
     before, after = RunCounters(), RunCounters()
-    before.refused("a", Reason.NOT_FINITE)
+    before.count_refusal("a", Reason.NOT_FINITE)
     after.restore(before.traffic(), [])
-    after.refused("a", Reason.NOT_FINITE)
+    after.count_refusal("a", Reason.NOT_FINITE)
     assert after.refused_of("a") == {"not-finite": 2}
 
 
 def test_the_time_of_the_last_message_is_stored_up_to_the_limit_of_devices():
     run, tally = started("a", "b", start_clients=9), RunCounters(most=1)
-    tally.heard("a")
-    tally.heard("b")
+    tally.note_contact("a")
+    tally.note_contact("b")
     shown = seen(run, tally)
     assert shown["a"].seen_at is not None
     assert shown["b"].seen_at is None

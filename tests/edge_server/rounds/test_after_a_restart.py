@@ -34,7 +34,7 @@ def restarted(*devices: str, phase: Phase = Phase.STARTING, **fields) -> Run:
     """A run restored from the journal; all these devices are considered lost."""
     fleet = Fleet()
     for name in devices:
-        fleet = fleet.born(birth(name)).died(death(name), 0.0)
+        fleet = fleet.born(birth(name)).with_death(death(name), 0.0)
     rules = RoundRules(rounds=3, min_clients=1, quorum=1.0, rejoin_s=REJOIN_S)
     run = Run(
         Federation(NAME, RUN, rules, phase=phase, attempt=1, fleet=fleet, gather_until=REJOIN_S, **fields)

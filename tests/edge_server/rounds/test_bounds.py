@@ -35,11 +35,11 @@ def test_devices_beyond_the_limit_are_refused_with_a_reason():
 def test_made_up_names_are_counted_together():
     counts = RunCounters()
     for index in range(100):
-        counts.received(f"made-up-{index}", 10)
-        counts.sent(f"made-up-{index}", 1)
-        counts.refused(f"made-up-{index}", Reason.MALFORMED)
+        counts.count_received(f"made-up-{index}", 10)
+        counts.count_sent(f"made-up-{index}", 1)
+        counts.count_refusal(f"made-up-{index}", Reason.MALFORMED)
         parsed = Telemetry(federation="home", device=f"made-up-{index}", session=1, phase="idle")
-        counts.reported(parsed)
+        counts.keep_telemetry(parsed)
     assert counts.uplink == {"made-up-0": 10, "made-up-1": 10, "made-up-2": 10, OTHERS: 970}
     assert counts.downlink[OTHERS] == 97
     assert counts.refusals[OTHERS, "malformed"] == 97
@@ -50,9 +50,9 @@ def test_made_up_names_are_counted_together():
 def test_a_known_device_is_counted_by_name_even_after_made_up_names() -> None:
     counts = RunCounters(known=lambda device: device == "honest")
     for index in range(5):
-        counts.received(f"made-up-{index}", 10)
-        counts.refused(f"made-up-{index}", Reason.MALFORMED)
-    counts.received("honest", 7)
+        counts.count_received(f"made-up-{index}", 10)
+        counts.count_refusal(f"made-up-{index}", Reason.MALFORMED)
+    counts.count_received("honest", 7)
     assert counts.uplink == {"honest": 7, "made-up-1": 10, "made-up-2": 10, OTHERS: 30}
     assert counts.refusals[OTHERS, "malformed"] == 3
     assert counts.uplink.total() == 57

@@ -76,7 +76,7 @@ def test_a_planning_names_the_device_to_replace_and_each_place_is_filled_once():
 
 
 def test_the_number_of_named_devices_is_limited(monkeypatch):
-    monkeypatch.setattr(module, "MOST_DEVICES", 3)
+    monkeypatch.setattr(module, "MAX_DEVICES", 3)
     run = started(start_clients=2)
     for number in range(9):
         run.hear(reported(f"held-{number}", Eligibility.PAUSE, "hot"))
@@ -91,7 +91,7 @@ def test_a_device_without_a_counted_update_is_named_with_the_reason():
     run.plan("a", "b", "c")
     run.upload("a", reason=Reason.NOT_FINITE)
     give_back(run, "b")
-    late = run.federation.participants.put(mark_missed(run.federation.participants["c"]))
+    late = run.federation.participants.with_participant(mark_missed(run.federation.participants["c"]))
     left_out = module.excluded_devices(replace(run.federation, participants=late), ())
     assert {excluded.device.name: excluded.because for excluded in left_out} == {
         "a": "its update of round 1 was refused: not-finite",

@@ -36,33 +36,33 @@ def test_devices_are_listed_by_name_in_any_order_of_arrival():
 
 
 def test_a_last_will_ends_its_session_and_its_time_is_stored():
-    fleet = Fleet().born(birth()).died(death(), 5.0)
+    fleet = Fleet().born(birth()).with_death(death(), 5.0)
     assert names(fleet) == []
     assert fleet.devices["a"].lost_at == 5.0
 
 
 def test_a_repeated_last_will_keeps_its_first_time():
-    fleet = Fleet().born(birth()).died(death(), 5.0)
-    assert fleet.died(death(), 9.0) == fleet
+    fleet = Fleet().born(birth()).with_death(death(), 5.0)
+    assert fleet.with_death(death(), 9.0) == fleet
 
 
 def test_the_last_will_of_an_older_session_changes_nothing():
     fleet = Fleet().born(birth(session=7))
-    assert fleet.died(death(session=6), 5.0) == fleet
+    assert fleet.with_death(death(session=6), 5.0) == fleet
 
 
 def test_the_last_will_of_a_newer_session_ends_the_device_too():
     # The birth of the newer session is in transit and will make the device alive again.
-    fleet = Fleet().born(birth(session=7)).died(death(session=8), 5.0)
+    fleet = Fleet().born(birth(session=7)).with_death(death(session=8), 5.0)
     assert names(fleet) == []
 
 
 def test_the_last_will_of_an_unknown_device_changes_nothing():
-    assert Fleet().died(death(), 5.0) == Fleet()
+    assert Fleet().with_death(death(), 5.0) == Fleet()
 
 
 def test_a_device_returns_under_a_higher_session_with_its_new_data():
-    fleet = Fleet().born(birth()).died(death(), 5.0).born(birth(session=2, examples=20))
+    fleet = Fleet().born(birth()).with_death(death(), 5.0).born(birth(session=2, examples=20))
     assert names(fleet) == ["a"]
     assert (fleet.devices["a"].session, fleet.devices["a"].data.examples) == (2, 20)
 
@@ -84,7 +84,7 @@ def test_a_late_last_will_never_kills_a_newer_session(order):
     for index in order:
         arrives = [
             lambda f: f.born(birth()),
-            lambda f: f.died(death(), 5.0),
+            lambda f: f.with_death(death(), 5.0),
             lambda f: f.born(birth(session=2)),
         ]
         fleet = arrives[index](fleet)
@@ -92,5 +92,5 @@ def test_a_late_last_will_never_kills_a_newer_session(order):
 
 
 def test_the_death_of_a_device_does_not_affect_another():
-    fleet = Fleet().born(birth("a")).born(birth("b")).died(death("a"), 5.0)
+    fleet = Fleet().born(birth("a")).born(birth("b")).with_death(death("a"), 5.0)
     assert names(fleet) == ["b"]

@@ -41,8 +41,8 @@ def test_a_devices_byte_counts_match_its_connection(broker: RunningBroker, tmp_p
 
 def received_bytes(claim: int | None, *, published: int = 1000, fetched: int = 0, most: int = 0) -> int:
     tally = RunCounters()
-    tally.published(["pi"], 3, published)
-    tally.indirect.claimed("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
+    tally.count_published(["pi"], 3, published)
+    tally.indirect.count_claim("pi", 3, heard=claim, fetched=fetched, most_fetched=most)
     return tally.over_link("pi").received
 
 
@@ -59,18 +59,18 @@ def test_claimed_fetched_bytes_are_bounded_by_the_blobs_of_the_task() -> None:
 def test_a_claim_counts_once_and_only_for_its_own_attempt() -> None:
     traffic = IndirectTraffic()
     for attempt in (1, 2):
-        traffic.published(["pi"], attempt, 1000)
+        traffic.count_published(["pi"], attempt, 1000)
     for _ in range(3):
-        traffic.claimed("pi", 1, heard=0, fetched=0, most_fetched=0)
-        traffic.claimed("pi", 2, heard=700, fetched=50, most_fetched=50)
+        traffic.count_claim("pi", 1, heard=0, fetched=0, most_fetched=0)
+        traffic.count_claim("pi", 2, heard=700, fetched=50, most_fetched=50)
     assert traffic.shared == {"pi": 1000 + 700 + 50}
 
 
 def test_a_resumed_run_continues_counting() -> None:
     tally = RunCounters()
-    tally.published(["pi"], 1, 1000)
-    tally.sent("pi", 30)
-    tally.received("pi", 7)
+    tally.count_published(["pi"], 1, 1000)
+    tally.count_sent("pi", 30)
+    tally.count_received("pi", 7)
     tally.indirect.stored["pi"] += 400
     again = RunCounters()
     again.restore(tally.traffic(), ())

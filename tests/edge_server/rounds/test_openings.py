@@ -85,7 +85,9 @@ def test_devices_that_have_trained_have_nothing_new_and_an_alarm_stands_if_their
         device("a", new=60, drift=ALARM), device("b", new=5), device("c"), device("d", new=9, drift=ALARM)
     )
     helped = update("d").model_copy(update={"drift": ALARM})
-    after = before.trained({"a": update("a"), "c": update("c"), "d": helped, "unknown": update("unknown")})
+    after = before.with_trained_devices(
+        {"a": update("a"), "c": update("c"), "d": helped, "unknown": update("unknown")}
+    )
     found = [(one.data.new, one.data.drift) for one in after.able()]
     assert found == [(0, None), (5, None), (None, None), (0, ALARM)]
     assert after.devices["c"] is before.devices["c"]

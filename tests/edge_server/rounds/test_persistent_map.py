@@ -11,7 +11,7 @@ def test_it_equals_a_dict_that_is_copied_on_every_change(count: int) -> None:
     for number in range(count):
         # Every third change replaces the value of a known device.
         name = "first" if number % 3 == 2 else f"device-{number}"
-        copied, known = {**copied, name: number}, known.put(name, number)
+        copied, known = {**copied, name: number}, known.with_value(name, number)
     assert dict(known) == copied
     assert list(known) == list(copied)
     assert len(known) == len(copied)
@@ -20,5 +20,5 @@ def test_it_equals_a_dict_that_is_copied_on_every_change(count: int) -> None:
 
 def test_a_change_leaves_the_earlier_map_unchanged() -> None:
     before = PersistentMap({"a": 1})
-    after = before.put("a", 2).put("b", 3)
+    after = before.with_value("a", 2).with_value("b", 3)
     assert (dict(before), dict(after)) == ({"a": 1}, {"a": 2, "b": 3})

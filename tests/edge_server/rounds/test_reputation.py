@@ -2,7 +2,13 @@
 
 import pytest
 
-from edge_server.rounds.reputation import WEIGHTS, Reputation, ReputationRules, quarantined, replay_strikes
+from edge_server.rounds.reputation import (
+    WEIGHTS,
+    Reputation,
+    ReputationRules,
+    quarantined_devices,
+    replay_strikes,
+)
 from schemas.values import Reason
 
 RULES = ReputationRules(after=2, window=3, rounds=4)
@@ -33,7 +39,7 @@ NAN, DAMAGED = Reason.NOT_FINITE, Reason.DIGEST_MISMATCH
 
 def out(*rows: tuple[int, Reason], at: int, rules: ReputationRules = RULES) -> dict[str, int]:
     """Which devices are excluded from round `at` after these refusals of device `a`."""
-    return quarantined(replay_strikes([("a", number, reason) for number, reason in rows], rules), at)
+    return quarantined_devices(replay_strikes([("a", number, reason) for number, reason in rows], rules), at)
 
 
 def test_too_many_strikes_within_the_window_lead_to_quarantine():
@@ -75,7 +81,7 @@ def test_quarantine_can_be_switched_off():
 
 def test_devices_are_judged_separately():
     reputations = replay_strikes([("a", 1, NAN), ("b", 1, NAN), ("a", 2, NAN)], RULES)
-    assert quarantined(reputations, 3) == {"a": 6}
+    assert quarantined_devices(reputations, 3) == {"a": 6}
 
 
 def test_no_more_strikes_are_stored_than_the_window_has_rounds():

@@ -1,6 +1,6 @@
 """Which devices a rollback excludes: all contributors of the undone round, the outliers, or half."""
 
-from edge_server.rounds.reputation import ReputationRules, quarantined, replay_strikes
+from edge_server.rounds.reputation import ReputationRules, quarantined_devices, replay_strikes
 from edge_server.rounds.rollback import choose_suspects
 
 ALIKE = {name: {"model": size} for name, size in zip("abcde", (1.0, 1.1, 0.9, 1.2, 0.8), strict=True)}
@@ -33,15 +33,17 @@ def test_contributing_to_an_undone_round_leads_to_quarantine_under_any_strike_ru
     for after in (0, 3):
         rules = ReputationRules(after=after, rounds=5)
         reputations = replay_strikes([("a", 4, "rolled-back")], rules)
-        assert quarantined(reputations, 9) == {"a": 9}
-        assert quarantined(reputations, 10) == {}
+        assert quarantined_devices(reputations, 9) == {"a": 9}
+        assert quarantined_devices(reputations, 10) == {}
         assert "round 3" in reputations["a"].cause
 
 
 def test_a_forgiven_strike_no_longer_counts_and_ends_its_quarantine() -> None:
     strikes = [("a", 2, "not-finite"), ("a", 3, "not-finite"), ("a", 4, "not-finite")]
-    assert quarantined(replay_strikes(strikes, RULES), 5) == {"a": 9}
-    assert quarantined(replay_strikes([*strikes, ("a", 4, "forgiven")], RULES), 5) == {}
+    assert quarantined_devices(replay_strikes(strikes, RULES), 5) == {"a": 9}
+    assert quarantined_devices(replay_strikes([*strikes, ("a", 4, "forgiven")], RULES), 5) == {}
     again = [*strikes[:2], ("a", 2, "forgiven"), strikes[2]]
-    assert quarantined(replay_strikes(again, RULES), 5) == {}
-    assert quarantined(replay_strikes([("a", 4, "rolled-back"), ("a", 4, "forgiven")], RULES), 5) == {}
+    assert quarantined_devices(replay_strikes(again, RULES), 5) == {}
+    assert (
+        quarantined_devices(replay_strikes([("a", 4, "rolled-back"), ("a", 4, "forgiven")], RULES), 5) == {}
+    )

@@ -59,9 +59,9 @@ class LyingEngine(InProcess):
             return outcome
         update = decode_message(outcome.answer.encode())
         assert isinstance(update, Update)
-        groups = read_groups(self.store.path(update.blob.digest))
+        groups = read_groups(self.store.blob_path(update.blob.digest))
         lie.groups(groups)
-        changed = update.model_copy(update={"blob": self.store.put(encode_groups(groups))})
+        changed = update.model_copy(update={"blob": self.store.put_blob(encode_groups(groups))})
         return Outcome(encode_message(changed).decode())
 
 

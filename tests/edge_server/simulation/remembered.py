@@ -11,7 +11,7 @@ from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trained, TrainingJob
 from schemas.tensors.blobs import Arrays, Groups
 
-MOST = 300
+MAX_RESULTS = 300
 """Number of results in memory: 70 MB with the tests' network."""
 DECISIVE = {"model", "preprocessing", "spec", "training", "own_model", "by_class"}
 """Fields of a task on which its result depends."""
@@ -27,7 +27,7 @@ class RememberingTrainer(TorchTrainer):
         if key not in _results:
             _results[key] = _computed(super().train(job))
         _results.move_to_end(key)
-        if len(_results) > MOST:
+        if len(_results) > MAX_RESULTS:
             _results.popitem(last=False)
         return _results[key]
 

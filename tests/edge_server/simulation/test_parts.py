@@ -51,7 +51,7 @@ def test_time_never_goes_back() -> None:
 # --- transfers ---
 @pytest.mark.parametrize("chunks", [1, 15, 16, 17, 24, 25, 100])
 def test_the_counted_requests_are_those_of_a_real_transfer(chunks: int) -> None:
-    receiving, commands = chunk_transfer.start(_ref(chunks), 0.0)
+    receiving, commands = chunk_transfer.start_transfer(_ref(chunks), 0.0)
     requests = requested(commands)
     for index in range(chunks):
         receiving, commands = chunk_transfer.accept(receiving, Chunk("ab" * 8, index, bytes(CHUNK)), 0.0)
@@ -134,8 +134,8 @@ def test_the_examples_of_a_recording_are_on_one_side_of_one_device() -> None:
 # --- checkpoints ---
 def test_a_boundary_is_read_as_it_was_written(tmp_path: Path) -> None:
     tally = RunCounters()
-    tally.received("a", 3)
-    tally.refused(None, "malformed")
+    tally.count_received("a", 3)
+    tally.count_refusal(None, "malformed")
     held = frozenset({"11" * 32, "22" * 32})
     boundary = Boundary("r", 4, 7, 0.1 + 0.2, {"a": DeviceState(2, None, held), "b": DeviceState(1, 3.5)})
     write_boundary(tmp_path, boundary, tally)

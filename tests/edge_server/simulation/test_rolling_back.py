@@ -9,7 +9,7 @@ import pytest
 import edge_server.coordinator.aggregator
 import edge_server.coordinator.rollback
 from edge_server.storage.records import Summary
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.strategy import State
 from tests.edge_server.simulation.small import StopAfter, history, last_model, run
 
@@ -23,7 +23,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     factor = getattr(request, "param", 1e30)
 
     def closed(strategy: Any, state: State, updates: Any, *rest: Any, **more: Any) -> State:
-        after = close(strategy, state, updates, *rest, **more)
+        after = close_round(strategy, state, updates, *rest, **more)
         if state.round != 1 or all(update.client != LIAR for update in updates):
             return after
         return replace(after, params={name: array * factor for name, array in after.params.items()})
@@ -31,8 +31,8 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     def measured(_reader: Any, _number: int, *_: Any) -> dict[str, dict[str, float]]:
         return {f"device-{n:04d}": {"model": 1e6 if f"device-{n:04d}" == LIAR else 1.0} for n in (1, 2, 3)}
 
-    monkeypatch.setattr(edge_server.coordinator.aggregator, "close", closed)
-    monkeypatch.setattr(edge_server.coordinator.rollback, "measured", measured)
+    monkeypatch.setattr(edge_server.coordinator.aggregator, "close_round", closed)
+    monkeypatch.setattr(edge_server.coordinator.rollback, "measure_updates", measured)
 
 
 def assert_rolled_back(out: Path, summary: Summary) -> None:

@@ -55,12 +55,14 @@ def assignments(*devices: str, attempt: int = 1) -> dict[str, Assignment]:
 
 def close(journal: Journal, number: int = 1, over: tuple[str, ...] = ("a",)) -> None:
     made_of = [AggregatedUpdate("a", 1, ONE, 0)]
-    journal.closed(number, TWO, updates=made_of, over=over, record="{}", traffic={"uplink": {"a": 5}})
+    journal.write_closed_round(
+        number, TWO, updates=made_of, over=over, record="{}", traffic={"uplink": {"a": 5}}
+    )
 
 
 def test_a_planning_is_read_as_it_was_written(journal, reader):
     device = Device("a", 7, CapabilityProfile(tier=2), CARD)
-    journal.planned(
+    journal.write_planning(
         1, 3, assignments("b", "a"), devices=[device], clients={"a": (2, 24)}, needed=1, rng=(0, 3, 0)
     )
     (planned,) = reader.plannings()
@@ -73,15 +75,15 @@ def test_a_planning_is_read_as_it_was_written(journal, reader):
 
 
 def test_each_device_has_its_newest_task(journal, reader):
-    journal.planned(1, 1, assignments("a", "b"))
-    journal.planned(2, 1, assignments("b", attempt=2))
+    journal.write_planning(1, 1, assignments("a", "b"))
+    journal.write_planning(2, 1, assignments("b", attempt=2))
     tasks = reader.tasks()
     assert [(device, attempt, most) for device, attempt, _, most in tasks] == [("a", 1, 900), ("b", 2, 900)]
     assert decode_task(tasks[1][2]).attempt == 2
 
 
 def test_the_tasks_of_a_closed_round_are_over(journal, reader):
-    journal.planned(1, 1, assignments("a", "b"))
+    journal.write_planning(1, 1, assignments("a", "b"))
     close(journal, over=("a",))
     assert [task[0] for task in reader.tasks()] == ["b"]
 
@@ -97,9 +99,11 @@ def test_a_closed_round_lists_its_updates(journal, reader):
 def test_a_closed_round_is_untested_until_its_whole_record_is_written(journal, reader):
     made_of = [AggregatedUpdate("a", 1, ONE, 0)]
     for number in (1, 2):
-        journal.closed(number, TWO, updates=made_of, over=(), record="{}", traffic={}, tested=number == 1)
+        journal.write_closed_round(
+            number, TWO, updates=made_of, over=(), record="{}", traffic={}, tested=number == 1
+        )
     assert [closed.tested for closed in reader.rounds()] == [True, False]
-    journal.tested(2, '{"round": 2}')
+    journal.write_test(2, '{"round": 2}')
     assert [(closed.tested, closed.record) for closed in reader.rounds()] == [
         (True, "{}"),
         (True, '{"round": 2}'),
@@ -107,45 +111,45 @@ def test_a_closed_round_is_untested_until_its_whole_record_is_written(journal, r
 
 
 def test_accepted_and_refused_updates_are_distinguished(journal, reader):
-    journal.examined(update(), reason=None, ratio=0.5)
-    journal.examined(update("b", TWO), reason="not-finite")
+    journal.write_examined(update(), reason=None, ratio=0.5)
+    journal.write_examined(update("b", TWO), reason="not-finite")
     assert reader.updates() == [(update(), None, 0.5), (update("b", TWO), "not-finite", None)]
 
 
 def test_an_accepted_update_that_a_closed_round_did_not_wait_for_is_late(journal, reader):
-    journal.planned(1, 1, assignments("a", "b"))
+    journal.write_planning(1, 1, assignments("a", "b"))
     for device, digest in (("a", ONE), ("b", TWO)):
-        journal.examined(update(device, digest, attempt=1), reason=None, norms={"model": 0.25})
+        journal.write_examined(update(device, digest, attempt=1), reason=None, norms={"model": 0.25})
     close(journal, over=("a", "b"))
     assert [reason for _, reason, _ in reader.updates()] == [None, "stale-round"]
     assert reader.last_accepted().keys() == {"a"}
     # The firewall has found nothing in either of them.
-    assert [seen.reason for seen in reader.examined()] == [None, None]
+    assert [seen.reason for seen in reader.examined_updates()] == [None, None]
 
 
 def test_norms_and_strikes_are_read_as_they_were_written(journal, reader):
-    journal.examined(update(), reason=None, norms={"model": 0.25})
+    journal.write_examined(update(), reason=None, norms={"model": 0.25})
     journal.struck("b", 3, "not-finite")
-    assert reader.examined()[0].norms == {"model": 0.25}
+    assert reader.examined_updates()[0].norms == {"model": 0.25}
     assert reader.strikes() == [Strike("b", 3, "not-finite")]
 
 
 def test_an_update_recorded_repeatedly_is_stored_once_with_its_last_result(journal, reader):
     for reason in ("digest-mismatch", None, None):
-        journal.examined(update(), reason=reason)
+        journal.write_examined(update(), reason=reason)
     assert reader.updates() == [(update(), None, None)]
 
 
 @pytest.mark.parametrize("other", [{"device": "b"}, {"digest": TWO}, {"attempt": 9}])
 def test_another_device_digest_or_attempt_is_another_update(journal, reader, other):
-    journal.examined(update(), reason=None)
-    journal.examined(update(**other), reason=None)
+    journal.write_examined(update(), reason=None)
+    journal.write_examined(update(**other), reason=None)
     assert len(reader.updates()) == 2
 
 
 def test_a_simulations_journal_stores_no_tasks(tmp_path):
     with closing(Journal(tmp_path / "simulated", durable=False)) as journal:
-        journal.planned(1, 1, assignments("a"))
+        journal.write_planning(1, 1, assignments("a"))
     with closing(JournalReader(tmp_path / "simulated")) as reader:
         assert reader.plannings()[0].selected == ("a",)
         assert reader.tasks() == []
@@ -154,7 +158,7 @@ def test_a_simulations_journal_stores_no_tasks(tmp_path):
 def test_a_reopened_journal_continues_after_its_last_entry(path):
     for attempt in (1, 2):
         with closing(Journal(path)) as journal:
-            journal.planned(attempt, 1, assignments("a"))
+            journal.write_planning(attempt, 1, assignments("a"))
     with closing(JournalReader(path)) as reader:
         assert [planned.attempt for planned in reader.plannings()] == [1, 2]
 
@@ -169,7 +173,7 @@ def test_the_journal_is_written_ahead_and_synced(journal, path):
 def test_the_journal_may_be_used_by_several_threads(journal, reader):
     def examine(device: str) -> None:
         for attempt in range(1, 21):
-            journal.examined(update(device, attempt=attempt), reason=None)
+            journal.write_examined(update(device, attempt=attempt), reason=None)
 
     threads = [threading.Thread(target=examine, args=(name,)) for name in "abc"]
     for thread in threads:

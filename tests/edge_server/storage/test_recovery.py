@@ -22,10 +22,10 @@ RULES = RoundRules(rounds=3)
 def test_devices_that_joined_a_round_are_recovered_and_those_of_an_abandoned_planning_are_not(tmp_path):
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         journal.begun(RUN, NAME)
-        journal.planned(1, 1, {"z": assignment(1, 1)}, needed=1)
-        journal.planned(2, 1, {name: assignment(1, 2) for name in "ab"}, needed=2)
-        journal.planned(3, 1, {"c": assignment(1, 3)})
-        journal.examined(update("b", attempt=2), reason=None)
+        journal.write_planning(1, 1, {"z": assignment(1, 1)}, needed=1)
+        journal.write_planning(2, 1, {name: assignment(1, 2) for name in "ab"}, needed=2)
+        journal.write_planning(3, 1, {"c": assignment(1, 3)})
+        journal.write_examined(update("b", attempt=2), reason=None)
     with closing(JournalReader(tmp_path / "journal.sqlite")) as reader:
         recovered = recover(reader, RULES, NAME, now=0.0)
     assert recovered is not None
@@ -40,7 +40,7 @@ def test_a_round_whose_test_has_not_ended_is_closed_and_has_no_line_of_history(t
     records = [bench.round(number)[0] for number in (1, 2)]
     journal = bench.coordinator.storage.journal
     partial = records[1].model_copy(update={"test_accuracy": None, "diverged": True})
-    journal.closed(
+    journal.write_closed_round(
         2, "0" * 64, updates=(), over=(), record=partial.model_dump_json(), traffic={}, tested=False
     )
     with closing(JournalReader(bench.folder.journal)) as reader:
@@ -73,8 +73,8 @@ def test_a_run_resumes_only_with_the_model_of_its_last_round(tmp_path):
 def test_the_end_of_a_run_is_recovered(tmp_path):
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         journal.begun(RUN, NAME)
-        journal.planned(1, 1, {"a": assignment(1, 1)})
-        journal.ended("interrupted", "stopped by the user")
+        journal.write_planning(1, 1, {"a": assignment(1, 1)})
+        journal.write_end("interrupted", "stopped by the user")
     with closing(JournalReader(tmp_path / "journal.sqlite")) as reader:
         recovered = recover(reader, RULES, NAME, now=0.0)
     assert recovered is not None

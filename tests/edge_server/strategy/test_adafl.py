@@ -9,7 +9,7 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
@@ -117,7 +117,7 @@ def test_only_coordinates_that_a_client_holds_count_even_with_recovery():
     )
     small = SubModelSpec(kept={"hidden": 2})
     sent = [update("a", constants(1), spec=small), update("b", constants(3))]
-    after = close(make_strategy(spec, RATIOS), State(params=ZERO), sent, MAP)
+    after = close_round(make_strategy(spec, RATIOS), State(params=ZERO), sent, MAP)
     # Each has weight 1/2. What a holds becomes (1 + 3) / 2 = 2, the 15 coordinates that it lacks 3 / 2 = 1.5.
     #   a: 12 held, each 1 away: sqrt(12) / sqrt(12 / 27) = sqrt(27)
     #   b: 12 are 1 away, 15 are 1.5 away: sqrt(12 + 15 * 2.25) = sqrt(45.75)
@@ -166,7 +166,7 @@ def test_a_decay_outside_its_range_is_refused(alpha):
 # --- in a run ---
 def test_the_scores_of_all_clients_are_reported_after_each_round():
     sent = [update("b", constants(1), examples=20), update("d", constants(5), examples=40)]
-    after = close(ADAFL, state(), sent, MAP, clients=CLIENTS)
+    after = close_round(ADAFL, state(), sent, MAP, clients=CLIENTS)
     # The mean is (20 * 1 + 40 * 5) / 60 = 11/3; b is 8/3 away and d 4/3, so 2 : 1 of 0.6.
     #   b: 0.18 + 0.1 * 0.4 = 0.22;  d: 0.36 + 0.1 * 0.2 = 0.38
     expected = {"a": 0.1, "b": 0.22, "c": 0.3, "d": 0.38}
@@ -186,8 +186,8 @@ def test_the_scores_of_all_clients_reach_the_history(tmp_path):
 
 def test_the_order_of_updates_and_clients_is_irrelevant():
     sent = [update("b", arrays(1)), update("d", arrays(2)), update("a", arrays(3))]
-    one = close(ADAFL, state(), sent, MAP, clients=CLIENTS)
-    other = close(ADAFL, state(), sent[::-1], MAP, clients=CLIENTS[::-1])
+    one = close_round(ADAFL, state(), sent, MAP, clients=CLIENTS)
+    other = close_round(ADAFL, state(), sent[::-1], MAP, clients=CLIENTS[::-1])
     assert one.selection == other.selection
 
 

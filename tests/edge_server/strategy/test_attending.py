@@ -13,7 +13,7 @@ from edge_client.pruning.slicing import permute
 from edge_server.strategy.aggregation.transforms import attention_matching, cover_missing, match_attention
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import plan
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
@@ -118,8 +118,8 @@ def test_a_round_that_reorders_channels_adds_no_momentum():
         server_optimizer=Component(name="momentum"),
     )
     updates = [sent(client) for client in "abc"]
-    plain = close(ATTENDING, State(params=W), updates, MAP)
-    after = close(make_strategy(momentum, RATIOS), State(params=W), updates, MAP)
+    plain = close_round(ATTENDING, State(params=W), updates, MAP)
+    after = close_round(make_strategy(momentum, RATIOS), State(params=W), updates, MAP)
     assert after.server_optimizer == {}
     assert all((after.params[name] == plain.params[name]).all() for name in W)
 
@@ -140,7 +140,7 @@ def test_recovery_of_an_unmatched_update_counts_missing_channels_as_unchanged():
 
 
 def test_the_global_model_is_the_mean_of_the_recovered_models_weighted_by_examples():
-    after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
+    after = close_round(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
     # |D_c| / |D| = 0.2, 0.3, 0.5. Per position, from the biases above:
     #   0.2 * 4 + 0.3 * 3 + 0.5 * 8 = 5.7
     #   0.2 * 2 + 0.3 * 5 + 0.5 * 7 = 5.4
@@ -168,7 +168,7 @@ def test_the_global_model_is_the_mean_of_the_recovered_models_weighted_by_exampl
 
 def test_without_recovery_the_mean_is_over_the_holders_of_each_position():
     holders = make_strategy(StrategySpec(transforms=(Component(name="attention-matching"),)), RATIOS)
-    after = close(holders, State(params=W), [sent(client) for client in "abc"], MAP)
+    after = close_round(holders, State(params=W), [sent(client) for client in "abc"], MAP)
     # b and c hold position 3: (0.3 * 6 + 0.5 * 5) / 0.8 = 5.375. Only c holds position 4: 4.
     assert after.params["hidden.bias"][3:] == pytest.approx([5.375, 4.0], rel=1e-6)
 
@@ -188,7 +188,7 @@ def test_round_one_sends_the_whole_network_and_asks_for_personal_pruning():
 
 def test_later_rounds_send_nested_prefixes_without_personal_pruning():
     clients = [Client("a", 1), Client("b", 2), Client("c", 3)]
-    after = close(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
+    after = close_round(ATTENDING, State(params=W), [sent(client) for client in "abc"], MAP)
     later = plan(ATTENDING, after, clients, NETWORK, np.random.default_rng(0)).assignments
     # The last ceil(5 p) channels are removed: 2, 4 and 5 stay, each a prefix of the next.
     assert {name: assignment.cut.spec.kept for name, assignment in later.items()} == {
@@ -283,7 +283,7 @@ def test_all_devices_may_train_or_only_measure_in_round_one(first_round, trains)
 
 
 def test_the_common_order_is_the_mean_of_the_scores_by_examples_and_moves_no_channel():
-    after = close(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
+    after = close_round(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
     # 0.2 * a + 0.3 * b + 0.5 * c, for instance 0.2 * 0.3 + 0.3 * 0.5 + 0.5 * 0.1 = 0.26.
     assert after.pruning["hidden"] == pytest.approx([0.26, 0.53, 0.2, 0.59, 0.41], rel=1e-6)
     # Only c trained: the others do not count in the mean, so the model moves by c's 4 in every place.
@@ -292,7 +292,7 @@ def test_the_common_order_is_the_mean_of_the_scores_by_examples_and_moves_no_cha
 
 
 def test_later_rounds_cut_nested_sub_models_by_the_common_order():
-    after = close(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
+    after = close_round(COMMON, State(params=W), [ranking_update(client) for client in "abc"], MAP)
     later = plan(COMMON, after, CLIENTS, NETWORK, np.random.default_rng(0)).assignments
     # Ranked by the mean: 3 1 4 0 2. Tier 1 keeps 3 and 1, tier 2 also 4 and 0.
     assert {name: assignment.cut.spec.kept for name, assignment in later.items()} == {
@@ -301,7 +301,7 @@ def test_later_rounds_cut_nested_sub_models_by_the_common_order():
         "c": {},
     }
     # The order of the first ranking is kept: later scores do not change it.
-    again = close(COMMON, after, [ranking_update("c")], MAP)
+    again = close_round(COMMON, after, [ranking_update("c")], MAP)
     assert again.pruning["hidden"] is after.pruning["hidden"]
 
 
@@ -328,7 +328,7 @@ def test_moving_channels_by_opposite_orders_shrinks_their_average():
         )
         for client, scores in orders.items()
     ]
-    after = close(ATTENDING, State(params=params), updates, MAP)
+    after = close_round(ATTENDING, State(params=params), updates, MAP)
     # Rows 0 and 1 of a meet zeros of c: every entry halves, and the norm with them.
     assert after.observed["norm_ratios"] == pytest.approx({"hidden.weight": 0.5**0.5})
-    assert "norm_ratios" not in close(COMMON, State(params=params), updates, MAP).observed
+    assert "norm_ratios" not in close_round(COMMON, State(params=params), updates, MAP).observed

@@ -13,7 +13,7 @@ from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import TransformContext, to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.planning import plan
@@ -85,7 +85,7 @@ def test_every_component_can_be_created_and_used_in_a_round(concept, name):
     assignments = plan(strategy, before, CLIENTS, NETWORK, random()).assignments
     assert assignments
     sent = [update(c, arrays(1), spec=assignment.cut.spec) for c, assignment in assignments.items()]
-    after = close(strategy, before, sent, MAP)
+    after = close_round(strategy, before, sent, MAP)
     assert after.round == 1
     assert all(np.isfinite(array).all() for array in after.params.values())
     assert {n: (a.shape, a.dtype) for n, a in after.params.items()} == {
@@ -100,7 +100,7 @@ def test_a_round_does_not_modify_its_arguments(concept, name):
     copies = {n: a.copy() for n, a in before.params.items()}
     sent = updates()
     kept = [{n: a.copy() for n, a in client_update.groups["model"].items()} for client_update in sent]
-    close(strategy, before, sent, MAP)
+    close_round(strategy, before, sent, MAP)
     assert close_to(copies, before.params)
     assert all(
         close_to(copy, client_update.groups["model"]) for copy, client_update in zip(kept, sent, strict=True)
@@ -110,7 +110,7 @@ def test_a_round_does_not_modify_its_arguments(concept, name):
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
 def test_the_order_of_clients_is_irrelevant(concept, name):
     strategy = strategy_with(concept, name)
-    results = [close(strategy, state(), order, MAP) for order in itertools.permutations(updates())]
+    results = [close_round(strategy, state(), order, MAP) for order in itertools.permutations(updates())]
     for other in results[1:]:
         assert all((other.params[n] == results[0].params[n]).all() for n in other.params)
         assert other.observed["weights"] == results[0].observed["weights"]
@@ -122,7 +122,7 @@ def test_equal_updates_give_that_update(concept, name):
         pytest.skip("this component gives a different result on purpose")
     delta, before = arrays(7), state()
     sent = [update(f"c{k}", delta, examples=k + 1) for k in range(5)]
-    after = close(strategy_with(concept, name), before, sent, MAP)
+    after = close_round(strategy_with(concept, name), before, sent, MAP)
     assert close_to(after.params, {n: before.params[n] + delta[n] for n in delta})
 
 
@@ -133,7 +133,7 @@ def test_no_change_gives_no_change(concept, name):
     zeros = {n: np.zeros_like(a) for n, a in arrays(0).items()}
     before = state()
     sent = [update(f"c{k}", zeros, spec=SPECS[k]) for k in range(3)]
-    assert close_to(close(strategy_with(concept, name), before, sent, MAP).params, dict(before.params))
+    assert close_to(close_round(strategy_with(concept, name), before, sent, MAP).params, dict(before.params))
 
 
 @pytest.mark.parametrize(("concept", "name"), AGGREGATION)
@@ -141,7 +141,7 @@ def test_coordinates_that_nobody_holds_do_not_change(concept, name):
     if name in LOSSY_TRANSFORMS:
         pytest.skip("this component gives a different result on purpose")
     before, small = state(), SubModelSpec(kept={"hidden": 2})
-    after = close(strategy_with(concept, name), before, [update("a", arrays(1), spec=small)], MAP)
+    after = close_round(strategy_with(concept, name), before, [update("a", arrays(1), spec=small)], MAP)
     assert (after.params["hidden.weight"][2:] == before.params["hidden.weight"][2:]).all()
     assert (after.params["out.weight"][:, 2:] == before.params["out.weight"][:, 2:]).all()
 

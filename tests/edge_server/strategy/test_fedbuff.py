@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
@@ -24,7 +24,7 @@ def late(client: str, value: float, staleness: int | None):
 def change(*sent, **options) -> float:
     component = Component(name="discount-staleness", options=options)
     spec = StrategySpec(transforms=(component,), weighting=Component(name="equal"))
-    after = close(make_strategy(spec, RATIOS), replace(state(), params=ZERO), sent, MAP).params
+    after = close_round(make_strategy(spec, RATIOS), replace(state(), params=ZERO), sent, MAP).params
     return float(after["out.bias"][0])
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.groups.registry import MeanData
 from edge_server.strategy.groups.rule import MAX_ROWS
 from edge_server.strategy.planning import downlink_groups
-from edge_server.strategy.strategy import start
+from edge_server.strategy.strategy import start_state
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -31,13 +31,13 @@ def strategy(**options: int):
 
 def after(fedmix, *rounds):
     """The state after rounds of {client: means}."""
-    state = start(fedmix, arrays(0))
+    state = start_state(fedmix, arrays(0))
     for sent in rounds:
         updates = [
             update(client, arrays(1), spec=SMALL, **({"mean-data": group} if group else {}))
             for client, group in sent.items()
         ]
-        state = close(fedmix, state, updates, MAP)
+        state = close_round(fedmix, state, updates, MAP)
     return state
 
 
@@ -48,7 +48,7 @@ def values(fedmix, state, spec: SubModelSpec = SMALL) -> list[float]:
 
 def test_devices_receive_no_means_before_any_client_has_sent_some() -> None:
     fedmix = strategy()
-    assert "mean-data" not in downlink_groups(fedmix, start(fedmix, arrays(0)), SMALL, MAP)
+    assert "mean-data" not in downlink_groups(fedmix, start_state(fedmix, arrays(0)), SMALL, MAP)
     assert values(fedmix, after(fedmix, {"a": None})) == []
 
 
@@ -96,9 +96,9 @@ def test_invalid_averages_are_left_out(labels: list[list[float]]) -> None:
 def test_a_device_may_send_averages_of_the_networks_shape() -> None:
     network = ModelSpec(name="mlp", input_shape=(3, 8, 8), num_classes=7)
     assert MeanData().shapes({}, network) == {"images": (None, 3, 8, 8), "labels": (None, 7)}
-    from edge_client.training.objectives.fedmix import MOST_MEANS
+    from edge_client.training.objectives.fedmix import MAX_MEANS
 
-    assert MOST_MEANS <= MAX_ROWS
+    assert MAX_MEANS <= MAX_ROWS
 
 
 def test_an_empty_pool_is_refused() -> None:

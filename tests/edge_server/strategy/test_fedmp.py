@@ -10,8 +10,8 @@ from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
-from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raised, reward, split
+from edge_server.strategy.closing import close_round
+from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raise_ratio, reward, split
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
@@ -63,11 +63,11 @@ def test_a_tier_that_prunes_more_than_most_keeps_its_ratio():
 
 def test_a_tiers_table_is_raised_towards_one_proportionally():
     # Its mean is 0.4. A mean of 0.7 keeps (1 - 0.7) / (1 - 0.4) = 0.5 of what the table keeps: 0.8 and 0.4.
-    table = raised({"a": 0.2, "b": 0.6}, 0.7)
+    table = raise_ratio({"a": 0.2, "b": 0.6}, 0.7)
     assert table == pytest.approx({"a": 0.6, "b": 0.8})
     assert mean_ratio(table) == pytest.approx(0.7)
-    assert raised({"a": 0.2, "b": 0.6}, 0.4) == pytest.approx({"a": 0.2, "b": 0.6})
-    assert raised(0.5, 0.7) == 0.7
+    assert raise_ratio({"a": 0.2, "b": 0.6}, 0.4) == pytest.approx({"a": 0.2, "b": 0.6})
+    assert raise_ratio(0.5, 0.7) == 0.7
 
 
 # --- the reward ---
@@ -207,7 +207,7 @@ def test_r2sp_fills_pruned_parameters_from_the_global_model_before_averaging():
         update("b", twos, spec=SubModelSpec(kept={"hidden": (0, 1)}), examples=30),
     ]
     strategy = make_strategy(StrategySpec(transforms=(Component(name="fill-with-global"),)), RATIOS)
-    after = close(strategy, State(params=model), sent, MAP).params
+    after = close_round(strategy, State(params=model), sent, MAP).params
     # Recovered: a is 0, 2, 2, 4, 4 (residual 0, -, 2, -, 4) and b is 2, 3, 2, 3, 4 (residual -, -, 2, 3, 4).
     #   0.25 * 0 + 0.75 * 2 = 1.5, 0.25 * 2 + 0.75 * 3 = 2.75, 2, 0.25 * 4 + 0.75 * 3 = 3.25, 4.
     assert after["hidden.bias"].tolist() == [1.5, 2.75, 2, 3.25, 4]

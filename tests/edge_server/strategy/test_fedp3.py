@@ -8,7 +8,7 @@ import pytest
 from edge_server.coordinator.validation.contents import examine
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.interface import Evidence
 from edge_server.strategy.pruning.own_parts import Layers, returned_layers, units
@@ -106,7 +106,7 @@ def test_the_returned_layers_of_the_sub_model_are_covered_and_nothing_else():
 def test_every_layer_is_the_mean_over_its_senders():
     strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [sent("weak", 1, SMALL, ("out",), 10), sent("strong", 5, SubModelSpec(), ("hidden", "out"), 30)]
-    after = close(strategy, before, updates, MAP).params
+    after = close_round(strategy, before, updates, MAP).params
     change = {name: after[name] - before.params[name] for name in after}
     # Only `strong` sent the target layer: 5 everywhere. Both sent the final layer where `weak` has channels:
     # 0.25 * 1 + 0.75 * 5 = 4; elsewhere only `strong` did.
@@ -119,7 +119,7 @@ def test_every_layer_is_the_mean_over_its_senders():
 def test_a_layer_that_nobody_sent_does_not_change():
     strategy, before = make_strategy(StrategySpec(pruner=Component(name="layers")), RATIOS), state()
     updates = [sent("weak", 1, SMALL, ("out",), 10), sent("strong", 5, SubModelSpec(), ("out",), 30)]
-    after = close(strategy, before, updates, MAP).params
+    after = close_round(strategy, before, updates, MAP).params
     assert (after["hidden.weight"] == before.params["hidden.weight"]).all()
     assert (after["out.bias"] != before.params["out.bias"]).all()
 

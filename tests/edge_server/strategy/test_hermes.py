@@ -16,9 +16,9 @@ from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.storage.private_state import PrivateState
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import downlink_groups
-from edge_server.strategy.strategy import State, start
+from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -45,7 +45,7 @@ def sent(client: str):
 
 def after_a_round(**options) -> State:
     strategy = hermes(**options)
-    return close(strategy, start(strategy, ZEROS), [sent(client) for client in "abc"], MAP)
+    return close_round(strategy, start_state(strategy, ZEROS), [sent(client) for client in "abc"], MAP)
 
 
 # --- the overlap ---
@@ -59,7 +59,7 @@ def test_the_overlap_is_what_all_clients_of_the_round_hold():
 
 def test_the_overlap_is_that_of_the_last_round_only():
     strategy, first = hermes(), after_a_round()
-    second = close(strategy, first, [sent("a")], MAP)
+    second = close_round(strategy, first, [sent("a")], MAP)
     assert second.groups["overlap"]["hidden.bias"].astype(int).tolist() == [1, 1, 0, 1, 0]
 
 
@@ -71,7 +71,7 @@ def test_a_device_receives_the_overlap_in_the_channels_of_its_sub_model():
 
 def test_only_the_model_is_sent_before_the_first_round():
     strategy = hermes()
-    assert downlink_groups(strategy, start(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
+    assert downlink_groups(strategy, start_state(strategy, ZEROS), SubModelSpec(), MAP).keys() == {"model"}
 
 
 def test_the_overlap_survives_a_checkpoint(tmp_path):
@@ -125,10 +125,10 @@ def test_a_device_continues_from_its_own_values_outside_the_overlap(tmp_path: Pa
     untrained = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     place = bench.places["strong"]
     done = do_training(untrained, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    delta = read_groups(place.store.path(done.blob.digest))["model"]
+    delta = read_groups(place.store.blob_path(done.blob.digest))["model"]
     channel_map = bench.coordinator.context.channel_map
     received = received_groups(task, place.store, channel_map)
-    kept = in_sub_model(private.load("run-1", 2), task.spec, channel_map)
+    kept = in_sub_model(private.load_groups("run-1", 2), task.spec, channel_map)
     own, personal = kept["personal"], 0
     for name, shared in received["overlap"].items():
         mine = kept["personal-held"][name] & ~shared

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import downlink_groups
-from edge_server.strategy.strategy import start
+from edge_server.strategy.strategy import start_state
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, update
@@ -28,7 +28,7 @@ def bias(*values: float) -> dict[str, np.ndarray]:
 
 def test_before_round_one_the_last_step_is_zero():
     strategy = make_strategy(IGFL_C, RATIOS)
-    down = downlink_groups(strategy, start(strategy, arrays(0)), SubModelSpec(kept={"hidden": 2}), MAP)
+    down = downlink_groups(strategy, start_state(strategy, arrays(0)), SubModelSpec(kept={"hidden": 2}), MAP)
     assert down["last-step"]["hidden.bias"].tolist() == [0, 0]
     assert not any(array.any() for array in down["last-step"].values())
 
@@ -39,10 +39,10 @@ def test_the_last_step_is_the_change_of_the_model_in_the_last_round_only():
         update={"server_optimizer": Component(name="sgd", options={"learning_rate": 0.5})}
     )
     strategy = make_strategy(spec, RATIOS)
-    state = start(strategy, {name: np.zeros_like(array) for name, array in arrays(0).items()})
-    state = close(strategy, state, [update("a", bias(*[2] * 5)), update("b", bias(*[4] * 5))], MAP)
+    state = start_state(strategy, {name: np.zeros_like(array) for name, array in arrays(0).items()})
+    state = close_round(strategy, state, [update("a", bias(*[2] * 5)), update("b", bias(*[4] * 5))], MAP)
     assert state.groups["last-step"]["hidden.bias"].tolist() == [1.5] * 5
-    state = close(strategy, state, [update("a", bias(*[8] * 5))], MAP)
+    state = close_round(strategy, state, [update("a", bias(*[8] * 5))], MAP)
     assert state.groups["last-step"]["hidden.bias"].tolist() == [4] * 5
     assert state.params["hidden.bias"].tolist() == [5.5] * 5
 

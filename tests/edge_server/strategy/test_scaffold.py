@@ -9,11 +9,11 @@ from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.groups.registry import Control
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import start
+from edge_server.strategy.strategy import start_state
 from schemas.strategy import Component, StrategySpec, TrainingPlan
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from tests.edge_server.strategy.network import CLIENTS, MAP, RATIOS, arrays, update
@@ -46,7 +46,7 @@ def nothing() -> dict[str, np.ndarray]:
 def closed(*updates: ClientUpdate, clients=CLIENTS, **more) -> np.ndarray:
     """hidden.bias of c after one round from c = 0."""
     strategy = make_strategy(SCAFFOLD.model_copy(update=more), RATIOS)
-    after = close(strategy, start(strategy, arrays(0)), updates, MAP, clients=clients)
+    after = close_round(strategy, start_state(strategy, arrays(0)), updates, MAP, clients=clients)
     return after.groups["control"]["hidden.bias"]
 
 
@@ -64,12 +64,12 @@ def test_the_control_remains_the_mean_of_all_clients_after_more_clients_join():
     # One of the new clients then changes by 2: (1 + 1 + 2 + 0) / 4 = 1.
     strategy = make_strategy(SCAFFOLD, RATIOS)
     few = [update(name, nothing(), control=control([1] * 5)) for name in ("c0", "c1")]
-    first = close(strategy, start(strategy, arrays(0)), few, MAP, clients=CLIENTS[:2])
+    first = close_round(strategy, start_state(strategy, arrays(0)), few, MAP, clients=CLIENTS[:2])
     assert first.groups["control"]["hidden.bias"].tolist() == [1] * 5
     quiet = [update("c2", nothing(), control=control([0] * 5))]
-    second = close(strategy, first, quiet, MAP, clients=CLIENTS[:4])
+    second = close_round(strategy, first, quiet, MAP, clients=CLIENTS[:4])
     assert second.groups["control"]["hidden.bias"].tolist() == [0.5] * 5
-    third = close(
+    third = close_round(
         strategy, second, [update("c3", nothing(), control=control([2] * 5))], MAP, clients=CLIENTS[:4]
     )
     assert third.groups["control"]["hidden.bias"].tolist() == [1] * 5
@@ -86,7 +86,7 @@ def test_a_client_that_sent_no_control_counts_in_the_number_of_clients():
 def test_every_device_receives_its_part_of_the_control():
     strategy = make_strategy(SCAFFOLD, RATIOS)
     held = control([1, 2, 3, 4, 5])
-    state = start(strategy, arrays(0))
+    state = start_state(strategy, arrays(0))
     assert not any(array.any() for array in downlink_groups(strategy, state, PREFIX, MAP)["control"].values())
     down = Control().down(held, PREFIX, MAP)
     assert down["hidden.bias"].tolist() == [1, 2]
@@ -97,7 +97,7 @@ def test_equal_weights_ignore_the_number_of_examples():
     strategy = make_strategy(SCAFFOLD, RATIOS)
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
     sent = [update("a", ones, examples=1), update("b", nothing(), examples=99)]
-    after = close(strategy, start(strategy, nothing()), sent, MAP)
+    after = close_round(strategy, start_state(strategy, nothing()), sent, MAP)
     # The plain mean of 1 and 0.
     assert all((array == 0.5).all() for array in after.params.values())
     assert after.observed["weights"] == {"a": 0.5, "b": 0.5}
@@ -107,7 +107,7 @@ def test_a_client_without_examples_does_not_shorten_the_step():
     strategy = make_strategy(SCAFFOLD, RATIOS)
     ones = {name: np.ones_like(array) for name, array in arrays(0).items()}
     sent = [update("a", ones, examples=1), update("b", nothing(), examples=0)]
-    after = close(strategy, start(strategy, nothing()), sent, MAP)
+    after = close_round(strategy, start_state(strategy, nothing()), sent, MAP)
     assert after.observed["weights"] == {"a": 1, "b": 0}
     assert all((array == 1).all() for array in after.params.values())
 
@@ -135,7 +135,7 @@ class Pair:
         self, spec: StrategySpec, first: float, *, momentum: float = 0.0, rate: float = 0.1, steps: int = 5
     ) -> None:
         self.strategy = make_strategy(spec, (0.0,))
-        self.state = start(self.strategy, {"w": np.array([first], np.float32)})
+        self.state = start_state(self.strategy, {"w": np.array([first], np.float32)})
         self.plan = TrainingPlan(learning_rate=rate, momentum=momentum, participants=2)
         self.steps = steps
         self.kept: dict[str, dict] = {"steep": {}, "flat": {}}
@@ -170,7 +170,7 @@ class Pair:
     def rounds(self, count: int) -> None:
         for _ in range(count):
             sent = [self.local(name) for name in self.kept]
-            self.state = close(self.strategy, self.state, sent, ONE, clients=PAIR)
+            self.state = close_round(self.strategy, self.state, sent, ONE, clients=PAIR)
 
 
 def test_one_round_of_server_and_devices_matches_the_calculation():

@@ -7,7 +7,7 @@ from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.planning import cut, downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client
@@ -75,7 +75,7 @@ def test_a_network_without_statistics_is_trained_in_the_last_round_too() -> None
 
 def test_the_statistics_are_those_of_all_examples_together() -> None:
     updates = [measured("a", SubModelSpec(), 10, 1.0, 2.0), measured("b", SubModelSpec(), 30, 5.0, 4.0)]
-    after = close(strategy(), state(1), updates, MAP, clients=CLIENTS).params
+    after = close_round(strategy(), state(1), updates, MAP, clients=CLIENTS).params
     # Mean (10 * 1 + 30 * 5) / 40 = 4; mean square (10 * 3 + 30 * 29) / 40 = 22.5, less 16.
     assert after["norm.running_mean"].tolist() == [4, 4]
     assert after["norm.running_var"].tolist() == [6.5, 6.5]
@@ -84,7 +84,7 @@ def test_the_statistics_are_those_of_all_examples_together() -> None:
 
 def test_every_tier_has_statistics_of_its_own() -> None:
     updates = [measured("a", SMALL, 10, 1.0, 2.0), measured("b", SubModelSpec(), 30, 5.0, 4.0)]
-    closed = close(strategy(), state(1), updates, MAP, clients=CLIENTS)
+    closed = close_round(strategy(), state(1), updates, MAP, clients=CLIENTS)
     small, whole = (params_of(strategy(), closed, spec, MAP) for spec in (SMALL, SubModelSpec()))
     assert small["norm.running_mean"].tolist() == [1, 6]
     assert whole["norm.running_mean"].tolist() == closed.params["norm.running_mean"].tolist() == [5, 5]
@@ -107,21 +107,21 @@ def test_without_the_full_tier_all_devices_that_hold_a_channel_count() -> None:
         ClientUpdate(client, spec, {"model": {}, "statistics": statistics(count, mean)}, 10)
         for client, spec, count, mean in (("a", one, 1, 1.0), ("b", two, 2, 3.0))
     ]
-    after = close(strategy(), start, updates, three, clients=CLIENTS).params
+    after = close_round(strategy(), start, updates, three, clients=CLIENTS).params
     assert after["norm.running_mean"].tolist() == [2, 3, 9]
 
 
 def test_statistics_that_a_device_sends_in_a_round_of_training_are_ignored() -> None:
     liar = measured("a", SMALL, 10, 1e5, 2.0)
     honest = ClientUpdate("b", SMALL, {"model": {"norm.weight": np.ones(1, np.float32)}}, 30)
-    after = close(strategy(), state(0), [liar, honest], MAP, clients=CLIENTS).params
+    after = close_round(strategy(), state(0), [liar, honest], MAP, clients=CLIENTS).params
     assert after["norm.running_mean"].tolist() == [5, 6]
 
 
 def test_a_round_of_training_drops_the_statistics_of_an_earlier_model() -> None:
-    measuring = close(strategy(), state(1), [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS)
+    measuring = close_round(strategy(), state(1), [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS)
     trained = ClientUpdate("b", SMALL, {"model": {"norm.running_mean": np.ones(1, np.float32)}}, 30)
-    after = close(strategy(), measuring, [trained], MAP, clients=CLIENTS)
+    after = close_round(strategy(), measuring, [trained], MAP, clients=CLIENTS)
     own = params_of(strategy(), after, SMALL, MAP)
     assert own["norm.running_mean"].tolist() == after.params["norm.running_mean"].tolist() == [2, 6]
 
@@ -136,13 +136,15 @@ def test_nothing_is_measured_where_updates_are_masked() -> None:
 def test_the_server_optimizer_does_not_step_where_nobody_trained() -> None:
     before = state(1)
     before = State(before.params, 1, server_optimizer={"momentum": {"norm.weight": np.ones(2, np.float32)}})
-    after = close(strategy(), before, [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS)
+    after = close_round(strategy(), before, [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS)
     assert after.params["norm.weight"].tolist() == [1, 1]
     assert after.server_optimizer == before.server_optimizer
 
 
 def test_channels_that_nobody_measured_keep_their_statistics() -> None:
-    after = close(strategy(), state(1), [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS).params
+    after = close_round(
+        strategy(), state(1), [measured("a", SMALL, 10, 1.0, 2.0)], MAP, clients=CLIENTS
+    ).params
     assert after["norm.running_mean"].tolist() == [1, 6]
     assert after["norm.running_var"].tolist() == [2, 8]
 

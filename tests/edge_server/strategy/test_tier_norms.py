@@ -5,7 +5,7 @@ import numpy as np
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State
@@ -30,7 +30,7 @@ def update(client: str, spec: SubModelSpec, change: float, examples: int = 10) -
 
 def closed(*updates: ClientUpdate, state: State | None = None) -> State:
     start = State({name: np.ones(2, np.float32) for name in NAMES})
-    return close(STRATEGY, state or start, updates, MAP, clients=CLIENTS)
+    return close_round(STRATEGY, state or start, updates, MAP, clients=CLIENTS)
 
 
 def values(state: State, spec: SubModelSpec, name: str) -> list[float]:

@@ -26,10 +26,10 @@ STAMPED = 0.5
 """Share of a device's own pictures that it stamps."""
 BLENDED = 0.2
 """Share of the pattern in a picture that is blended with it."""
-MOST = 100.0
+MAX_FACTOR = 100.0
 """Largest factor that is tried below the bounds."""
 STEPS = 30
-LEAST_QUANTILE = 0.55
+MIN_QUANTILE = 0.55
 """Of so few clients the paper's own is below the mean."""
 
 
@@ -115,7 +115,7 @@ def just_below(settings: FirewallSettings, change: Change = lambda view: view.ow
         def passes(factor: float) -> bool:
             return "liar" not in NormBound(settings).find_outliers({**others, "liar": norms(at(factor))})
 
-        low, high = 0.0, MOST
+        low, high = 0.0, MAX_FACTOR
         for _ in range(STEPS):
             middle = (low + high) / 2
             low, high = (middle, high) if passes(middle) else (low, middle)
@@ -131,7 +131,7 @@ def little_is_enough(view: View) -> Sent:
     (n - floor(n / 2 + 1)) / (n - 1).
     """
     count = len(view.others) + 1
-    z = NormalDist().inv_cdf(max(LEAST_QUANTILE, (count - count // 2 - 1) / (count - 1)))
+    z = NormalDist().inv_cdf(max(MIN_QUANTILE, (count - count // 2 - 1) / (count - 1)))
     return _with_model(
         view.own,
         {name: values.mean(axis=0) - z * values.std(axis=0) for name, values in _stacked(view)},

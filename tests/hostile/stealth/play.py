@@ -92,14 +92,14 @@ class AttackingEngine(InProcess):
         sent = self._attack.change(View(self._groups(trained), truth, others, number))
         update = decode_message(trained.answer.encode())
         assert isinstance(update, Update)
-        changed = update.model_copy(update={"blob": self.store.put(encode_groups(sent))})
+        changed = update.model_copy(update={"blob": self.store.put_blob(encode_groups(sent))})
         return Outcome(encode_message(changed).decode())
 
     def _groups(self, outcome: Outcome) -> Sent:
         assert outcome.answer is not None
         update = decode_message(outcome.answer.encode())
         assert isinstance(update, Update)
-        return read_groups(self.store.path(update.blob.digest))
+        return read_groups(self.store.blob_path(update.blob.digest))
 
 
 @dataclass(frozen=True)

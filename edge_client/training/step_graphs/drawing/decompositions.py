@@ -10,12 +10,12 @@ from torch import Tensor
 from edge_client.training.step_graphs.drawing import frequencies
 from edge_client.training.step_graphs.drawing.frequencies import Geometry
 from edge_client.training.step_graphs.drawing.normalisation import (
-    grouped,
     grouped_backward,
-    normalised,
+    normalise_batch,
+    normalise_groups,
     normalised_backward,
 )
-from edge_client.training.step_graphs.drawing.pooling import pair, pooled, pooled_backward
+from edge_client.training.step_graphs.drawing.pooling import pair, pool_windows, pooled_backward
 
 ATEN = torch.ops.aten
 
@@ -27,17 +27,17 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
 
     return {
         **core_aten_decompositions(),
-        ATEN.native_batch_norm.default: normalised,
-        ATEN._native_batch_norm_legit.default: normalised,
+        ATEN.native_batch_norm.default: normalise_batch,
+        ATEN._native_batch_norm_legit.default: normalise_batch,
         ATEN.native_batch_norm_backward.default: normalised_backward,
-        ATEN.native_group_norm.default: grouped,
+        ATEN.native_group_norm.default: normalise_groups,
         ATEN.native_group_norm_backward.default: grouped_backward,
         ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: attended_backward,
         ATEN.avg_pool2d_backward.default: averaged_backward,
         ATEN.hardtanh_backward.default: hardtanh_backward,
-        ATEN.max_pool2d_with_indices.default: pooled,
+        ATEN.max_pool2d_with_indices.default: pool_windows,
         ATEN.max_pool2d_with_indices_backward.default: pooled_backward,
-        ATEN.squeeze.dims: squeezed,
+        ATEN.squeeze.dims: squeeze_axes,
         ATEN.threshold_backward.default: threshold_backward,
         ATEN.convolution.default: convolution,
         # ONNX lacks the backward pass of a convolution.
@@ -45,7 +45,7 @@ def step_decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
+def squeeze_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
     """The array without those axes, as far as their size is 1."""
     kept = [size for axis, size in enumerate(x.shape) if size != 1 or axis not in {a % x.dim() for a in axes}]
     return x.view(kept)
@@ -76,7 +76,7 @@ def convolution(
     geometry = Geometry(stride, padding, dilation, groups)
     if transposed or not frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return NotImplemented
-    found = frequencies.convolved(inputs, weight)
+    found = frequencies.convolve_maps(inputs, weight)
     return found if bias is None else found + bias.reshape(-1, 1, 1)
 
 
@@ -126,16 +126,18 @@ def averaged_backward(
     sizes, channels = pair(kernel), x.shape[1]
     even = torch.full((channels, 1, *sizes), 1 / (divisor or sizes[0] * sizes[1]), dtype=x.dtype)
     geometry = Geometry(pair(stride or kernel), pair(padding), [1, 1], channels)
-    return _transposed(gradient, x.shape, even, geometry)
+    return _transpose_convolution(gradient, x.shape, even, geometry)
 
 
 def _of_inputs(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     if frequencies.is_faster(inputs.shape, weight.shape, geometry):
         return frequencies.gradient_of_maps(gradient, weight)
-    return _transposed(gradient, inputs.shape, weight, geometry)
+    return _transpose_convolution(gradient, inputs.shape, weight, geometry)
 
 
-def _transposed(gradient: Tensor, shape: Sequence[int], weight: Tensor, geometry: Geometry) -> Tensor:
+def _transpose_convolution(
+    gradient: Tensor, shape: Sequence[int], weight: Tensor, geometry: Geometry
+) -> Tensor:
     """The transposed convolution of a gradient, for inputs of this shape."""
     stride, padding, dilation, groups = geometry
     missing = [
@@ -170,11 +172,11 @@ def _of_weight(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geome
         volume = inputs.reshape(batch, groups, each, *inputs.shape[2:]).transpose(0, 1)
         kernels = gradient.reshape(batch, groups, outputs // groups, *gradient.shape[2:])
         kernels = kernels.permute(1, 2, 0, *range(3, 3 + axes))
-    volume = _moved(volume.reshape(1, groups * batch, each, *inputs.shape[2:]), 2, 2 + last)
+    volume = _move_axis(volume.reshape(1, groups * batch, each, *inputs.shape[2:]), 2, 2 + last)
     kernels = kernels.reshape(outputs, batch, *_with(last, gradient.shape[2:], 1))
     sizes = [_with(last, sizes, neutral) for sizes, neutral in ((dilation, 1), (padding, 0), (stride, 1))]
     found: Tensor = ATEN.convolution(volume, kernels, None, *sizes, False, [0] * (axes + 1), groups)
-    found = _moved(found.squeeze(0), 1 + last, 1)
+    found = _move_axis(found.squeeze(0), 1 + last, 1)
     for axis in range(axes):
         # A stride may leave inputs at the end that no kernel reaches.
         if found.shape[2 + axis] != weight.shape[2 + axis]:
@@ -182,7 +184,7 @@ def _of_weight(gradient: Tensor, inputs: Tensor, weight: Tensor, geometry: Geome
     return found
 
 
-def _moved(tensor: Tensor, source: int, target: int) -> Tensor:
+def _move_axis(tensor: Tensor, source: int, target: int) -> Tensor:
     return tensor if source == target else tensor.movedim(source, target)
 
 

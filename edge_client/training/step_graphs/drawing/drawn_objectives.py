@@ -46,7 +46,7 @@ class DrawnObjective(Protocol):
         """Replace or extend the loss so far."""
         return base
 
-    def observed(self) -> Mapping[str, Tensor]:
+    def observations(self) -> Mapping[str, Tensor]:
         """Observations of the last forward pass, as sums over the batch."""
         return {}
 
@@ -60,7 +60,7 @@ class DrawnAttention(DrawnObjective):
     def modules(self) -> Mapping[str, nn.Module]:
         return {names.ATTENTION + layer: module for layer, module in self._attached.by_layer.items()}
 
-    def observed(self) -> Mapping[str, Tensor]:
+    def observations(self) -> Mapping[str, Tensor]:
         return {
             names.ATTENTION + layer: module.attention.double().sum(0)
             for layer, module in self._attached.by_layer.items()
@@ -121,7 +121,7 @@ class DrawnStatistics(DrawnObjective):
                 part.training, part.track_running_stats = True, False
                 part.register_forward_pre_hook(partial(self._observe, name))
 
-    def observed(self) -> Mapping[str, Tensor]:
+    def observations(self) -> Mapping[str, Tensor]:
         return dict(self._sums)
 
     def _observe(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -47,7 +47,7 @@ class DrawnPools(TorchFunctionMode):
     ) -> Any:
         options = kwargs or {}
         if func in POOLINGS and args and not options.get("return_indices"):
-            return self._pooled(args[0], windows_of(*args[1:], **options))
+            return self._pool_maps(args[0], windows_of(*args[1:], **options))
         result = func(*args, **options)
         if func in RELUS and args and result is not args[0]:
             self._relus.append((result, args[0]))
@@ -55,13 +55,13 @@ class DrawnPools(TorchFunctionMode):
             self._convolved.append((result, Convolution(*args, **options)))
         return result
 
-    def _pooled(self, maps: Tensor, windows: Windows) -> Tensor:
+    def _pool_maps(self, maps: Tensor, windows: Windows) -> Tensor:
         for outputs, inputs in self._relus:
             if outputs is maps:
-                return torch.relu(self._pooled(inputs, windows))
+                return torch.relu(self._pool_maps(inputs, windows))
         for outputs, convolution in self._convolved:
             if outputs is maps and convolution.suits(windows):
-                return convolution.pooled(windows)
+                return convolution.pool_outputs(windows)
         return windows.pooled_by_torch(maps)
 
 
@@ -73,7 +73,7 @@ class DrawnPools(TorchFunctionMode):
 # The maps that are convolved have a quarter of the places, for each of which a runtime copies a window of the
 # inputs. The kernel has zeros around its numbers, which are multiplied too.
 
-MOST_MULTIPLICATIONS = 1.5  # how many times as many multiplications pay for what need not be moved
+MAX_MULTIPLICATIONS = 1.5  # how many times as many multiplications pay for what need not be moved
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class Convolution:
             {*stride, *dilation, self.groups} == {1}
             and [2 * border + 1 for border in padding] == [*kernel[2:]]
             and windows.counts(maps[2:]) == pooled
-            and down.length * across.length <= MOST_MULTIPLICATIONS * kernel[2] * kernel[3]
+            and down.length * across.length <= MAX_MULTIPLICATIONS * kernel[2] * kernel[3]
             and not is_faster(maps, kernel, Geometry(stride, padding, dilation, self.groups))
         )
 
-    def pooled(self, windows: Windows) -> Tensor:
+    def pool_outputs(self, windows: Windows) -> Tensor:
         """The maxima [B, Co, h, w] of the outputs."""
         down, across = self._axes(windows)
         bias = None if self.bias is None else self.bias.repeat(down.stride * across.stride)
@@ -183,7 +183,7 @@ class PooledPhases(torch.autograd.Function):
 def _strided_axes(phases: Tensor, windows: Windows) -> tuple[StridedAxis, StridedAxis]:
     """The axes of the maps whose phases [B, C, h, w] are as large as these."""
     down, across = (
-        windows.strided(place, axis, windows.stride[place] * phases.shape[axis])
+        windows.strided_axis(place, axis, windows.stride[place] * phases.shape[axis])
         for place, axis in enumerate((ROWS, COLUMNS))
     )
     return down, across

@@ -82,11 +82,13 @@ def export(
     options = {"input_names": [*example], "output_names": [*outputs]}
     with quiet():
         try:
-            program = _translated(ready_program(graph, constants), (), **options)
+            program = _translate_module(ready_program(graph, constants), (), **options)
         except Exception as error:
             # torch's programs have another form, or an operator of the network has no translation.
             log.debug("the traced step is traced again by the exporter: %s", first_line(error))
-            program = _translated(TracedStep(graph, constants).eval(), tuple(example.values()), **options)
+            program = _translate_module(
+                TracedStep(graph, constants).eval(), tuple(example.values()), **options
+            )
         if program is None:
             raise DrawingRefused("torch exported nothing")
         _free(program.model, examples)
@@ -95,7 +97,7 @@ def export(
     return exported
 
 
-def _translated(module: Any, given: tuple[Tensor, ...], **options: Any) -> Any:
+def _translate_module(module: Any, given: tuple[Tensor, ...], **options: Any) -> Any:
     return torch.onnx.export(
         module,
         given,

@@ -51,7 +51,7 @@ def free_initializers(graph: ir.Graph, examples: int, inputs: str) -> None:
         if is_open and all(use.node.op_type == "Reshape" and use.idx == 1 for use in value.uses()):
             value.const_value = ir.tensor(np.where(counts, -1, numbers), name=value.name)
             continue
-        computed = _computed(length.outputs[0], numbers, counts, examples)
+        computed = _make_nodes(length.outputs[0], numbers, counts, examples)
         graph.insert_after(length, computed)
         ir.convenience.replace_all_uses_with(value, computed[-1].outputs[0])
 
@@ -62,7 +62,7 @@ def _numbers(value: ir.Value) -> NDArray[Any]:
     return found if found.dtype == np.int64 or found.size == 1 else np.array([])
 
 
-def _computed(
+def _make_nodes(
     length: ir.Value, numbers: NDArray[Any], counts: NDArray[np.bool_], examples: int
 ) -> list[ir.Node]:
     kind = ir.DataType.from_numpy(numbers.dtype)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-LEAST_KERNEL = 5
+MIN_KERNEL = 5
 HALF = 0.5  # each wave is in both halves of a spectrum
 FEWER = 3  # how many times fewer multiplications pay for values that are copied more often
 
@@ -84,7 +84,7 @@ class Matrices:
     imaginary: Tensor
 
     @property
-    def flipped(self) -> Self:
+    def transpose(self) -> Self:
         return type(self)(self.real.transpose(1, 2), self.imaginary.transpose(1, 2))
 
     def times(self, other: Self) -> Self:
@@ -124,7 +124,7 @@ def is_faster(maps: Sequence[int], kernel: Sequence[int], geometry: Geometry) ->
         and geometry.groups == 1
         and all(size == 1 for size in (*geometry.stride, *geometry.dilation))
         and all(2 * border + 1 == size for border, size in zip(geometry.padding, kernel[2:], strict=True))
-        and min(kernel[2:]) >= LEAST_KERNEL
+        and min(kernel[2:]) >= MIN_KERNEL
         and FEWER * _multiplications(maps, kernel) < 3 * math.prod(kernel) * math.prod(maps[2:])
     )
 
@@ -143,11 +143,11 @@ def _multiplications(maps: Sequence[int], kernel: Sequence[int]) -> int:
     return transforms + 3 * 2 * high * wide * kernel[0] * kernel[1]
 
 
-def convolved(maps: Tensor, kernel: Tensor) -> Tensor:
+def convolve_maps(maps: Tensor, kernel: Tensor) -> Tensor:
     """The convolution [B, Co, H, W]."""
     axes = _axes(maps.shape, kernel.shape)
     pairs = zip(_of_maps(maps, axes), _of_kernel(kernel, axes), strict=True)
-    one, other = (x.times_conjugate(w.flipped) for x, w in pairs)
+    one, other = (x.times_conjugate(w.transpose) for x, w in pairs)
     return _to_maps((one, other), axes)
 
 
@@ -163,7 +163,7 @@ def gradient_of_kernel(gradient: Tensor, maps: Tensor, kernel: Tensor) -> Tensor
     """The gradient [Co, Ci, h, w] of the kernel from that of the outputs [B, Co, H, W]."""
     axes = _axes(maps.shape, kernel.shape)
     pairs = zip(_of_maps(gradient, axes), _of_maps(maps, axes), strict=True)
-    one, other = (g.flipped.conjugate_times(x) for g, x in pairs)
+    one, other = (g.transpose.conjugate_times(x) for g, x in pairs)
     return _to_kernel((one, other), axes)
 
 

@@ -19,7 +19,7 @@ def _(x: Tensor) -> Tensor:
     return torch.empty(1)
 
 
-def normalised(
+def normalise_batch(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -57,7 +57,7 @@ def normalised_backward(
     eps: float,
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`aten.native_batch_norm_backward` for the outputs of `normalised`."""
+    """`aten.native_batch_norm_backward` for the outputs of `normalise_batch`."""
     centred = x - _spread(mean, x)
     scale = _scale(deviation, weight)
     of_bias = gradient.sum(_axes(x))
@@ -69,7 +69,7 @@ def normalised_backward(
     return of_inputs, of_weight, of_bias
 
 
-def grouped(
+def normalise_groups(
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -81,7 +81,7 @@ def grouped(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`aten.native_group_norm` of `x` [B, C, ...]: the outputs, the mean and the inverse deviation [B, G]."""
     mean = x.reshape(batch, groups, -1).mean(2)
-    centred = _centred(x, mean)
+    centred = _centre_groups(x, mean)
     variance = (centred * centred).mean(2)
     deviation = torch.rsqrt(variance + eps)
     outputs = (centred.reshape(batch, channels, -1) * _scales(deviation, weight, channels)).reshape(x.shape)
@@ -100,8 +100,8 @@ def grouped_backward(
     groups: int,
     wanted: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`aten.native_group_norm_backward` for the outputs of `grouped`."""
-    centred = _centred(x, mean).reshape(batch, channels, -1)
+    """`aten.native_group_norm_backward` for the outputs of `normalise_groups`."""
+    centred = _centre_groups(x, mean).reshape(batch, channels, -1)
     given = gradient.reshape(batch, channels, -1)
     by_group = (batch, groups, channels // groups)
     sums, along = (each.sum(2).reshape(by_group) for each in (given, given * centred))
@@ -117,7 +117,7 @@ def grouped_backward(
     return of_inputs, of_weight, sums.sum(0).reshape(channels)
 
 
-def _centred(x: Tensor, mean: Tensor) -> Tensor:
+def _centre_groups(x: Tensor, mean: Tensor) -> Tensor:
     """`x` [B, C, ...] minus the mean [B, G] of each group, as [B, G, ...]."""
     return x.reshape(*mean.shape, -1) - mean.unsqueeze(2)
 

@@ -74,7 +74,7 @@ class Passes:
         if not self.trains:
             with torch.no_grad():
                 self._forward(given)
-            return self._observed()
+            return self._observations()
         with torch.enable_grad():
             leaves = {name: given[name].detach().requires_grad_() for name in self.trained}
             # A forward pass changes running statistics in place.
@@ -89,7 +89,7 @@ class Passes:
             used = torch.zeros_like(leaf) if gradient is None else gradient
             found[names.GRADIENT + name] = used.detach()
         found |= {names.NEXT + name: buffer.detach() for name, buffer in buffers.items()}
-        return found | self._observed()
+        return found | self._observations()
 
     def _targets(self, examples: int, random: torch.Generator) -> Tensor:
         if self.task.labels == "classes":
@@ -102,8 +102,8 @@ class Passes:
             outputs: Tensor = torch.func.functional_call(self.whole, state, (held[names.INPUTS],))
         return outputs
 
-    def _observed(self) -> dict[str, Tensor]:
-        found = {name: tensor for part in self.parts for name, tensor in part.observed().items()}
+    def _observations(self) -> dict[str, Tensor]:
+        found = {name: tensor for part in self.parts for name, tensor in part.observations().items()}
         return {names.OBSERVED + name: tensor for name, tensor in found.items()}
 
 

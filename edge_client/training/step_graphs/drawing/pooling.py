@@ -61,21 +61,21 @@ class StridedAxis:
                 chosen = left * hit.to(left.dtype)
                 left = left - chosen
             shift, part = divmod(place, self.stride)
-            shares[part].append(moved(chosen, self.axis, shift, self.length))
+            shares[part].append(shift_axis(chosen, self.axis, shift, self.length))
         return [
             reduce(torch.add, share)
             if share
-            else moved(torch.zeros_like(gradient), self.axis, 0, self.length)
+            else shift_axis(torch.zeros_like(gradient), self.axis, 0, self.length)
             for share in shares
         ]
 
     def _elements(self, parts: Sequence[Tensor], place: int, count: int) -> Tensor:
         """The elements of `count` windows at one of their places."""
         shift, part = divmod(place, self.stride)
-        return moved(parts[part], self.axis, -shift, count, -math.inf)
+        return shift_axis(parts[part], self.axis, -shift, count, -math.inf)
 
 
-def moved(x: Tensor, axis: int, shift: int, size: int, number: float = 0) -> Tensor:
+def shift_axis(x: Tensor, axis: int, shift: int, size: int, number: float = 0) -> Tensor:
     """`x` [B, C, H, W] moved along an axis, which then has `size` elements, with `number` where it has none.
 
     onnxruntime pads the innermost axis alone fast, in long runs: rows are padded as places of flat maps. For
@@ -117,7 +117,7 @@ class Windows:
     def _sizes(self) -> tuple[list[int], list[int], list[int], list[int]]:
         return list(self.kernel), list(self.stride), list(self.padding), list(self.dilation)
 
-    def strided(self, place: int, axis: int, size: int) -> StridedAxis:
+    def strided_axis(self, place: int, axis: int, size: int) -> StridedAxis:
         """The windows' first (0) or second (1) axis, as an axis of maps with `size` elements."""
         step, before = self.dilation[place], self.padding[place]
         places = range(-before, self.kernel[place] * step - before, step)
@@ -147,7 +147,7 @@ def _(
     return functional.max_pool2d(x, kernel, stride, padding, dilation, ceil_mode=ceil)
 
 
-def pooled(
+def pool_windows(
     x: Tensor,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
@@ -170,7 +170,7 @@ def pooled_backward(
     ceil: bool,
     indices: Tensor,
 ) -> Tensor:
-    """`aten.max_pool2d_with_indices_backward` for the outputs of `pooled`.
+    """`aten.max_pool2d_with_indices_backward` for the outputs of `pool_windows`.
 
     Of equal maxima the first one, row by row, has the gradient, as with torch: it is the first in its row,
     and its row is the first one that has the maximum.
@@ -178,9 +178,11 @@ def pooled_backward(
     windows = windows_of(kernel, stride, padding, dilation, ceil)
     in_rows = windows.within_rows().maxima(x)
     # Runtimes copy runs along the innermost axis: of a transposed map, columns are rows.
-    down, across = (windows.strided(place, ROWS, x.shape[2 + place]) for place in range(2))
+    down, across = (windows.strided_axis(place, ROWS, x.shape[2 + place]) for place in range(2))
     spread = _along(down, gradient, in_rows, windows.maxima(x))
-    return _flipped(_along(across, _flipped(spread), _flipped(x), _flipped(in_rows)))
+    return _transpose_maps(
+        _along(across, _transpose_maps(spread), _transpose_maps(x), _transpose_maps(in_rows))
+    )
 
 
 def windows_of(
@@ -195,7 +197,7 @@ def windows_of(
     return Windows(pair(kernel_size), pair(stride or kernel_size), pair(padding), pair(dilation), ceil_mode)
 
 
-def _flipped(x: Tensor) -> Tensor:
+def _transpose_maps(x: Tensor) -> Tensor:
     return x.transpose(2, 3).contiguous()
 
 
@@ -203,7 +205,7 @@ def _along(axis: StridedAxis, gradient: Tensor, x: Tensor, maxima: Tensor) -> Te
     """The gradient of `x` [B, C, H, W] from that of its maxima [B, C, h, W] over rows."""
     batch, channels, height, wide = x.shape
     rows = axis.stride * axis.length
-    full = moved(x, ROWS, 0, rows, -math.inf).reshape(batch, channels, axis.length, axis.stride * wide)
+    full = shift_axis(x, ROWS, 0, rows, -math.inf).reshape(batch, channels, axis.length, axis.stride * wide)
     parts = [full[..., part * wide : (part + 1) * wide] for part in range(axis.stride)]
     found = torch.cat(axis.spread(gradient, axis.hits(parts, maxima)), 3)
     return found.reshape(batch, channels, rows, wide)[:, :, :height]

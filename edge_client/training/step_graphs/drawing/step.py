@@ -60,7 +60,7 @@ def draw_step(
         )
         parts = users_parts(passes.whole)
         before = attributes_of(passes.whole, parts)
-        model = _exported(passes, input_shape)
+        model = _export_step(passes, input_shape)
         if changed := differing_places(before, attributes_of(passes.whole, parts)):
             raise DrawingRefused(f"a step changes '{changed[0]}' of the network, which a graph does not keep")
     except DrawingRefused:
@@ -70,12 +70,12 @@ def draw_step(
         raise DrawingRefused(
             f"a step of {type(module).__name__} cannot be drawn: {reason_of(error)}"
         ) from error
-    data = _finished(model, passes)
+    data = _finish_model(model, passes)
     compare_with_torch(data, passes, input_shape)
     return data
 
 
-def _exported(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
+def _export_step(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
     few = passes.example(input_shape, smallest_batch(passes.whole))
     examples = number_of_examples(size for tensor in few.values() for size in tensor.shape)
     # Tracing reads shapes alone: the memory of these arrays is never written.
@@ -84,10 +84,10 @@ def _exported(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
         name: tensor.new_empty(examples, *tensor.shape[1:]) if name in batched else tensor
         for name, tensor in few.items()
     }
-    return export(_traced(passes, example), example, [*passes.run(few)], examples)
+    return export(_trace_passes(passes, example), example, [*passes.run(few)], examples)
 
 
-def _traced(passes: Passes, example: Mapping[str, Tensor]) -> fx.GraphModule:
+def _trace_passes(passes: Passes, example: Mapping[str, Tensor]) -> fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     inputs = [*example]
@@ -106,7 +106,7 @@ def _traced(passes: Passes, example: Mapping[str, Tensor]) -> fx.GraphModule:
     return graph
 
 
-def _finished(model: onnx.ModelProto, passes: Passes) -> bytes:
+def _finish_model(model: onnx.ModelProto, passes: Passes) -> bytes:
     """The model's bytes with its metadata, without the exporter's notes."""
     graph = model.graph
     fuse_transposes(graph)
@@ -158,7 +158,7 @@ def compare_with_torch(data: bytes, passes: Passes, input_shape: tuple[int, ...]
 def find_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -> str | None:
     """The first output that differs from torch's; None if none does."""
     wanted = {value.name for value in session.get_inputs()}
-    expected, moved = passes.run(given), passes.run(_disturbed(given, passes))
+    expected, moved = passes.run(given), passes.run(_disturb_inputs(given, passes))
     outputs = session.run([*expected], {n: t.numpy() for n, t in given.items() if n in wanted})
     # Rounding leaves something of gradients that are 0, such as those of a bias before a normalisation.
     largest = max(float(known.norm()) for known in expected.values())
@@ -171,7 +171,7 @@ def find_difference(session: Any, passes: Passes, given: Mapping[str, Tensor]) -
     return None
 
 
-def _disturbed(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Tensor]:
+def _disturb_inputs(given: Mapping[str, Tensor], passes: Passes) -> dict[str, Tensor]:
     """The inputs with parameters that differ by rounding: deep networks amplify it in small batches."""
     random = torch.Generator().manual_seed(1)
     return {

@@ -16,7 +16,7 @@ from edge_client.models.graphs.onnx_messages import ModelProto
 from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before
-LEAST_BYTES, PER_WORKING_BYTE, MOST_BYTES = 4 * 1024**2, 1.6, 1024**3
+MIN_BYTES, PER_WORKING_BYTE, MAX_BYTES = 4 * 1024**2, 1.6, 1024**3
 """Size of the regions: some for each byte of a run. onnxruntime writes a table of a thirty-second of it, and
 takes no number of 32 bits or more."""
 BLOCK_BYTES = 64 * 1024  # bytes that may stay unused in a block, and of the first region
@@ -24,7 +24,7 @@ BLOCK_BYTES = 64 * 1024  # bytes that may stay unused in a block, and of the fir
 
 def region_bytes(working: float) -> int:
     """The size of a region that holds a run of `working` bytes, in whole blocks."""
-    wanted = min(max(LEAST_BYTES, PER_WORKING_BYTE * working), MOST_BYTES)
+    wanted = min(max(MIN_BYTES, PER_WORKING_BYTE * working), MAX_BYTES)
     return math.ceil(wanted / BLOCK_BYTES) * BLOCK_BYTES
 
 

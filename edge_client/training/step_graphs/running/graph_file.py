@@ -38,9 +38,9 @@ class StepGraph:
         return tuple(n for n in self.inputs if n not in others and not n.startswith(given))
 
     @property
-    def trained(self) -> frozenset[str]:
+    def trained_parameters(self) -> frozenset[str]:
         """The parameters that have a gradient."""
-        return _named(self.outputs, names.GRADIENT)
+        return _names_with_prefix(self.outputs, names.GRADIENT)
 
     @property
     def smallest_batch(self) -> int:
@@ -76,7 +76,7 @@ class StepGraph:
             if arrays[name].shape != self.inputs[name]:
                 raise GraphRefused(f"{name!r} has shape {arrays[name].shape}, not {self.inputs[name]}")
         for prefix in (names.GRADIENT, names.NEXT):
-            for name in _named(self.outputs, prefix):
+            for name in _names_with_prefix(self.outputs, prefix):
                 if self.outputs[prefix + name] != self.inputs.get(name):
                     raise GraphRefused(f"{prefix + name!r} has another shape than {name!r}")
         return {name: arrays[name] for name in self.arrays}
@@ -114,5 +114,5 @@ def _shape(value: Any) -> tuple[int, ...]:
     return shape
 
 
-def _named(values: Mapping[str, object], prefix: str) -> frozenset[str]:
+def _names_with_prefix(values: Mapping[str, object], prefix: str) -> frozenset[str]:
     return frozenset(name.removeprefix(prefix) for name in values if name.startswith(prefix))

@@ -24,7 +24,13 @@ from edge_client.training.epochs import (
     epoch_radius,
     step_rate,
 )
-from edge_client.training.results import EpochReport, TrainingResult, TrainingStopped, bounded, merge_groups
+from edge_client.training.results import (
+    EpochReport,
+    TrainingResult,
+    TrainingStopped,
+    bound_loss,
+    merge_groups,
+)
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
@@ -65,7 +71,7 @@ class GradientSums:
 
     def add(self, gradients: Arrays, weight: float, *, first: bool) -> dict[str, Array]:
         """The sum so far with `weight` times these gradients, which may be changed; `first` begins anew."""
-        for name, gradient in _scaled(gradients, weight).items():
+        for name, gradient in _scale_gradients(gradients, weight).items():
             if first and name not in self._total:
                 self._total[name] = gradient.copy()
             elif first:
@@ -75,7 +81,7 @@ class GradientSums:
         return self._total
 
 
-def _scaled(gradients: Arrays, factor: float) -> Arrays:
+def _scale_gradients(gradients: Arrays, factor: float) -> Arrays:
     """The gradients times a number, in place."""
     if factor != 1:
         for gradient in gradients.values():
@@ -119,12 +125,12 @@ class Training:
         """
         progress = self._progress
         self._resume(checkpoint)
-        first, last = progress.done, self._plan.local_epochs
+        first, last = progress.finished_epochs, self._plan.local_epochs
         for number, order in enumerate(islice(self._orders(), first, last), first):
-            if number < progress.done:
+            if number < progress.finished_epochs:
                 # A sharpness-aware epoch took the place of this one.
                 continue
-            self.radius = epoch_radius(self._plan, progress.done)
+            self.radius = epoch_radius(self._plan, progress.finished_epochs)
             found = self._run_epoch(order, should_stop)
             progress.add(*found, epochs=WORK if self.radius else 1)
             if checkpoint is not None:
@@ -164,7 +170,7 @@ class Training:
             total += np.float32(self._step(chosen)) * np.float32(len(chosen))
             count += len(chosen)
             steps += 1
-        return (bounded(float(total) / count) if count else None), steps
+        return (bound_loss(float(total) / count) if count else None), steps
 
     def _step(self, chosen: NDArray[np.int64]) -> float:
         loss, gradients = self._step_passes(chosen)
@@ -234,7 +240,7 @@ class Training:
             loss += found * examples / len(chosen)
             if size < len(chosen):
                 total = self._sums[session].add(session.gradients, examples / size, first=start == 0)
-        return loss, _scaled(total, size / len(chosen))
+        return loss, _scale_gradients(total, size / len(chosen))
 
     def _batch(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """The examples at these indices and their masks, as the graph's inputs."""
@@ -285,7 +291,7 @@ class Training:
         }
 
     def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
-        saved = checkpoint.load() if checkpoint is not None else None
+        saved = checkpoint.load_values() if checkpoint is not None else None
         if checkpoint is None or saved is None:
             return
         try:

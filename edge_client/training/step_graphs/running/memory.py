@@ -18,9 +18,9 @@ from edge_client.training.trainer import equal_parts, no_memory
 from schemas.strategy import TrainingSettings
 
 MARGIN = 1.2  # factor by which free memory must exceed the estimate
-AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, LEAST_EXAMPLES = 3_000_000, 1.5, 1.5, 4
+AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, MIN_EXAMPLES = 3_000_000, 1.5, 1.5, 4
 """Working memory of a run in estimated bytes: at least `AT_ONCE`, and more for larger weights and where more
-is the same for any number of examples. Larger batches are split into runs of at least `LEAST_EXAMPLES`. Each
+is the same for any number of examples. Larger batches are split into runs of at least `MIN_EXAMPLES`. Each
 run costs some passes over the weights, and a transform of large kernels."""
 PER_GRAPH_BYTE, PER_WORKING_BYTE = 55, 1.2
 """Bytes of a loaded graph for each byte of its file, and of the arena for each byte of working memory; fitted
@@ -60,7 +60,7 @@ def sizes(step: Step, whole: int, weights: int) -> list[int]:
     if step.smallest_batch > 1:
         return [whole]
     at_once = max(AT_ONCE, PER_WEIGHT_BYTE * weights, PER_FIXED_BYTE * step.fixed_bytes)
-    most = max(LEAST_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
+    most = max(MIN_EXAMPLES, int(at_once / max(1, step.bytes_per_example)))
     return [size for size in equal_parts(whole) if size <= most]
 
 

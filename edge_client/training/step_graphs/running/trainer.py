@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.losses import losses_of
 from edge_client.models.graphs.checks import GraphRefused
-from edge_client.models.graphs.filling import opened
+from edge_client.models.graphs.filling import open_graph
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult
@@ -23,9 +23,12 @@ from edge_client.training.step_graphs.running.graph_file import StepGraph, read_
 from edge_client.training.step_graphs.running.loop import Network, Training
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
-from edge_client.training.step_graphs.running.objectives.registry import build_graph_objectives, unsupported
+from edge_client.training.step_graphs.running.objectives.registry import (
+    build_graph_objectives,
+    why_unsupported,
+)
 from edge_client.training.step_graphs.running.session import StepSession
-from edge_client.training.trainer import Trained, Trainer, TrainingJob, declined
+from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import GRAPH, STEP
@@ -46,19 +49,19 @@ class OnnxTrainer(Trainer):
 
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
-        why = unsupported(task.training.objectives)
+        why = why_unsupported(task.training.objectives)
         if not why and not {GRAPH, STEP} <= task.blobs.keys():
             why = "the task has no step graph"
         if why:
             raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
-        with declined():
+        with decline_unknown():
             check_optimizer(task.training.optimizer)
             build_graph_objectives(task.training.objectives)
 
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
-            arrays, graph, part = _prepared(job)
+            arrays, graph, part = _prepare_job(job)
             check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
             before = check()
             result = self._change(arrays, job, graph, part)
@@ -74,7 +77,7 @@ class OnnxTrainer(Trainer):
     def score(self, job: TrainingJob) -> Groups:
         """Run the step graph once over the data; raises as `train` does."""
         with _refusals():
-            arrays, graph, part = _prepared(job)
+            arrays, graph, part = _prepare_job(job)
             return self._change(arrays, job, graph, part).groups
 
     def _change(
@@ -140,7 +143,7 @@ def _refusals() -> Iterator[None]:
         raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
 
 
-def _prepared(job: TrainingJob) -> tuple[dict[str, Array], StepGraph, int | None]:
+def _prepare_job(job: TrainingJob) -> tuple[dict[str, Array], StepGraph, int | None]:
     """The received arrays, the step graph, and the examples per run, for which memory is reserved."""
     arrays, graph = _read(job), read_step_graph(job.graphs[STEP])
     part = micro_batch(graph, job.plan, arrays, examples=len(job.data.train), board=job.board)
@@ -154,7 +157,7 @@ def _setting(job: TrainingJob, graph: StepGraph, arrays: dict[str, Array]) -> Se
     return Setting(
         job.plan,
         arrays,
-        graph.trained & arrays.keys(),
+        graph.trained_parameters & arrays.keys(),
         job.received,
         job.kept,
         job.plan.local_epochs * (full + (rest >= graph.smallest_batch)),
@@ -203,7 +206,7 @@ def evaluate(
     """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`."""
     if len(data) == 0:
         return NOTHING
-    answer = _opened(arrays, graph, data.input_shape, threads)
+    answer = _open_session(arrays, graph, data.input_shape, threads)
     loss, total = losses_of(data.learning_task), 0.0
     answers, targets = list[NDArray[Any]](), list[NDArray[Any]]()
     for start in range(0, len(data), BATCH):
@@ -219,16 +222,16 @@ def outputs_of(
     arrays: Mapping[str, NDArray[Any]], graph: Path, inputs: NDArray[Any], *, threads: int = 0
 ) -> NDArray[Any]:
     """The outputs [N, L] of the network of `graph` with these arrays for inputs [N, ...], N at least 1."""
-    answer = _opened(arrays, graph, inputs.shape[1:], threads)
+    answer = _open_session(arrays, graph, inputs.shape[1:], threads)
     return np.concatenate([answer(inputs[start : start + BATCH]) for start in range(0, len(inputs), BATCH)])
 
 
-def _opened(
+def _open_session(
     arrays: Mapping[str, NDArray[Any]], graph: Path, shape: tuple[int, ...], threads: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """A function from inputs [B, ...] to outputs [B, L]."""
     session = onnxruntime.InferenceSession(
-        opened(graph.read_bytes(), arrays, shape),
+        open_graph(graph.read_bytes(), arrays, shape),
         session_options(threads),
         providers=["CPUExecutionProvider"],
     )

@@ -97,7 +97,7 @@ def list_alerts(args: argparse.Namespace) -> int:
     now = time.time()
     with closing(AlertStore(service_folder(args).alerts)) as store:
         alerts, silences, waiting = list(store.alerts().values()), store.silences(now), store.waiting()
-        seen = store.acknowledged()
+        seen = store.acknowledgements()
     if args.format == "json":
         print_json(_document(alerts, seen, silences, waiting))
         return 0
@@ -201,7 +201,7 @@ def _begin(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     until = now + parse_duration(args.lasts)
     begun = store.silence(where, args.reason, who, now=now, until=until)
     after = {"number": begun.number, "until": until, "reason": args.reason}
-    audit_log.append(audit, who=who, what="silence alerts", target=where, after=after)
+    audit_log.append_entry(audit, who=who, what="silence alerts", target=where, after=after)
     line = f"silence {begun.number}: {where or 'everything'} until {format_utc(until)}"
     return print_result(args, begun.model_dump(mode="json"), line)
 
@@ -212,5 +212,7 @@ def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
 
     if not store.end_silence(args.end, now=time.time()):
         raise ConfigError(f"there is no silence {args.end} now; `edge-server alerts list` has their numbers")
-    audit_log.append(audit, who=audit_log.local_user(), what="end silence of alerts", target=str(args.end))
+    audit_log.append_entry(
+        audit, who=audit_log.local_user(), what="end silence of alerts", target=str(args.end)
+    )
     return print_result(args, {"ended": args.end}, f"silence {args.end}: ended")

@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
     folder = service_folder(args)
     if args.verify:
         return _verify(args, folder)
-    entries = [entry for entry in audit_log.read(folder.audit) if _is_asked(args, entry)]
+    entries = [entry for entry in audit_log.read_entries(folder.audit) if _is_asked(args, entry)]
     document = {"entries": [entry.model_dump(mode="json") for entry in entries]}
     rows = [
         (day_text(row.at), row.who, row.what, row.target, _value(row.before), _value(row.after))

@@ -13,7 +13,7 @@ from edge_client.cli.output import Subparsers, print_json, print_table
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE, service_folder
 from edge_server.cli.output import print_result
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.fleet.backup.chain import Chain
@@ -139,7 +139,7 @@ def _make(args: argparse.Namespace) -> int:
     made = make_backup(args.file, sources, sealer=_sealer(args), since=args.since, report=report)
     manifest = made.manifest
     if sources.service is not None:
-        audit_log.append(
+        audit_log.append_entry(
             ServiceFolder(sources.service).audit,
             who=audit_log.local_user(),
             what="backup",
@@ -153,7 +153,7 @@ def _make(args: argparse.Namespace) -> int:
         "bytes": made.stored_bytes,
         "left-out": list(manifest.left_out),
     }
-    lines = [f"{args.file}: {counted(len(manifest.files), 'file')}, {_size(made.stored_bytes)}"]
+    lines = [f"{args.file}: {format_count(len(manifest.files), 'file')}, {_size(made.stored_bytes)}"]
     if manifest.left_out:
         names = ", ".join(manifest.left_out[:5])
         lines.append(f"without {len(manifest.left_out)} keys and authorities: {names}")
@@ -216,7 +216,7 @@ def _list(manifest: "BackupManifest", output: str) -> int:
 def _verify(args: argparse.Namespace, chain: "Chain") -> int:
     total = chain.verify()
     count, paths = len(chain.manifest.files), [str(path) for path in chain.paths]
-    line = f"whole: {counted(count, 'file')}, {_size(total)} in {counted(len(paths), 'archive')}"
+    line = f"whole: {format_count(count, 'file')}, {_size(total)} in {format_count(len(paths), 'archive')}"
     return print_result(args, {"files": count, "bytes": total, "archives": paths}, line)
 
 

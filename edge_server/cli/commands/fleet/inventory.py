@@ -13,7 +13,7 @@ from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.inventory_options import (
     add_inventory_verb,
     names_text,
-    opened,
+    open_inventory,
     where_option,
 )
 from edge_server.cli.commands.fleet.inventory_removal import add_remove, add_replace
@@ -71,7 +71,7 @@ def label(args: argparse.Namespace) -> int:
     device, words = _device_and_words(args)
     changes = dict(map(_change, words))
     done: list[tuple[InventoryDevice, Mapping[str, str], Mapping[str, str]]] = []
-    with opened(args) as service:
+    with open_inventory(args) as service:
         for known in service.chosen(args, device):
             before, after = service.inventory.set_labels(known.federation, known.device, changes)
             if before != after:
@@ -127,7 +127,7 @@ def _note(verbs: Subparsers) -> None:
 
 
 def note(args: argparse.Namespace) -> int:
-    with opened(args) as service:
+    with open_inventory(args) as service:
         device = service.inventory.of_name(args.device, args.federation)
         before = service.inventory.set_note(device.federation, device.device, args.text)
         after = service.inventory.of_name(device.device, device.federation).note
@@ -154,7 +154,7 @@ def import_file(args: argparse.Namespace) -> int:
     from edge_server.storage.inventory.fleet_file import read_fleet_file
 
     rows = read_fleet_file(args.file)
-    with opened(args) as service:
+    with open_inventory(args) as service:
         known = service.inventory.federations()
         usual = args.federation or (known[0] if len(known) == 1 else "federation")
         changes = service.inventory.take_rows(rows, usual)
@@ -188,7 +188,7 @@ def export(args: argparse.Namespace) -> int:
 
     if str(args.file) != "-" and args.file.suffix.lower() not in (".csv", ".json"):
         raise ConfigError(f"export {args.file}: end the file's name with .csv or .json")
-    with opened(args) as service:
+    with open_inventory(args) as service:
         where = parse_where(args.where or "")
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
     if args.file.suffix.lower() == ".json":

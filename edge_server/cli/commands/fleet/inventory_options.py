@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edge_server.storage.inventory.records import Change, InventoryDevice
     from edge_server.storage.service_folder import ServiceFolder
 
-MOST_NAMES = 20  # Names of devices in one line of output
+MAX_NAMES = 20  # Names of devices in one line of output
 
 
 def add_inventory_verb(
@@ -51,7 +51,7 @@ class Opened:
         """Append a change of a device to the audit log."""
         from edge_server.storage import audit_log
 
-        audit_log.append(
+        audit_log.append_entry(
             self.folder.audit,
             who=audit_log.local_user(),
             what=what,
@@ -73,7 +73,7 @@ class Opened:
 
 
 @contextmanager
-def opened(args: argparse.Namespace) -> Iterator[Opened]:
+def open_inventory(args: argparse.Namespace) -> Iterator[Opened]:
     """The inventory of the service folder; raises `ConfigError` if there is no such folder."""
     from edge_server.storage.inventory.inventory import Inventory
 
@@ -84,5 +84,5 @@ def opened(args: argparse.Namespace) -> Iterator[Opened]:
 
 def names_text(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

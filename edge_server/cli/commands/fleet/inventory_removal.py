@@ -12,13 +12,13 @@ from edge_server.cli.commands.fleet.inventory_options import (
     Opened,
     add_inventory_verb,
     names_text,
-    opened,
+    open_inventory,
     where_option,
 )
 from edge_server.cli.commands.fleet.serve import with_served
 from edge_server.cli.commands.revoke import MOSQUITTO, tell_mosquitto
 from edge_server.cli.output import print_result
-from schemas.counted import counted
+from schemas.counted import format_count
 from schemas.errors import ConfigError, EdgeError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def add_remove(verbs: Subparsers) -> None:
     add_inventory_verb(
         verbs,
         "remove",
-        remove,
+        remove_devices,
         Option("device", help="one device (or --where)", metavar="DEVICE", nargs="?"),
         where_option("all devices that match"),
         *REVOCATION,
@@ -47,11 +47,11 @@ def add_remove(verbs: Subparsers) -> None:
     )
 
 
-def remove(args: argparse.Namespace) -> int:
+def remove_devices(args: argparse.Namespace) -> int:
     """Remove devices; their rows stay, with the time of the removal."""
     if (args.device is None) == (args.where is None):
         raise ConfigError("remove: name one DEVICE, or choose several with --where")
-    with opened(args) as service:
+    with open_inventory(args) as service:
         devices = service.chosen(args, args.device)
         gone = [device.device for device in devices if device.removed_at is not None]
         if gone:
@@ -61,10 +61,12 @@ def remove(args: argparse.Namespace) -> int:
         lines, documents, problems = [], [], list[EdgeError]()
         for device in devices:
             own, authority = served[device.federation]
-            certificates = _revoked(authority, device.device)
+            certificates = _revoke_certificates(authority, device.device)
             service.inventory.remove(device.federation, device.device, time.time())
             _note_revocation(service, device, certificates)
-            service.record("remove", device, _kept(device), {"certificates": 0 if authority else None})
+            service.record(
+                "remove", device, _describe_entry(device), {"certificates": 0 if authority else None}
+            )
             lines += [
                 f"{device.device}: removed from the inventory",
                 *_after_revocation(own, authority, device, certificates, problems),
@@ -87,12 +89,14 @@ def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice
         return
     if args.where is not None:
         names = names_text([device.device for device in devices])
-        raise ConfigError(f"--where chooses {counted(len(devices), 'device')} ({names}): --yes removes them")
+        raise ConfigError(
+            f"--where chooses {format_count(len(devices), 'device')} ({names}): --yes removes them"
+        )
     if alive:
         raise ConfigError(f"{alive[0]} is connected: --yes removes it in spite of that")
 
 
-def _kept(device: "InventoryDevice") -> dict[str, Any]:
+def _describe_entry(device: "InventoryDevice") -> dict[str, Any]:
     return {"labels": device.own_labels, "note": device.note, "certificate_until": device.certificate_until}
 
 
@@ -120,7 +124,7 @@ def _authority_of(args: argparse.Namespace, federation: str) -> "Authority | Non
     return authority
 
 
-def _revoked(authority: "Authority | None", device: str) -> int | None:
+def _revoke_certificates(authority: "Authority | None", device: str) -> int | None:
     from edge_server.security.identity.revocation import revoke_certificates
 
     return None if authority is None else revoke_certificates(authority, device)
@@ -171,7 +175,7 @@ def replace(args: argparse.Namespace) -> int:
     from edge_server.security.identity.device_names import check_device_name
 
     check_device_name(args.new)
-    with opened(args) as service:
+    with open_inventory(args) as service:
         old = service.inventory.of_name(args.old, args.federation)
         if old.removed_at is not None:
             raise ConfigError(f"{args.old} was removed from the inventory already")
@@ -181,11 +185,13 @@ def replace(args: argparse.Namespace) -> int:
             raise ConfigError(f"{args.old} cannot replace itself: name the old board and the new one")
         new = service.inventory.device(old.federation, args.new)
         own, authority = _of_federation(args, old.federation)
-        certificates = _revoked(authority, args.old)
+        certificates = _revoke_certificates(authority, args.old)
         service.inventory.replace(old.federation, args.old, args.new, time.time())
         _note_revocation(service, old, certificates)
         after = {"replaced_by": args.new, "labels": old.own_labels, "note": old.note}
-        service.record("replace", old, {"old": _kept(old), "new": _kept(new) if new else None}, after)
+        service.record(
+            "replace", old, {"old": _describe_entry(old), "new": _describe_entry(new) if new else None}, after
+        )
         lines = [f"{args.new} takes the place of {args.old}, with its labels and its note"]
         problems: list[EdgeError] = []
         lines += _after_revocation(own, authority, old, certificates, problems)

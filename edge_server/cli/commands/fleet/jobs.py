@@ -47,7 +47,7 @@ def register(subparsers: Subparsers) -> None:
     about = "every job with its state and next time"
     add_service_verb(verbs, "list", list_jobs, help=about, example="jobs list")
     about = "a job, why it waits, and its last runs"
-    add_service_verb(verbs, "show", show, name_of_job, help=about, example="jobs show nightly")
+    add_service_verb(verbs, "show", show_job, name_of_job, help=about, example="jobs show nightly")
     for name, (about, _) in VERBS.items():
         add_service_verb(verbs, name, change, name_of_job, help=about, example=f"jobs {name} nightly")
     about, example = "the output of a job's newest run", "jobs logs nightly --follow"
@@ -99,7 +99,7 @@ def _clock(at: float | None, job: "Job") -> str:
     return clock_text(at, job.schedule)
 
 
-def show(args: argparse.Namespace) -> int:
+def show_job(args: argparse.Namespace) -> int:
     from schemas.errors import ConfigError, nearest
 
     overviews = _overviews(args)

@@ -138,12 +138,12 @@ def _job(args: argparse.Namespace, folder: "ServiceFolder", *, who: str, now: fl
     settings = load_service_settings(folder.settings)
     schedule = parse_schedule(args.cron, args.every, args.at, args.zone, now=now)
     fields = _run(args) if args.action == RUN else _fleet_action(args, settings)
-    job = _made(args, **fields, schedule=schedule, since=now, owner=who)
+    job = _make_job(args, **fields, schedule=schedule, since=now, owner=who)
     _check_command(job, settings, folder)
     return job
 
 
-def _made(args: argparse.Namespace, **fields: Any) -> "Job":
+def _make_job(args: argparse.Namespace, **fields: Any) -> "Job":
     """The job of these options and fields; raises `ConfigError`."""
     from edge_server.fleet.queue.job import make_job
 
@@ -187,10 +187,13 @@ def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFold
 
     served = settings.federation(job.federation)
 
-    def parsed(job: "Job") -> argparse.Namespace:
+    def parse_command(job: "Job") -> argparse.Namespace:
         return JOB_COMMANDS.parse(command_of(job, folder.runs / job.name, folder, served, program=()))
 
-    with_options, without = parsed(job), parsed(job.model_copy(update={"words": split_words(job.words)[0]}))
+    with_options, without = (
+        parse_command(job),
+        parse_command(job.model_copy(update={"words": split_words(job.words)[0]})),
+    )
     for name in ACTIONS[job.action].set_by_service:
         if getattr(with_options, name) != getattr(without, name):
             raise ConfigError(f"--{name} is set by the service for each run: leave it out")

@@ -12,7 +12,7 @@ from edge_server.cli.commands.fleet.asking_devices import ANSWERS, ASKING, age, 
 from edge_server.fleet.diagnostics.answers import log_lines, safe
 
 LEVELS = ("debug", "info", "warning", "error")
-MOST_LINES = 5_000
+MAX_LINES = 5_000
 EXAMPLES = f"""\
 examples:
   edge-server logs pi-3 --since 1h
@@ -32,7 +32,7 @@ OPTIONS = (
     Option("--since", age, "lines of the last 90s, 30m, 1h or 2d", metavar="AGE"),
     Option("--level", help="lines of this level and worse (default: all)", default="debug", choices=LEVELS),
     Option(
-        "--lines", int, "at most the last N lines (default: 1000)", 1_000, "N", {"ge": 1, "le": MOST_LINES}
+        "--lines", int, "at most the last N lines (default: 1000)", 1_000, "N", {"ge": 1, "le": MAX_LINES}
     ),
     Option("--crash", bool, "show the last unexpected end instead"),
     *ASKING,

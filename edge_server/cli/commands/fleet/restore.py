@@ -15,7 +15,7 @@ from edge_server.cli.commands.fleet.backup import (
     report,
 )
 from edge_server.cli.output import print_result
-from schemas.counted import counted
+from schemas.counted import format_count
 
 if TYPE_CHECKING:
     from edge_server.fleet.backup.manifest import BackupManifest
@@ -62,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _lines(folder: Path, manifest: "BackupManifest", runs: tuple[Path, ...], *, keys: bool) -> Iterator[str]:
-    yield f"restored {counted(len(manifest.files), 'file')} to {folder}"
+    yield f"restored {format_count(len(manifest.files), 'file')} to {folder}"
     for run in runs:
         yield f"continues when its server starts: {run}"
     for root in manifest.roots:

@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
         say(f"edge-server: wrote {folder.settings}: name your federations there", file=sys.stderr)
     settings = load_service_settings(folder.settings)
     begin_log(args, level=logging.INFO)
-    with folder.locked():
+    with folder.lock_folder():
         service = FleetService(folder, settings, make_parts)
         with stopped_by_signals(service.stop):
             service.run()

@@ -17,7 +17,7 @@ from edge_server.fleet.settings.alert_receivers import WebhookReceiver
 from schemas.errors import ConfigError
 
 TIMEOUT_S = 10.0
-MOST_ANSWER = 300
+MAX_ANSWER = 300
 
 
 def post(url: str, content: bytes, headers: Mapping[str, str], *, ca: Path | None = None) -> None:
@@ -29,11 +29,11 @@ def post(url: str, content: bytes, headers: Mapping[str, str], *, ca: Path | Non
         try:
             connection.request("POST", path, content, {"Content-Type": "application/json", **headers})
             answer = connection.getresponse()
-            text = answer.read(MOST_ANSWER).decode(errors="replace")
+            text = answer.read(MAX_ANSWER).decode(errors="replace")
         finally:
             connection.close()
     except ssl.SSLCertVerificationError as error:
-        raise untrusted(url, error) from error
+        raise make_untrusted_error(url, error) from error
     except (OSError, http.client.HTTPException) as error:
         raise DeliveryError(
             f"{url}: cannot be reached: {reason_of(error)}; check the address and that it runs"
@@ -67,7 +67,7 @@ def _refusal(url: str, status: int, reason: str, text: str) -> str:
     return f"{url}: answered {status} {reason}{f': {said}' if said else ''}{hint.get(status, moved)}"
 
 
-def untrusted(where: str, error: ssl.SSLCertVerificationError) -> DeliveryError:
+def make_untrusted_error(where: str, error: ssl.SSLCertVerificationError) -> DeliveryError:
     why = error.verify_message or error
     return DeliveryError(f"{where}: its certificate is not trusted: {why}; name its authority with ca = FILE")
 

@@ -12,10 +12,10 @@ from edge_server.fleet.alerts.delivery import Deliver, DeliveryError
 from edge_server.fleet.alerts.message import body, title
 from edge_server.fleet.alerts.receivers.http_post import (
     TIMEOUT_S,
+    make_untrusted_error,
     read_secret,
     reason_of,
     tls_context,
-    untrusted,
 )
 from edge_server.fleet.settings.alert_receivers import MailReceiver
 
@@ -48,7 +48,7 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
     port = settings.port or PORTS[settings.tls]
     where = f"{settings.host}:{port}"
     try:
-        with _opened(settings, port, ca) as server:
+        with _open_connection(settings, port, ca) as server:
             if settings.user is not None:
                 server.login(settings.user, password)
             server.send_message(mail)
@@ -59,14 +59,14 @@ def _send(settings: MailReceiver, mail: EmailMessage, password: str, ca: Path | 
     except smtplib.SMTPNotSupportedError as error:
         raise DeliveryError(f"{where}: {error}; check tls (starttls, ssl or none)") from error
     except ssl.SSLCertVerificationError as error:
-        raise untrusted(where, error) from error
+        raise make_untrusted_error(where, error) from error
     except (smtplib.SMTPException, OSError) as error:
         raise DeliveryError(
             f"{where}: did not take the mail: {_reason(error)}; check host, port and tls"
         ) from error
 
 
-def _opened(settings: MailReceiver, port: int, ca: Path | None) -> smtplib.SMTP:
+def _open_connection(settings: MailReceiver, port: int, ca: Path | None) -> smtplib.SMTP:
     if settings.tls == "ssl":
         return smtplib.SMTP_SSL(settings.host, port, timeout=TIMEOUT_S, context=tls_context(ca))
     server = smtplib.SMTP(settings.host, port, timeout=TIMEOUT_S)
@@ -81,12 +81,12 @@ def _opened(settings: MailReceiver, port: int, ca: Path | None) -> smtplib.SMTP:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return "; ".join(f"{name}: {_said(answer)}" for name, answer in error.recipients.items())
+        return "; ".join(f"{name}: {_answer_text(answer)}" for name, answer in error.recipients.items())
     if isinstance(error, smtplib.SMTPResponseException):
-        return _said((error.smtp_code, error.smtp_error))
+        return _answer_text((error.smtp_code, error.smtp_error))
     return reason_of(error)
 
 
-def _said(answer: tuple[int, bytes | str]) -> str:
+def _answer_text(answer: tuple[int, bytes | str]) -> str:
     code, text = answer
     return f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}"

@@ -10,7 +10,7 @@ import { scoreText, some } from "./units.js";
 
 const MEASURES = { attention: "mean attention of the devices", magnitude: "L1 norm of the weights" };
 const BAR = 84;
-const MOST_HEIGHT = 260;
+const MAX_HEIGHT = 260;
 
 /** The panel; the address gives the group, the slider the round. */
 export class ChannelsPanel {
@@ -125,7 +125,7 @@ export class ChannelsPanel {
   _show() {
     const { channels, rounds, kept, group } = this._group;
     this._ink = { bar: colour("--accent"), cut: colour("--sunken"), here: colour("--ink"), tiers: new Map(this._tiers.map((tier) => [tier, colour(`--s${tier % 8}`)])) };
-    const height = Math.max(4, Math.min(18, Math.floor(MOST_HEIGHT / Math.max(1, rounds.length))));
+    const height = Math.max(4, Math.min(18, Math.floor(MAX_HEIGHT / Math.max(1, rounds.length))));
     const few = height >= 12;
     this._bars.show({ rows: 1, columns: channels, height: BAR }, [""], `Scores of the ${channels} channels of ${group} in round ${rounds[this._at]}; a table follows`);
     this._kept.show({ rows: this._tiers.length, columns: channels, height: 18 }, this._tiers.map((tier) => `tier ${tier}`),

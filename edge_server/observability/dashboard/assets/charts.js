@@ -7,7 +7,7 @@ import { colour, onTheme } from "./theme.js";
 import { minuteText, momentText, UNKNOWN } from "./units.js";
 
 const HEIGHT = 220;
-const MOST_POINTS = 40;
+const MAX_POINTS = 40;
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
 const ROUNDS = { head: "Round", by: "by round", at: (round) => `in round ${round}`, text: String, range: roundEnds, axis: { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] } };
@@ -191,7 +191,7 @@ function axisSize(texts) {
 
 function fewPoints(plot, series, show) {
   const count = plot.data[0].length;
-  const step = Math.ceil(count / MOST_POINTS);
+  const step = Math.ceil(count / MAX_POINTS);
   return show === false ? null : plot.data[0].map((_, at) => at).filter((at) => at % step === 0 || at === count - 1);
 }
 

@@ -6,7 +6,7 @@ import { figureText, measureOf, testedOf } from "./figures.js";
 import { bytesText, countText, durationText, lossText } from "./units.js";
 
 const FIRST = 8;
-const MOST_NAMED = 4;
+const MAX_NAMED = 4;
 const FIGURE = "Accuracy";
 const HEADS = ["Round", "Chosen", "Counted", "Dropped", "Refused", FIGURE, "Loss", "Server sent", "Server received", "Time"];
 
@@ -63,7 +63,7 @@ function makeRow(line, metric) {
 
 function named(devices) {
   if (!devices.length) return ["0"];
-  const shown = devices.slice(0, MOST_NAMED).map(({ device, reason }) =>
+  const shown = devices.slice(0, MAX_NAMED).map(({ device, reason }) =>
     el("span", { class: "named" }, el("a", { href: deviceRoute(device), text: device }), reason ? ` ${reason}` : null));
-  return devices.length > MOST_NAMED ? [...shown, `and ${countText(devices.length - MOST_NAMED)} more`] : shown;
+  return devices.length > MAX_NAMED ? [...shown, `and ${countText(devices.length - MAX_NAMED)} more`] : shown;
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 SPACING_S = 5.0  # Minimum seconds between two state messages of one device
-MOST_PER_S = 100.0  # Maximum messages per second; a thousand new devices take 40 seconds
+MAX_PER_S = 100.0  # Maximum messages per second; a thousand new devices take 40 seconds
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def due(
     Availability and clearing messages are only subject to the total limit.
     """
     since = 1.0 if sent.checked_at is None else now - sent.checked_at
-    allowance = min(MOST_PER_S, sent.allowance + since * MOST_PER_S)
+    allowance = min(MAX_PER_S, sent.allowance + since * MAX_PER_S)
     changed = [
         topic
         for topic, payload in wanted.items()

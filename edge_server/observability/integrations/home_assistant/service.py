@@ -90,7 +90,7 @@ class HomeAssistant:
     def _handle(self, event: Any) -> None:
         match event:
             case Arrived(topic, payload):
-                self._arrived(topic, payload)
+                self._on_message(topic, payload)
             case LinkUp():
                 self._up_since = time.monotonic()
                 self.sent = forget_sent(self.sent)
@@ -103,7 +103,7 @@ class HomeAssistant:
                 self._versions.expire()
                 self._installations[device] = event
 
-    def _arrived(self, topic: str, payload: bytes) -> None:
+    def _on_message(self, topic: str, payload: bytes) -> None:
         match self._topics.parse(topic):
             case ("install", device) if payload == INSTALL:
                 # A retained press would start an installation at every reconnect.
@@ -111,7 +111,7 @@ class HomeAssistant:
                 if self._is_connected(device):
                     self._installer.begin(device)
             case (("birth" | "config") as kind, device):
-                self._retained.received(kind, device, empty=not payload)
+                self._retained.on_retained(kind, device, empty=not payload)
 
     def _is_connected(self, device: str) -> bool:
         latest = self._latest
@@ -125,7 +125,7 @@ class HomeAssistant:
         present = {view.device for view in state.snapshot.devices}
         settled = now >= self._up_since + self._settled_s
         gone, away = self._retained.absent(present, settled=settled)
-        messages = self._messages.wanted(state, gone=gone, away=away)
+        messages = self._messages.wanted_messages(state, gone=gone, away=away)
         messages |= clear_devices(self._topics, gone & self._retained.published)
         self.sent, new = due(self.sent, messages, now)
         for topic, payload in new:
@@ -140,7 +140,7 @@ class RetainedDevices:
     revoked: set[str] = field(default_factory=set)
     published: set[str] = field(default_factory=set)
 
-    def received(self, kind: Literal["birth", "config"], device: str, *, empty: bool) -> None:
+    def on_retained(self, kind: Literal["birth", "config"], device: str, *, empty: bool) -> None:
         """A birth or a discovery message of a device arrived; an empty one clears it."""
         held = self.born if kind == "birth" else self.published
         (held.discard if empty else held.add)(device)

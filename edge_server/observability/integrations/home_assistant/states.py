@@ -13,7 +13,7 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 
 ONLINE, OFFLINE = b"online", b"offline"
 UNKNOWN = "unknown"
-MOST_REASON, MOST_SUMMARY = 200, 255
+MAX_REASON, MAX_SUMMARY = 200, 255
 """Maximum characters of a reason and of a release summary; Home Assistant truncates longer summaries."""
 Messages = dict[str, bytes]
 
@@ -43,7 +43,7 @@ class DeviceMessages:
         self._topics = topics
         self._cache: dict[str, tuple[tuple[object, ...], Messages]] = {}
 
-    def wanted(self, state: CurrentState, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
+    def wanted_messages(self, state: CurrentState, *, gone: frozenset[str], away: Iterable[str]) -> Messages:
         """The wanted payload of each topic: none for devices that are `gone`, offline for those `away`."""
         found: Messages = {self._topics.of(device, "availability"): OFFLINE for device in away}
         for view in state.snapshot.devices:
@@ -88,7 +88,7 @@ def state_of(view: DeviceView, round_number: int) -> dict[str, Any]:
         "ratio": view.ratio,
         "rounds": view.rounds,
         "refusals": sum(view.refused.values()),
-        "reason": clean(view.reason or view.ineligible_because)[:MOST_REASON],
+        "reason": clean(view.reason or view.ineligible_because)[:MAX_REASON],
     }
 
 
@@ -108,7 +108,7 @@ def update_of(device: str, state: CurrentState) -> dict[str, Any]:
         "title": "Model",
         "in_progress": asked is not None and asked.percent is not None,
         "update_percentage": None if asked is None else asked.percent,
-        "release_summary": clean(text)[:MOST_SUMMARY],
+        "release_summary": clean(text)[:MAX_SUMMARY],
     }
 
 
@@ -122,7 +122,7 @@ def _json(value: dict[str, Any]) -> bytes:
 # Templates contain keys only, never a text that a device sent.
 
 ORIGIN = {"name": "edge-federation"}
-MOST_TEXT = 100
+MAX_TEXT = 100
 
 _ALWAYS: dict[str, dict[str, Any]] = {
     "state": {"name": "State", "ic": "mdi:state-machine"},
@@ -186,8 +186,8 @@ def board_readings(view: DeviceView) -> dict[str, float]:
 
 def _device(topics: HomeAssistantTopics, view: DeviceView) -> dict[str, Any]:
     profile = view.profile
-    model = "" if profile is None else clean(profile.machine or profile.processor)[:MOST_TEXT]
-    software = "" if profile is None else clean(profile.software.get("edge-federation", ""))[:MOST_TEXT]
+    model = "" if profile is None else clean(profile.machine or profile.processor)[:MAX_TEXT]
+    software = "" if profile is None else clean(profile.software.get("edge-federation", ""))[:MAX_TEXT]
     about = {
         "ids": [f"edge-federation/{topics.federation}/{view.device}"],
         "name": view.device,

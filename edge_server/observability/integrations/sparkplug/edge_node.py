@@ -19,7 +19,7 @@ from edge_server.observability.integrations.sparkplug.payload import Datatype, M
 NAMESPACE = "spBv1.0"
 BD_SEQ, REBIRTH = "bdSeq", "Node Control/Rebirth"
 NUMBERS = 256
-SPACING_MS, MOST_DATA = 1000, 200
+SPACING_MS, MAX_DATA = 1000, 200
 """Minimum milliseconds between two data messages of one device; maximum data messages of devices per step."""
 REBIRTH_MS = 5000  # Minimum milliseconds between two births: many hosts may ask for a rebirth at once
 
@@ -140,7 +140,7 @@ def _publish_due(node: EdgeNode, now_ms: int) -> Step:
 def _publish_births(node: EdgeNode, latest: Observed, bd_seq: int, now_ms: int) -> Step:
     control: Metrics = {BD_SEQ: (Datatype.INT64, bd_seq), REBIRTH: (Datatype.BOOLEAN, False)}
     node = replace(_unborn(node), seq=0, node=latest.node, born_at=now_ms)
-    node, birth = _numbered(node, "NBIRTH", None, {**control, **latest.node}, now_ms)
+    node, birth = _number_message(node, "NBIRTH", None, {**control, **latest.node}, now_ms)
     messages = [birth]
     for device in sorted(latest.devices):
         node, birth = _device_birth(node, device, latest.devices[device], now_ms)
@@ -149,7 +149,7 @@ def _publish_births(node: EdgeNode, latest: Observed, bd_seq: int, now_ms: int) 
 
 
 def _device_birth(node: EdgeNode, device: str, metrics: Metrics, now_ms: int) -> tuple[EdgeNode, Publish]:
-    node, birth = _numbered(node, "DBIRTH", device, metrics, now_ms)
+    node, birth = _number_message(node, "DBIRTH", device, metrics, now_ms)
     return _with_published(node, device, metrics, now_ms), birth
 
 
@@ -157,7 +157,7 @@ def _publish_changes(node: EdgeNode, latest: Observed, now_ms: int) -> Step:
     """Publish deaths and births of devices, then changed metrics, those published longest ago first."""
     messages: list[Publish] = []
     for device in sorted(node.devices.keys() - latest.devices.keys()):
-        node, message = _numbered(node, "DDEATH", device, {}, now_ms)
+        node, message = _number_message(node, "DDEATH", device, {}, now_ms)
         left = {name: metrics for name, metrics in node.devices.items() if name != device}
         node = replace(node, devices=left)
         messages.append(message)
@@ -167,12 +167,12 @@ def _publish_changes(node: EdgeNode, latest: Observed, now_ms: int) -> Step:
             node, message = _device_birth(node, device, metrics, now_ms)
             messages.append(message)
     if new := _differences(node.node or {}, latest.node):
-        node, message = _numbered(node, "NDATA", None, new, now_ms)
+        node, message = _number_message(node, "NDATA", None, new, now_ms)
         node = replace(node, node=latest.node)
         messages.append(message)
     for device in _due(node, latest, now_ms):
         new = _differences(node.devices[device], latest.devices[device])
-        node, message = _numbered(node, "DDATA", device, new, now_ms)
+        node, message = _number_message(node, "DDATA", device, new, now_ms)
         node = _with_published(node, device, latest.devices[device], now_ms)
         messages.append(message)
     return node, messages
@@ -181,7 +181,7 @@ def _publish_changes(node: EdgeNode, latest: Observed, now_ms: int) -> Step:
 def _due(node: EdgeNode, latest: Observed, now_ms: int) -> list[str]:
     changed = [device for device, metrics in latest.devices.items() if metrics != node.devices.get(device)]
     waited = [device for device in changed if now_ms >= node.published_at.get(device, 0) + SPACING_MS]
-    return sorted(waited, key=lambda device: (node.published_at.get(device, 0), device))[:MOST_DATA]
+    return sorted(waited, key=lambda device: (node.published_at.get(device, 0), device))[:MAX_DATA]
 
 
 def _differences(before: Metrics, now: Metrics) -> dict[str, Value]:
@@ -194,7 +194,7 @@ def _with_published(node: EdgeNode, device: str, metrics: Metrics, now_ms: int) 
     )
 
 
-def _numbered(
+def _number_message(
     node: EdgeNode, message: str, device: str | None, metrics: Metrics, now_ms: int
 ) -> tuple[EdgeNode, Publish]:
     """A message with the next number; births must state what their values are (section 6.4.6)."""

@@ -11,7 +11,7 @@ from edge_server.observability.snapshot import DeviceView, Snapshot
 
 Value = tuple[Datatype, Scalar]
 Metrics = Mapping[str, Value]
-MOST_TEXT = 200
+MAX_TEXT = 200
 
 
 def node_metrics(snapshot: Snapshot) -> Metrics:
@@ -58,7 +58,7 @@ def _of(view: DeviceView, round_number: int) -> Metrics:
 
 
 def _text(value: str | None) -> Value:
-    return Datatype.STRING, None if value is None else clean(value)[:MOST_TEXT]
+    return Datatype.STRING, None if value is None else clean(value)[:MAX_TEXT]
 
 
 def _count(value: int | None) -> Value:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from schemas.errors import PeerError
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 Scalar = int | float | bool | str | None
 
 
@@ -120,7 +120,7 @@ def encode_payload(payload: Payload, kinds: Iterable[Datatype]) -> bytes:
 
 def decode_payload(data: bytes) -> Payload:
     """Decode a payload; raises `PeerError` for anything else."""
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise PeerError(f"a Sparkplug payload of {len(data)} bytes", reason="oversized")
     message = _Message()
     try:

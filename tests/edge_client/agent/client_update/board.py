@@ -21,7 +21,7 @@ from schemas.tensors.chunks import decode_chunk, encode_chunk
 from schemas.values import CapabilityProfile
 from tests.edge_client.signed import TRUSTED
 
-MOST_TURNS = 200
+MAX_TURNS = 200
 
 
 def no_cut() -> None:
@@ -116,8 +116,8 @@ class Process:
     def run(self, message: ClientOffer | ClientWithdrawal | None) -> bool:
         """Work until the update has ended; returns whether the process ends for another one."""
         if self._connects:
-            self.part.connected()
-        for _ in range(MOST_TURNS):
+            self.part.on_connected()
+        for _ in range(MAX_TURNS):
             self.clock += 5.0
             self.part.tick(training=False)
             if self._connects and message is not None:

@@ -87,7 +87,7 @@ def test_a_kept_release_is_withdrawn_and_the_former_one_runs(
         federation="home", device="pi", rollout="r-1", version="0.2.0", detail="bad"
     )
     last = Process(root, archive, monkeypatch)
-    last.part.connected()
+    last.part.on_connected()
     last.part.receive(withdrawal)
     last.part.tick(training=False)
     assert launcher.read_current(root) == "a"

@@ -14,7 +14,7 @@ from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)
 IDLE = TrialState("home", "pi", connected=True)
-BEGUN, FIRST_COMMANDS = download.start(IDLE, REF, NO_CHUNKS, now=0.0)
+BEGUN, FIRST_COMMANDS = download.start_download(IDLE, REF, NO_CHUNKS, now=0.0)
 
 
 def _chunk(index: int) -> ChunkArrived:

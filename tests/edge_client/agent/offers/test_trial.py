@@ -24,10 +24,10 @@ RELEASE = ReleaseTrial(offer=ClientOffer(**WHERE))
 def test_a_kept_version_is_final_until_it_is_withdrawn(begun: Trial, kept: Stage, cause: Cause) -> None:
     assert not begun.is_final
     assert begun.at(kept).is_final
-    going_back = begun.ended(kept, (cause, "by hand"), going_back=True)
+    going_back = begun.with_end(kept, (cause, "by hand"), going_back=True)
     assert (going_back.is_final, going_back.stage, going_back.cause) == (False, kept, cause)
     assert going_back.stage_text() == "kept (withdrawn) by hand"
-    assert begun.at("fetched").restarted().restarts == 1
+    assert begun.at("fetched").with_restart().restarts == 1
 
 
 @pytest.mark.parametrize("begun", [MODEL, RELEASE], ids=["model", "client"])

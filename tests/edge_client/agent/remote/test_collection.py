@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.remote.collection import Collector, bounded, hidden_by, selected
+from edge_client.agent.remote.collection import Collector, encode_bounded, hidden_by, select_lines
 from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
 from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.settings import AgentSettings
@@ -71,16 +71,16 @@ def test_logs_are_chosen_by_age_level_and_number() -> None:
         for second, level in enumerate(["info", "warning", "error", "info", "critical", "warning"])
     ]
     now = 1767225605.0
-    chosen = selected(lines, asking(Diagnostic.LOGS, level="warning"), now)
+    chosen = select_lines(lines, asking(Diagnostic.LOGS, level="warning"), now)
     assert [line["message"] for line in chosen] == ["1", "2", "4", "5"]
-    chosen = selected(lines, asking(Diagnostic.LOGS, since_s=2.0), now)
+    chosen = select_lines(lines, asking(Diagnostic.LOGS, since_s=2.0), now)
     assert [line["message"] for line in chosen] == ["3", "4", "5"]
-    assert selected(lines, asking(Diagnostic.LOGS, lines=1), now) == lines[-1:]
+    assert select_lines(lines, asking(Diagnostic.LOGS, lines=1), now) == lines[-1:]
 
 
 def test_of_too_many_lines_the_newest_are_kept() -> None:
     lines = [{"message": f"{number} " + "ä" * 200} for number in range(3_000)]
-    text = bounded({"device": "pi-3", "logs": lines})
+    text = encode_bounded({"device": "pi-3", "logs": lines})
     assert len(text) <= MAX_ANSWER_CHARS
     assert text.isascii()
     found = json.loads(text)
@@ -89,7 +89,7 @@ def test_of_too_many_lines_the_newest_are_kept() -> None:
 
 
 def test_a_document_that_never_fits_says_so() -> None:
-    text = bounded({"device": "pi-3", "doctor": [{"detail": "x" * 5_000}] * 1_000})
+    text = encode_bounded({"device": "pi-3", "doctor": [{"detail": "x" * 5_000}] * 1_000})
     assert json.loads(text) == {"device": "pi-3", "left_out": "it is too large"}
 
 

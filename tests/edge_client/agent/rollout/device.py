@@ -14,7 +14,7 @@ from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.installation import make_runtime
 from edge_client.agent.rollout.lazy_start import decode_rollout_message
 from edge_client.agent.settings import AgentSettings
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.security.trusted_key import TrustedKey
@@ -49,7 +49,7 @@ def offer(rollout: str = "r-1", **more: Any) -> ModelOffer:
 
 def examples() -> LocalData:
     images = np.zeros((8, 1, 8, 8), np.uint8)
-    data = labelled(images, np.arange(8))
+    data = make_labelled_data(images, np.arange(8))
     return LocalData(data, data.subset([0, 1, 2, 3]))
 
 

@@ -13,7 +13,7 @@ from edge_client.agent.rollout.acceptance import judge_comparison
 from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair, read_comparison
 from edge_client.agent.rollout.comparison_process import compare_models, in_turns, write_best_variant
 from edge_client.agent.rollout.examples import local_examples
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from schemas.messages.rollout_terms import Cause, TrialTerms
@@ -69,7 +69,8 @@ def named(data: LocalData) -> LocalData:
     names = tuple(str(number) for number in order)
     places = np.argsort(order)
     parts = (
-        labelled(part.images, places[part.labels], class_names=names) for part in (data.train, data.held_out)
+        make_labelled_data(part.images, places[part.labels], class_names=names)
+        for part in (data.train, data.held_out)
     )
     return LocalData(*parts)
 
@@ -157,7 +158,7 @@ def test_the_fastest_accurate_variant_is_created_and_named(data, good, tmp_path,
 
 
 def test_a_model_for_another_image_shape_is_reported_as_incompatible(good) -> None:
-    shown = labelled(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64))
+    shown = make_labelled_data(np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64))
     assert compare_models(good, None, shown)["objection"][0] == Cause.INCOMPATIBLE
 
 

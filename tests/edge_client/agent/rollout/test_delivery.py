@@ -15,7 +15,7 @@ from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.examples import local_examples
 from edge_client.agent.task_context import TaskContext
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from edge_client.inference import installed_model
@@ -34,7 +34,7 @@ OLD, NEW, ROLLED_OUT = b"the model in use" * 9, b"the delivered model" * 9, b"th
 EARLIER = measured(0.75, examples=4)
 WORSE = Comparison(EARLIER, measured(0.1), lost=60, won=0)
 AS_GOOD = Comparison(EARLIER, measured(0.5, examples=4), lost=1, won=0)
-SOME = labelled(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4))
+SOME = make_labelled_data(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4))
 TERMS = TrialTerms()
 
 SLOWER = Comparison(EARLIER, measured(0.9, examples=4, latency_ms=40.0), lost=0, won=1)
@@ -61,7 +61,7 @@ def serves(place: TaskContext) -> bytes | None:
     """The model in use, which is the file in `models/`."""
     current = installed_model.slots(place.models).current()
     if current is not None:
-        assert installed_model.served(place.models).read_bytes() == current.read()
+        assert installed_model.served_model_path(place.models).read_bytes() == current.read()
     return None if current is None else current.read()
 
 
@@ -285,7 +285,7 @@ def test_a_model_in_use_that_cannot_run_on_the_data_is_replaced(place, digits, m
 
 def test_fewer_large_images_are_copied_for_the_comparison():
     side = 2000
-    large = labelled(np.zeros((12, 1, side, side), np.uint8), np.zeros(12, np.int64))
+    large = make_labelled_data(np.zeros((12, 1, side, side), np.uint8), np.zeros(12, np.int64))
     # The limit of 32 MB holds eight images of 4 MB.
     assert len(local_examples(LocalData(large, large), 200)) == 8
     assert len(local_examples(LocalData(SOME, SOME), 200)) == 4

@@ -30,7 +30,7 @@ WITHDRAWAL = ModelWithdrawal(federation="home", device="pi", rollout="r-1", vers
 
 
 def begin(device: Device) -> None:
-    device.part.connected()
+    device.part.on_connected()
     device.hear(offer())
     device.advance()
 
@@ -179,7 +179,7 @@ def test_a_model_not_signed_with_the_trusted_key_is_not_downloaded(
 ) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch, trust=TRUSTED)
-    device.part.connected()
+    device.part.on_connected()
     device.hear(offered)
     device.advance()
     assert device.reports[-1].cause is Cause.UNTRUSTED
@@ -197,7 +197,7 @@ def test_messages_for_other_devices_or_of_other_kinds_are_refused(tmp_path, monk
 
 def device_report(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     other = Device(tmp_path / "other", monkeypatch)
-    other.part.connected()
+    other.part.on_connected()
     other.hear(offer())
     return other.reports[0]
 
@@ -206,7 +206,7 @@ def test_a_comparison_waits_for_training_to_end_but_not_forever(tmp_path, monkey
     serving(tmp_path)
     compared = []
     device = Device(tmp_path, monkeypatch, compare=lambda pair: compared.append(pair) or GOOD)
-    device.part.connected()
+    device.part.on_connected()
     device.hear(offer())
     tick = device.part.tick
     monkeypatch.setattr(device.part, "tick", lambda training: tick(training=True))
@@ -232,7 +232,7 @@ def test_if_the_trial_cannot_be_recorded_the_model_is_not_switched(tmp_path, mon
 def test_a_device_that_starts_without_a_link_continues_its_watch(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
-    device.part.connected()
+    device.part.on_connected()
     device.hear(offer(terms=TrialTerms(watch_s=3600.0)))
     device.advance()
     assert (device.serves(), device.reports[-1].stage) == (NEW, Stage.SWITCHED)
@@ -267,7 +267,7 @@ def test_after_a_power_cut_a_complete_model_is_in_use_and_the_trial_finishes(
         later = Device(state, monkeypatch, compare=compare_in(state))
         seen.add(later.serves())
         assert later.serves() in (OLD, NEW), steps
-        later.part.connected()
+        later.part.on_connected()
         later.hear(offer())
         later.advance()
         assert later.serves() == (NEW if ends == "kept" else OLD), steps
@@ -283,7 +283,7 @@ def test_after_a_power_cut_a_complete_model_is_in_use_and_the_trial_finishes(
 def test_terms_without_a_watch_still_check_once(tmp_path, monkeypatch) -> None:
     serving(tmp_path)
     device = Device(tmp_path, monkeypatch)
-    device.part.connected()
+    device.part.on_connected()
     device.hear(offer(terms=TrialTerms(watch_s=0.0)))
     device.advance()
     assert device.reports[-1].stage is Stage.KEPT

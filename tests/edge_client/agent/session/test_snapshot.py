@@ -28,7 +28,7 @@ FULL = NOTHING.model_copy(
 
 
 def load(path: Path) -> SessionSnapshot:
-    return SnapshotFile(path / "task.json").load(FEDERATION, DEVICE)
+    return SnapshotFile(path / "task.json").load_snapshot(FEDERATION, DEVICE)
 
 
 @pytest.mark.parametrize("result", [None, update(), delivery(attempt=1)])

@@ -16,7 +16,7 @@ from edge_client.cli.main import main
 from edge_client.data.card import card_of
 from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import fit
+from edge_client.data.shapes import fit_data
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
@@ -67,7 +67,7 @@ def test_training_infer_and_serve_see_the_same_pixels(
     (tmp_path / "cat").mkdir()
     write(tmp_path / "cat" / name)
     model = load_model(write_model(tmp_path / "model.onnx", shape=shape, metadata={}))
-    trained = fit(load_source(f"folder:{tmp_path}"), shape).images
+    trained = fit_data(load_source(f"folder:{tmp_path}"), shape).images
     inferred = read_image(tmp_path / "cat" / name, shape).pixels
     served = read_request((tmp_path / "cat" / name).read_bytes(), model).images
     assert (inferred[None] == served).all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.data.sounds.resampling import MAX_TERM, resampled
+from edge_client.data.sounds.resampling import MAX_TERM, resample_blocks
 
 RATIOS = [
     (48_000, 16_000, 1, 3),
@@ -19,7 +19,7 @@ RATIOS = [
 
 def of_blocks(samples: np.ndarray, own: int, rate: int, size: int) -> np.ndarray:
     blocks = [samples[start : start + size] for start in range(0, len(samples), size)]
-    return np.concatenate(list(resampled(blocks, own, rate)))
+    return np.concatenate(list(resample_blocks(blocks, own, rate)))
 
 
 @pytest.mark.parametrize(("own", "rate", "up", "down"), RATIOS)
@@ -39,7 +39,7 @@ def test_the_samples_are_those_of_scipy(own: int, rate: int, up: int, down: int,
 def test_the_beginning_is_the_same_however_much_is_read() -> None:
     noise = np.random.default_rng(0).uniform(-1, 1, 48_000).astype(np.float32)
     whole = of_blocks(noise, 48_000, 16_000, len(noise))
-    first = next(iter(resampled([noise[:4800], noise[4800:]], 48_000, 16_000)))
+    first = next(iter(resample_blocks([noise[:4800], noise[4800:]], 48_000, 16_000)))
     np.testing.assert_allclose(first, whole[: len(first)], rtol=0, atol=1e-6)
 
 

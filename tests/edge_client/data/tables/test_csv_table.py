@@ -201,9 +201,9 @@ def test_rows_written_during_a_read_are_read_at_the_next(path: Path) -> None:
     table = csv_table(path)
     with path.open("a") as file:
         file.write("1.0,2.0,warm\n1.0,2.0,wa")
-    with table.opened() as rows:
+    with table.open_rows() as rows:
         assert len([*rows]) == 4
-    with csv_table(path).opened() as rows:
+    with csv_table(path).open_rows() as rows:
         assert len([*rows]) == 5
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.tasks.conversion import in_task
 
 FEATURES = 6
@@ -20,4 +20,4 @@ def examples(task: str, count: int = 40, seed: int = 0) -> LabelledData:
         "forecasting": numbers,
         "anomaly": (np.abs(numbers[:, 0]) > 2).astype(np.int64),
     }[task]
-    return in_task(labelled(rows, labels), task, ())
+    return in_task(make_labelled_data(rows, labels), task, ())

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from edge_client.data.classes import in_classes
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.learning_task import Answers
 from edge_client.data.tasks.losses import LOSSES
@@ -58,10 +58,10 @@ def test_right_outputs_have_the_best_figures_and_no_loss(name: str) -> None:
     task, right = data.learning_task, perfect(data)
     targets = data.targets(data.inputs())
     wrong = np.random.default_rng(1).permutation(right)
-    best, worse = (task.measured(Answers(said, targets, data.labels)) for said in (right, wrong))
+    best, worse = (task.measure_answers(Answers(said, targets, data.labels)) for said in (right, wrong))
     for metric in task.metrics:
         if metric.name in best and name != "anomaly":
-            assert metric.lost(best[metric.name], worse[metric.name]) > 0, metric.name
+            assert metric.worsening(best[metric.name], worse[metric.name]) > 0, metric.name
     assert LOSSES[task.loss](right, targets).max() < 1e-6
     assert task.errors(Answers(right, targets, data.labels)).max() == 0
 
@@ -84,7 +84,7 @@ def test_training_improves_the_leading_figure(name: str) -> None:
     after = evaluate(module, data)
     # Reconstruction is what an unlabelled training can improve.
     metric = METRICS["reconstruction"] if name == "anomaly" else data.learning_task.leading(before.metrics)
-    assert metric.lost(before.metrics[metric.name], after.metrics[metric.name]) < -0.1
+    assert metric.worsening(before.metrics[metric.name], after.metrics[metric.name]) < -0.1
     assert result.metrics.train_loss is not None
     assert before.loss is not None
     assert result.metrics.train_loss < before.loss
@@ -115,11 +115,11 @@ def test_the_exported_file_knows_its_task(tmp_path: Path, name: str) -> None:
     export_onnx(module, path, input_shape=data.input_shape, task=name, **about)
     model = load_model(path)
     assert model.task is data.learning_task
-    found, known = model.measured(data.images, data.labels), evaluate(module, data).metrics
+    found, known = model.measure_examples(data.images, data.labels), evaluate(module, data).metrics
     assert found == pytest.approx(known, abs=1e-5)
     answers = model.predict(data.images)
     assert len(answers) == len(data)
-    assert set(model.result(answers[0])) == ({"top"} if model.task.ranked else {"outputs"})
+    assert set(model.result(answers[0])) == ({"top"} if model.task.is_ranked else {"outputs"})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,8 +145,10 @@ def test_the_leading_figure_comes_first(name: str) -> None:
 
 
 def test_labels_of_another_kind_are_refused_with_the_remedy() -> None:
-    classes = labelled(np.zeros((3, 2), np.float32), np.array([0, 1, 2]), class_names=("a", "b", "c"))
-    numbers = labelled(np.zeros((3, 2), np.float32), np.array([[0.5], [1.0], [2.0]], np.float32))
+    classes = make_labelled_data(
+        np.zeros((3, 2), np.float32), np.array([0, 1, 2]), class_names=("a", "b", "c")
+    )
+    numbers = make_labelled_data(np.zeros((3, 2), np.float32), np.array([[0.5], [1.0], [2.0]], np.float32))
     words = r'classification takes one class: set \[model\] task = "regression"'
     with pytest.raises(ConfigError, match=words):
         in_task(numbers, "classification", ())
@@ -161,12 +163,12 @@ def test_labels_of_another_kind_are_refused_with_the_remedy() -> None:
 
 
 def test_unnamed_whole_numbers_are_numbers_for_regression() -> None:
-    ages = labelled(np.zeros((3, 2), np.float32), np.array([30, 41, 25]))
+    ages = make_labelled_data(np.zeros((3, 2), np.float32), np.array([30, 41, 25]))
     assert in_task(ages, "regression", ()).labels.tolist() == [[30], [41], [25]]
 
 
 def test_columns_of_labels_are_matched_by_name() -> None:
-    rows = labelled(
+    rows = make_labelled_data(
         np.zeros((2, 2), np.float32), np.array([[1, 2], [3, 4]], np.float32), class_names=("co2", "light")
     )
     turned = in_classes(rows, ("light", "co2"))
@@ -176,7 +178,9 @@ def test_columns_of_labels_are_matched_by_name() -> None:
 
 
 def test_examples_with_numbers_are_split_by_tenths_of_the_first() -> None:
-    data = labelled(np.zeros((100, 2), np.float32), np.arange(100, dtype=np.float32)[::-1, None] / 7)
+    data = make_labelled_data(
+        np.zeros((100, 2), np.float32), np.arange(100, dtype=np.float32)[::-1, None] / 7
+    )
     assert np.bincount(data.strata).tolist() == [10] * 10
     assert data.strata[0] == 9
 

@@ -101,26 +101,26 @@ def test_a_threshold_is_exceeded_by_one_usual_example_of_a_hundred() -> None:
 
 def test_figures_that_nothing_defines_are_left_out() -> None:
     unlabelled = Answers(np.zeros((2, 2), np.float32), np.ones((2, 2), np.float32), np.zeros(2, int))
-    found = TASKS["anomaly"].measured(unlabelled)
+    found = TASKS["anomaly"].measure_answers(unlabelled)
     assert found == {"reconstruction": 1}
     assert TASKS["anomaly"].leading(found).name == "reconstruction"
     one_class = Answers(OUTPUTS, np.zeros(4, int), np.zeros(4, int))
-    assert "auroc" not in TASKS["classification"].measured(one_class)
+    assert "auroc" not in TASKS["classification"].measure_answers(one_class)
 
 
 def test_a_share_loses_points_and_another_figure_a_part_of_itself() -> None:
     accuracy, (mae, _, r2) = TASKS["classification"].metrics[0], TASKS["regression"].metrics
-    assert accuracy.lost(0.9, 0.85) == pytest.approx(0.05)
-    assert mae.lost(2.0, 2.5) == pytest.approx(0.25)
-    assert mae.lost(2.0, 1.0) == pytest.approx(-0.5)
-    assert r2.lost(0.5, 0.4) == pytest.approx(0.2)
-    assert mae.lost(0.0, 0.1) == float("inf")
-    assert mae.lost(0.0, 0.0) == 0
+    assert accuracy.worsening(0.9, 0.85) == pytest.approx(0.05)
+    assert mae.worsening(2.0, 2.5) == pytest.approx(0.25)
+    assert mae.worsening(2.0, 1.0) == pytest.approx(-0.5)
+    assert r2.worsening(0.5, 0.4) == pytest.approx(0.2)
+    assert mae.worsening(0.0, 0.1) == float("inf")
+    assert mae.worsening(0.0, 0.0) == 0
 
 
 def test_clients_errors_add_as_their_squares() -> None:
     mae, rmse, _ = TASKS["regression"].metrics
     # Three examples of error 1 and one of error 3.
-    assert mae.pooled([1, 3], [3, 1]) == pytest.approx(1.5)
-    assert rmse.pooled([1, 3], [3, 1]) == pytest.approx(np.sqrt((3 + 9) / 4))
-    assert mae.pooled([], []) is None
+    assert mae.pool_values([1, 3], [3, 1]) == pytest.approx(1.5)
+    assert rmse.pool_values([1, 3], [3, 1]) == pytest.approx(np.sqrt((3 + 9) / 4))
+    assert mae.pool_values([], []) is None

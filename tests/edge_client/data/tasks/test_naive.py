@@ -53,13 +53,13 @@ def test_a_forecasts_figures_have_both_beside_the_error(tmp_path: Path) -> None:
     source = f"csv:{tmp_path}/air.csv?label=co2&columns=co2&window=6&horizon=1"
     data = in_task(load_source(source), "forecasting", ())
     outputs = np.zeros((len(data), 1))
-    found = data.learning_task.measured(data.answers(outputs, data.targets(data.images)))
+    found = data.learning_task.measure_answers(data.answers(outputs, data.targets(data.images)))
     assert next(iter(found)) == "mae"
     # From a row to the next one the series changes by 1, 3, 3 and 1.
     assert found["no-change"] == pytest.approx(2, abs=0.05)
     assert found["season-ago"] == 0
     assert reference_text(found) == f"no change {found['no-change']:.4g}, season ago 0"
-    assert "no-change" not in in_task(load_source(source), "regression", ()).learning_task.measured(
+    assert "no-change" not in in_task(load_source(source), "regression", ()).learning_task.measure_answers(
         data.answers(outputs, outputs)
     )
 

@@ -236,7 +236,7 @@ def test_metrics_are_rendered_for_prometheus(tmp_path: Path) -> None:
         tally.request("http", outcome)
     # 4 ms, 4 ms and 3 s: two below 5 ms, all below infinity.
     for seconds in (0.004, 0.004, 3.0):
-        tally.predicted(2, seconds)
+        tally.count_prediction(2, seconds)
     tally.reload("failed")
     lines = tally.text({"version": 'a "b"\\\n', "digest": "d", "variant": "int8"}).splitlines()
     for line in (

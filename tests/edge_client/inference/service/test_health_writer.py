@@ -25,7 +25,7 @@ def health(slots: Slots) -> Health:
 def served(slots: Slots) -> HealthWriter:
     notes = HealthWriter(slots)
     notes.loading()
-    notes.loaded()
+    notes.on_loaded()
     return notes
 
 
@@ -36,9 +36,9 @@ def test_a_start_is_recorded_before_the_model_is_loaded(slots: Slots) -> None:
 
 def test_counted_requests_are_written_on_save(slots: Slots) -> None:
     notes = served(slots)
-    notes.answered(0.002)
-    notes.answered(0.004)
-    notes.failed()
+    notes.count_answer(0.002)
+    notes.count_answer(0.004)
+    notes.count_failure()
     assert health(slots).requests == 0
     notes.save()
     assert (health(slots).requests, health(slots).errors, health(slots).mean_ms) == (3, 1, 3.0)
@@ -59,8 +59,8 @@ def test_switching_to_another_model_ends_the_previous_one(slots: Slots) -> None:
     serving(slots.folder.parent, NEW)
     notes.loading()
     # Until the new model is loaded, requests count for the previous one.
-    notes.answered(0.001)
-    notes.loaded()
+    notes.count_answer(0.001)
+    notes.on_loaded()
     old = read_health(before.folder, before.model.digest)
     assert (old.requests, old.starts, old.ends) == (1, 1, 1)
     assert (health(slots).requests, health(slots).starts, health(slots).ends) == (0, 1, 0)
@@ -72,7 +72,7 @@ def test_a_refused_model_is_recorded_and_the_previous_one_stays_in_use(slots: Sl
     serving(slots.folder.parent, NEW)
     notes.loading()
     notes.load_failed()
-    notes.answered(0.001)
+    notes.count_answer(0.001)
     notes.close()
     assert (health(slots).refusals, health(slots).crashes) == (1, 0)
     assert read_health(before.folder, before.model.digest).requests == 1
@@ -80,7 +80,7 @@ def test_a_refused_model_is_recorded_and_the_previous_one_stays_in_use(slots: Sl
 
 def test_without_a_model_nothing_is_recorded(tmp_path: Path) -> None:
     notes = served(Slots(tmp_path / "serving"))
-    notes.answered(1.0)
+    notes.count_answer(1.0)
     notes.close()
     assert not (tmp_path / "serving").exists()
 
@@ -88,5 +88,5 @@ def test_without_a_model_nothing_is_recorded(tmp_path: Path) -> None:
 def test_loading_the_same_model_again_is_not_a_new_start(slots: Slots) -> None:
     notes = served(slots)
     notes.loading()
-    notes.loaded()
+    notes.on_loaded()
     assert health(slots).starts == 1

@@ -12,7 +12,7 @@ from edge_client.inference.export.onnx import find_graph
 from edge_client.inference.export.weights import fill as fill_with_torch
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.costs import count_macs, parameter_count
-from edge_client.models.graphs.filling import fill, opened
+from edge_client.models.graphs.filling import fill, open_graph
 from edge_client.models.registry import MODELS
 from edge_client.pruning import surgery
 from schemas.tensors.arrays import ComputedArrays
@@ -46,7 +46,7 @@ def test_a_shipped_network_is_filled_opened_and_counted_as_by_torch(name: str) -
             expected = module(torch.from_numpy(inputs)).numpy()
         (outputs,) = onnxruntime.InferenceSession(data).run(None, {"input": inputs})
         np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
-        given = outputs_of_opened(opened(drawn, arrays, shape), inputs, arrays)
+        given = outputs_of_opened(open_graph(drawn, arrays, shape), inputs, arrays)
         np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.statistics import statistics_of
 from edge_client.security.secure_aggregation.masked_figures import as_means, as_sums, map_of
 from edge_server.strategy.data_statistics import rough_request
-from schemas.statistics import COUNT, DEVICES, FEATURES, HISTOGRAM, LABELS, LEAST, MOST, TARGETS, Ranges
+from schemas.statistics import COUNT, DEVICES, FEATURES, HISTOGRAM, LABELS, MAX, MIN, TARGETS, Ranges
 from schemas.statistics import StatisticsRequest as Request
 
 CLASSES = 3
@@ -19,7 +19,7 @@ def rows(count: int, seed: int, *, numbers: bool = False) -> LabelledData:
     rng = np.random.default_rng(seed)
     images = (rng.normal(size=(count, 2, 4)) * [[3], [50]] + [[1], [1000]]).astype(np.float32)
     labels = rng.normal(20, 5, (count, 1)).astype(np.float32) if numbers else rng.integers(0, CLASSES, count)
-    return replace(labelled(images, labels), task="regression" if numbers else "classification")
+    return replace(make_labelled_data(images, labels), task="regression" if numbers else "classification")
 
 
 def summed(parts: list[LabelledData], request: Request) -> dict[str, dict[str, np.ndarray]]:
@@ -40,23 +40,23 @@ def test_a_cohort_answers_as_one_device_with_all_examples(numbers: bool) -> None
     assert found.pop(DEVICES)[COUNT].tolist() == [3]
     assert found.keys() == expected.keys()
     for kind, arrays in expected.items():
-        for name in arrays.keys() - {LEAST, MOST}:
+        for name in arrays.keys() - {MIN, MAX}:
             np.testing.assert_allclose(found[kind][name], arrays[name], rtol=1e-9, atol=1e-6)
     for kind in found.keys() - {LABELS}:
         # Least and most are the edges of the bins that have them.
         bin_width = 16 * np.array([4.0] if kind == TARGETS else [5.0, 100.0]) / request.bins
-        for name, sign in ((LEAST, 1), (MOST, -1)):
+        for name, sign in ((MIN, 1), (MAX, -1)):
             apart = sign * (expected[kind][name] - found[kind][name])
             assert (apart >= -1e-6).all()
             assert (apart <= bin_width + 1e-6).all()
 
 
 def test_values_beyond_the_range_are_counted_beside_it() -> None:
-    data = labelled(np.array([[-5.0], [0.5], [9.0], [0.5]], np.float32), np.zeros(4, np.int64))
+    data = make_labelled_data(np.array([[-5.0], [0.5], [9.0], [0.5]], np.float32), np.zeros(4, np.int64))
     request = Request(bins=2, features=Ranges(centre=(0.0,), low=(-1.0,), high=(1.0,)))
     features = summed([data], request)[FEATURES]
     assert features[HISTOGRAM].tolist() == [[1, 0, 2, 1]]
-    assert (features[LEAST].item(), features[MOST].item()) == (-1, 1)
+    assert (features[MIN].item(), features[MAX].item()) == (-1, 1)
 
 
 def test_the_numbers_of_an_answer_have_no_channels() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.system.hardware.board import accelerator, look, throttle_flags
-from edge_client.system.hardware.load import Pressure, load, pressure
+from edge_client.system.hardware.load import Pressure, pressure, read_load
 from edge_client.system.hardware.memory import bounded_groups, memory
 from edge_client.system.hardware.network import Connection, connection
 from edge_client.system.hardware.power import Power, power
@@ -139,7 +139,7 @@ def test_an_address_space_limit_counts(tmp_path: Path) -> None:
 
 
 def test_load_and_pressure_use_the_shortest_averages(pi: Path) -> None:
-    assert load(pi) == 1.25
+    assert read_load(pi) == 1.25
     assert pressure("memory", pi) == Pressure(0.125, 0.025)
     assert pressure("io", pi) is None
 

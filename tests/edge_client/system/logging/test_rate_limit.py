@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from edge_client.system.logging.rate_limit import MOST_DEVICES, MOST_LINES, WINDOW_S, Limiter
+from edge_client.system.logging.rate_limit import MAX_DEVICES, MAX_LINES, WINDOW_S, Limiter
 from edge_client.system.logging.setup import begin_inherited_log
 
 
@@ -89,18 +89,16 @@ def test_lines_are_written_without_a_free_descriptor_and_a_bad_line_is_no_flood(
 def test_made_up_names_share_one_line_and_the_table_stays_small() -> None:
     limiter = Limiter()
     flood = [record(device=f"made-up-{n}", reason="malformed") for n in range(50_000)]
-    assert len(lines(limiter, *flood)) == MOST_DEVICES + 1
-    assert len(limiter) == MOST_DEVICES + 1
+    assert len(lines(limiter, *flood)) == MAX_DEVICES + 1
+    assert len(limiter) == MAX_DEVICES + 1
     reported = [line for line in lines(limiter, record("other words"), now=WINDOW_S) if "such lines" in line]
-    assert reported == [
-        f"made-up-49999: ignored (the last of {50_000 - MOST_DEVICES - 1} such lines in 60 s)"
-    ]
+    assert reported == [f"made-up-49999: ignored (the last of {50_000 - MAX_DEVICES - 1} such lines in 60 s)"]
 
 
 def test_made_up_reasons_do_not_fill_the_table_either() -> None:
     limiter = Limiter()
-    lines(limiter, *[record(device="pi", reason=f"reason-{n}") for n in range(2 * MOST_LINES)])
-    assert len(limiter) <= MOST_LINES + 2
+    lines(limiter, *[record(device="pi", reason=f"reason-{n}") for n in range(2 * MAX_LINES)])
+    assert len(limiter) <= MAX_LINES + 2
 
 
 def test_suppressed_lines_are_reported_once() -> None:

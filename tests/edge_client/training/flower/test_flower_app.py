@@ -224,7 +224,7 @@ def test_an_app_that_builds_its_model_from_received_arrays_trains_a_pruned_tier(
     assert task.spec.kept
     context = placed(place, work_of(module, app_that(plus_one)))
     update = do_training(task, context, on_epoch=lambda _: None, should_stop=lambda: False)
-    groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
+    groups = decode_groups(place.store.blob_path(update.blob.digest).read_bytes())
     for array in groups["model"].values():
         assert np.allclose(array, 1, atol=1e-5)
 

@@ -48,7 +48,7 @@ def test_the_change_of_the_weights_is_the_update_at_every_tier(tmp_path: Path, n
     bench = Bench(tmp_path, "heterofl")
     task, place = bench.tasks(1, 1)[name], context_of(bench, name)
     update = do_training(task, place, on_epoch=lambda _: None, should_stop=lambda: False)
-    groups = decode_groups(place.store.path(update.blob.digest).read_bytes())
+    groups = decode_groups(place.store.blob_path(update.blob.digest).read_bytes())
     assert task.tier == (1 if name == "weak" else 2)
     for array in groups["model"].values():
         assert np.allclose(array, 1)

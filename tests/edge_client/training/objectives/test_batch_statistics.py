@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
 from schemas.strategy import Component, TrainingPlan
@@ -30,7 +30,9 @@ class TwoNorms(nn.Module):
 
 
 def data(rows: list[list[float]]) -> LabelledData:
-    return labelled(np.array(rows, np.float32), np.zeros(len(rows), np.int64), class_names=("a", "b"))
+    return make_labelled_data(
+        np.array(rows, np.float32), np.zeros(len(rows), np.int64), class_names=("a", "b")
+    )
 
 
 def test_statistics_are_of_all_examples_and_each_batch_is_normalised_by_its_own() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.loop import train
@@ -145,7 +145,7 @@ def test_a_device_without_epochs_changes_nothing_and_sends_its_means() -> None:
 def test_a_single_mean_covers_all_examples() -> None:
     # Pixels 0, 0.2, 0.4 and 1.0 have the mean 0.4; labels 0, 1, 1 and 2 of 3 have the mean (1/4, 1/2, 1/4).
     images = np.float32([0.0, 0.2, 0.4, 1.0]).reshape(4, 1, 1, 1) * np.ones((1, 1, 2, 2), np.float32)
-    data = labelled(images, np.array([0, 1, 1, 2]))
+    data = make_labelled_data(images, np.array([0, 1, 1, 2]))
     sent = train(network(inputs=4, classes=3), data, plan(0.1)).groups["mean-data"]
     assert sent["images"].shape == (1, 1, 2, 2)
     assert sent["images"] == pytest.approx(0.4)
@@ -155,7 +155,9 @@ def test_a_single_mean_covers_all_examples() -> None:
 def test_means_cover_all_examples_in_parts_of_nearly_equal_size() -> None:
     # One-hot examples: a part's mean holds 1 / size for each of its examples, so every example is seen once.
     # 7 examples in 3 parts are 3, 2 and 2.
-    data = labelled(np.eye(7, dtype=np.float32).reshape(7, 1, 1, 7), np.zeros(7, np.int64) + np.arange(7) % 2)
+    data = make_labelled_data(
+        np.eye(7, dtype=np.float32).reshape(7, 1, 1, 7), np.zeros(7, np.int64) + np.arange(7) % 2
+    )
     sent = train(network(inputs=7, classes=2), data, plan(0.1, means=3)).groups["mean-data"]
     rows = sent["images"].reshape(3, 7)
     assert sorted(int((row > 0).sum()) for row in rows) == [2, 2, 3]

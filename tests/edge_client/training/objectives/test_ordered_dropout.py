@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import LabelledData, labelled
+from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
@@ -103,7 +103,7 @@ def test_adams_rate_is_by_the_channels_of_the_steps_width(own: float, share: flo
         rate_by_width=True,
         objectives=(Component(name="ordered-dropout", options={"own": own}),),
     )
-    data = labelled(np.ones((2, 2), np.float32), np.zeros(2, np.int64), class_names=("a", "b"))
+    data = make_labelled_data(np.ones((2, 2), np.float32), np.zeros(2, np.int64), class_names=("a", "b"))
     train(module, data, plan, received={"widths": widths((1,))}, spec=spec, channel_map=MAP)
     assert np.abs(arrays_of(module)["out.bias"] - before["out.bias"]) == pytest.approx(1e-4 / share, rel=1e-3)
 

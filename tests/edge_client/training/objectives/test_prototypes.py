@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.sources import load_source
 from edge_client.models.header import header_name, header_of
 from edge_client.models.registry import MODELS
@@ -122,5 +122,5 @@ def test_training_is_plain_sgd() -> None:
 
 
 def test_a_device_without_examples_sends_no_prototypes() -> None:
-    data = labelled(np.zeros((0, 1, 8, 8), np.float32), np.zeros(0, np.int64))
+    data = make_labelled_data(np.zeros((0, 1, 8, 8), np.float32), np.zeros(0, np.int64))
     assert train(Backwards(), data, PLAN).groups == {}

@@ -42,7 +42,7 @@ def test_the_list_has_alerts_silences_and_what_waits(folder, capsys):
     fired = run({}, make_plan(make_rule("temperature-above", 80)), now, hot)
     with closing(AlertStore(folder.alerts)) as store:
         store.save({}, fired.alerts, fired.notifications, now=now)
-        store.failed(store.waiting()[0].number, "http://ops: cannot be reached", due_at=now + 5)
+        store.note_failure(store.waiting()[0].number, "http://ops: cannot be reached", due_at=now + 5)
     text = alerts(capsys, "list")
     assert "pi-7     barn  warning   temperature-above  firing" in text
     assert "edge-server doctor --where device=pi-7" in text
@@ -88,7 +88,7 @@ def test_an_acknowledged_alert_is_listed_with_who_and_is_in_the_audit_log(folder
         assert alerts(capsys, *words) == "temperature-above of pi-7 is acknowledged\n"
         assert "acknowledged" in alerts(capsys, "list")
         (found,) = json.loads(alerts(capsys, "list", "--format", "json"))["alerts"]
-        (entry,) = audit_log.read(folder.audit)
+        (entry,) = audit_log.read_entries(folder.audit)
         assert found["acknowledged"]["who"] == entry.who
         assert (entry.what, entry.target) == ("acknowledge alert", f"{FEDERATION}/pi-7")
         assert "there is no alert 'silent'" in refusal(capsys, "acknowledge", "silent", *words[2:])
@@ -103,7 +103,7 @@ def test_a_silence_is_listed_ends_and_is_in_the_audit_log(folder, capsys):
     assert "silence 1: site=barn until " in alerts(capsys, "list")
     assert alerts(capsys, "silence", "--end", "1") == "silence 1: ended\n"
     assert alerts(capsys, "list") == "no alerts\n"
-    begun, ended = audit_log.read(folder.audit)
+    begun, ended = audit_log.read_entries(folder.audit)
     assert (begun.what, begun.target, begun.after["reason"]) == ("silence alerts", "site=barn", "new router")
     assert (ended.what, ended.target) == ("end silence of alerts", "1")
 

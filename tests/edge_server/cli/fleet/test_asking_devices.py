@@ -18,7 +18,7 @@ from edge_client.agent.agent import Agent
 from edge_client.agent.remote import collection
 from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.settings import AgentSettings
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.system.logging.recent_log import RecentLog
 from edge_client.transport.broker_address import parse_address
@@ -66,7 +66,7 @@ def agent(name: str, url: str, folder: Path, *, enabled: bool = True) -> Agent:
     line = f"cannot read /srv/photos/a.png on {name}; password=hunter"
     RecentLog(state).emit(logging.LogRecord("edge", logging.WARNING, "f.py", 1, line, (), None))
     images, labels = np.zeros((4, 1, 2, 2), np.float32), np.array([0, 1, 0, 1])
-    data = labelled(images, labels)
+    data = make_labelled_data(images, labels)
     return Agent(settings, LocalData(data, data))
 
 
@@ -144,7 +144,7 @@ def test_doctor_has_a_line_per_problem_and_per_device_without_an_answer(service,
     assert "owner" in lines["pi-3", "disabled", "-"]
     assert ("pi-4", "offline", "-") in lines
     assert ("pi-9", "silent", "-") in lines
-    (entry,) = audit_log.read(service.audit)
+    (entry,) = audit_log.read_entries(service.audit)
     assert (entry.what, entry.after["devices"][0]) == ("diagnostics doctor", "pi-1")
     assert entry.who.startswith("local:")
 
@@ -184,7 +184,7 @@ def test_logs_are_masked_and_recent(service, capsys):
     shown = capsys.readouterr().out
     assert "WARNING cannot read <data>" in shown
     assert "hunter" not in shown
-    assert next(iter(audit_log.read(service.audit))).target == "home/pi-1"
+    assert next(iter(audit_log.read_entries(service.audit))).target == "home/pi-1"
 
 
 def test_a_device_that_does_not_answer_is_a_failure_with_its_reason(service, capsys):
@@ -242,7 +242,7 @@ def test_the_service_asks_for_its_page(service, broker):
         refused = part.request("home", "pi-3", Terms(Diagnostic.LOGS), who="user:anna")
         assert "<data>" in answer.result(DEADLINE_S).document["logs"][0]["message"]
         assert refused.result(DEADLINE_S).status is Status.DISABLED
-    assert [(entry.who, entry.target) for entry in audit_log.read(service.audit)] == [
+    assert [(entry.who, entry.target) for entry in audit_log.read_entries(service.audit)] == [
         ("user:anna", "home/pi-2"),
         ("user:anna", "home/pi-3"),
     ]

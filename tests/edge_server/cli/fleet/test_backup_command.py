@@ -37,7 +37,7 @@ def test_a_backup_is_made_listed_verified_recorded_and_restored(
     file, passphrase = folder / "a.backup", ("--passphrase-file", folder / "pass")
     assert edge_server("backup", file, "--service", folder / "service", *passphrase) == 0
     assert "4 files" in capsys.readouterr().out
-    (entry,) = audit_log.read(ServiceFolder(folder / "service").audit)
+    (entry,) = audit_log.read_entries(ServiceFolder(folder / "service").audit)
     assert (entry.what, entry.target) == ("backup", str(file))
     assert edge_server("backup", "--list", file) == 0
     listed = capsys.readouterr().out
@@ -50,7 +50,7 @@ def test_a_backup_is_made_listed_verified_recorded_and_restored(
     assert (folder / "new" / "authority" / "authority" / "ca.key").read_text() == "secret"
     key = folder / "new" / "keys" / str(folder / "fleet.pem").lstrip("/")
     assert (key.read_text(), key.stat().st_mode & 0o777) == ("key", 0o600)
-    restored = [entry.what for entry in audit_log.read(ServiceFolder(folder / "new").audit)]
+    restored = [entry.what for entry in audit_log.read_entries(ServiceFolder(folder / "new").audit)]
     assert restored == ["restore"]
 
 

@@ -86,7 +86,7 @@ def test_labels_of_many_change_at_once_and_each_change_is_recorded(run: Server, 
     code, done, _ = run("inventory", "label", "--where", "site", "gpu=yes", "site-")
     assert (code, names(done)) == (0, ["pi-2", "pi-3"])
     assert names(run("devices", "--where", "gpu=yes,!site")[1]) == ["pi-2", "pi-3"]
-    entries = list(audit_log.read(service / "audit.jsonl"))
+    entries = list(audit_log.read_entries(service / "audit.jsonl"))
     assert [(entry.what, entry.target) for entry in entries] == [
         ("label", "home/pi-2"),
         ("label", "home/pi-3"),
@@ -165,7 +165,7 @@ def test_removed_devices_are_revoked_and_recorded(run: Server, tmp_path: Path, s
     assert (code, [row["certificates"] for row in done]) == (0, [1, 0])
     assert not open_authority(authority).certificates("pi-2")
     assert names(run("devices")[1]) == ["pi-1"]
-    last = list(audit_log.read(service / "audit.jsonl"))[-1]
+    last = list(audit_log.read_entries(service / "audit.jsonl"))[-1]
     assert (last.what, last.target, last.before["labels"]) == ("remove", "home/pi-3", {"site": "field"})
 
 
@@ -176,7 +176,7 @@ def test_a_revocation_is_in_the_inventory_and_in_the_audit_log(
     assert run("revoke", "pi-2", "--federation", "home")[0] == 0
     rows = run("devices", "--where", "device=pi-2")[1]
     assert rows[0]["revoked_at"] is not None
-    assert [entry.what for entry in audit_log.read(service / "audit.jsonl")] == ["enroll", "revoke"]
+    assert [entry.what for entry in audit_log.read_entries(service / "audit.jsonl")] == ["enroll", "revoke"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json"])

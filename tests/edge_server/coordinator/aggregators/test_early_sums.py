@@ -55,7 +55,7 @@ class Place:
 
     def examined(self, members: Sequence[ToAdd]) -> None:
         for member in members:
-            self.early.unpacked.transient_groups(self.store.path(member.update.blob.digest), limit=LIMIT)
+            self.early.unpacked.transient_groups(self.store.blob_path(member.update.blob.digest), limit=LIMIT)
         self.early.add(members)
 
     def summed(self, members: Sequence[ToAdd]) -> tuple[Groups, dict[str, Groups]]:

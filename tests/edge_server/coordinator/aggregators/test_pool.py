@@ -36,7 +36,7 @@ class Run(Bench):
             assert isinstance(task, TrainTask)
             place = self.places[name]
             update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-            data = place.store.path(update.blob.digest).read_bytes()
+            data = place.store.blob_path(update.blob.digest).read_bytes()
             if name == damaged:
                 data = data[:-1] + b"?"
             whole = update.blob.model_copy(update={"chunk_bytes": 2**20})

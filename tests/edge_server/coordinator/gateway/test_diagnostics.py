@@ -9,8 +9,8 @@ import pytest
 from edge_client.transport.broker_address import parse_address
 from edge_server.coordinator.gateway.gateway import SiteGateway
 from edge_server.coordinator.gateway.intake import (
-    MOST_KNOWN,
-    MOST_REQUESTS,
+    MAX_KNOWN,
+    MAX_REQUESTS,
     WINDOW_S,
     PassedRequests,
     read_above,
@@ -58,7 +58,7 @@ def test_requests_and_answers_are_passed_on_for_their_device_alone():
 
 def test_requests_are_limited_and_only_their_answers_are_known():
     passed = PassedRequests()
-    for number in range(MOST_REQUESTS):
+    for number in range(MAX_REQUESTS):
         passed.admit(request(number), 1.0)
     with pytest.raises(PeerError, match="requests for diagnostics"):
         passed.admit(request(), 1.0)
@@ -66,7 +66,7 @@ def test_requests_are_limited_and_only_their_answers_are_known():
     assert passed.is_answer(receipt(999))
     assert not passed.is_answer(receipt(999, device="barn.pi-2"))
     assert not passed.is_answer(receipt(998))
-    for number in range(MOST_KNOWN):
+    for number in range(MAX_KNOWN):
         passed.admit(request(10_000 + number), WINDOW_S * (number + 2))
     assert not passed.is_answer(receipt(999))
 

@@ -13,19 +13,19 @@ def _report(*, known: int, confirmed: int) -> StandbyReport:
 
 
 def test_only_confirmed_entries_are_progress() -> None:
-    same = STANDBY.reported(_report(known=7, confirmed=5), 11.0)
+    same = STANDBY.with_report(_report(known=7, confirmed=5), 11.0)
     assert (same.heard_at, same.moved_at) == (11.0, 10.0)
-    more = STANDBY.reported(_report(known=7, confirmed=6), 11.0)
+    more = STANDBY.with_report(_report(known=7, confirmed=6), 11.0)
     assert (more.moved_at, more.confirmed) == (11.0, 6)
 
 
 def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
-    late = STANDBY.reported(_report(known=9, confirmed=2), 11.0)
+    late = STANDBY.with_report(_report(known=9, confirmed=2), 11.0)
     assert (late.known, late.confirmed) == (7, 5)
 
 
 def test_entries_that_were_not_heard_of_are_known_from_the_report() -> None:
-    assert STANDBY.reported(_report(known=6, confirmed=5), 11.0).known == 6
+    assert STANDBY.with_report(_report(known=6, confirmed=5), 11.0).known == 6
     assert STANDBY.begun_again(11.0).known == 0
 
 

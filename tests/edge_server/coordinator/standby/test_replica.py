@@ -38,14 +38,14 @@ class Pair:
         entries = []
         for numbered in self.source.after(self.taken):
             assert numbered.number == self.taken + 1
-            entry = decode_json(Entry, self.source.store.path(numbered.ref.digest).read_bytes())
+            entry = decode_json(Entry, self.source.store.blob_path(numbered.ref.digest).read_bytes())
             for digest in entry.blobs:
-                data = self.source.store.path(digest).read_bytes()
+                data = self.source.store.blob_path(digest).read_bytes()
                 assert digest_of(data) == digest
-                self.copy.store.path(digest).write_bytes(data)
+                self.copy.store.blob_path(digest).write_bytes(data)
             self.copy.apply(entry)
             self.taken = numbered.number
-            self.source.taken(self.taken)
+            self.source.forget_taken(self.taken)
             entries.append(entry)
         return entries
 
@@ -88,7 +88,7 @@ def test_each_transaction_comes_with_the_files_that_it_refers_to(pair: Pair) -> 
     pair.source.begin()
     pair.take()
     (pair.run / "blobs" / UPDATE.blob.digest).write_bytes(b"bytes of an update")
-    pair.journal.examined(UPDATE, reason=None, ratio=0.1 + 0.2, norms={"model": 1 / 3})
+    pair.journal.write_examined(UPDATE, reason=None, ratio=0.1 + 0.2, norms={"model": 1 / 3})
     (entry,) = pair.take()
     assert entry.files.keys() == {f"blobs/{UPDATE.blob.digest}"}
     pair.assert_same()
@@ -124,9 +124,9 @@ def test_an_entry_keeps_its_bytes_when_the_file_is_gone_before_it_is_taken(pair:
     pair.source.begin()
     state = pair.run / "frames.safetensors"
     state.write_bytes(b"old" * 500_000)
-    pair.journal.agreed(["cat"])
+    pair.journal.write_agreed_lists(["cat"])
     write(pair.run / "next", b"new" * 500_000).replace(state)
-    pair.journal.agreed(["cat", "dog"])
+    pair.journal.write_agreed_lists(["cat", "dog"])
     pair.take()
     pair.assert_same()
 
@@ -138,7 +138,7 @@ def write(path: Path, data: bytes) -> Path:
 
 def test_blobs_that_were_taken_are_removed(pair: Pair) -> None:
     pair.source.begin()
-    pair.journal.agreed(["cat"])
+    pair.journal.write_agreed_lists(["cat"])
     assert pair.source.store.digests()
     pair.take()
     assert not pair.source.store.digests()
@@ -160,20 +160,20 @@ def test_a_new_series_replaces_the_copy(pair: Pair) -> None:
     "name", ["../other", "/etc/passwd", "signing.key", "copied.json", "lock/../x", "a/b"]
 )
 def test_paths_outside_of_the_copy_are_refused(pair: Pair, name: str) -> None:
-    ref = pair.copy.store.put(b"data")
+    ref = pair.copy.store.put_blob(b"data")
     with pytest.raises(PeerError):
         pair.copy.apply(Entry(files={name: ref}))
 
 
 def test_a_closed_round_with_a_late_update_is_repeated(pair: Pair) -> None:
     pair.journal.begun("run-1", "home")
-    pair.journal.planned(
+    pair.journal.write_planning(
         1, 1, {"a": Assignment(MESSAGES_BY_KIND["task"].model_copy(update={"attempt": 1}), 9)}
     )
-    pair.journal.examined(UPDATE.model_copy(update={"attempt": 1, "device": "a"}), reason=None)
+    pair.journal.write_examined(UPDATE.model_copy(update={"attempt": 1, "device": "a"}), reason=None)
     pair.source.begin()
     pair.take()
-    pair.journal.closed(1, "a" * 64, updates=(), over=("a",), record="{}", traffic={})
+    pair.journal.write_closed_round(1, "a" * 64, updates=(), over=("a",), record="{}", traffic={})
     pair.take()
     pair.assert_same()
     assert any("stale-round" in row for row in rows(pair.other))

@@ -31,14 +31,14 @@ class LeaseDouble:
 
     def __init__(self) -> None:
         self.asked: str = ""
-        self.named: str | None = ""
+        self.named_standby: str | None = ""
         self.mute = False
 
     def name_standby(self, standby: str) -> None:
         self.asked = standby
 
     def counts(self) -> None:
-        self.named = self.asked
+        self.named_standby = self.asked
 
 
 class Setup:
@@ -86,14 +86,14 @@ def setup(tmp_path: Path) -> Iterator[Setup]:
 
 
 def test_a_server_without_a_standby_says_everything_at_once(setup: Setup) -> None:
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.say("a")
     assert setup.said == ["a"]
 
 
 def test_a_standby_is_named_once_it_has_everything(setup: Setup) -> None:
     setup.report(0.0)
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.say("before")
     setup.report(1.0, confirmed=1)
     assert setup.lease.asked == ""
@@ -108,9 +108,9 @@ def test_a_standby_is_named_once_it_has_everything(setup: Setup) -> None:
 def test_what_follows_from_an_entry_waits_until_it_is_confirmed_in_order(setup: Setup) -> None:
     setup.followed()
     setup.say("a")
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.say("b")
-    setup.journal.agreed(["dog"])
+    setup.journal.write_agreed_lists(["dog"])
     setup.say("c")
     assert setup.said == ["a"]
     setup.report(2.0, confirmed=2)
@@ -121,7 +121,7 @@ def test_what_follows_from_an_entry_waits_until_it_is_confirmed_in_order(setup: 
 
 def test_a_silent_standby_loses_its_right_before_the_server_goes_on_alone(setup: Setup) -> None:
     setup.followed()
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.say("a")
     setup.shipper.tick(1.0 + SILENT_S)
     assert setup.lease.asked == ""
@@ -136,7 +136,7 @@ def test_a_silent_standby_loses_its_right_before_the_server_goes_on_alone(setup:
 
 def test_a_standby_that_does_not_get_on_is_left_behind(setup: Setup) -> None:
     setup.followed()
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     now = 1.0
     while now < 1.0 + STUCK_S + 1:
         setup.report(now := now + 1, confirmed=1)
@@ -149,7 +149,7 @@ def test_a_standby_that_does_not_get_on_is_left_behind(setup: Setup) -> None:
 
 def test_entries_that_were_not_heard_of_are_announced_again(setup: Setup) -> None:
     setup.followed()
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.shipper.announce()
     setup.report(2.0, confirmed=1, known=1)
     assert [entry.number for entry in setup.entries] == [1, 2, 2]
@@ -197,7 +197,7 @@ def test_other_messages_are_refused(setup: Setup) -> None:
 def test_a_standby_that_is_far_behind_holds_nothing_up(setup: Setup) -> None:
     setup.report(0.0)
     for _ in range(NEARLY + 1):
-        setup.journal.agreed(["cat"])
+        setup.journal.write_agreed_lists(["cat"])
     setup.report(1.0, confirmed=1)
     setup.say("a")
     assert setup.said == ["a"]
@@ -205,7 +205,7 @@ def test_a_standby_that_is_far_behind_holds_nothing_up(setup: Setup) -> None:
 
 def test_a_standby_that_ends_while_it_catches_up_holds_nothing_up(setup: Setup) -> None:
     setup.report(0.0)
-    setup.journal.agreed(["cat"])
+    setup.journal.write_agreed_lists(["cat"])
     setup.report(1.0, confirmed=1)
     setup.say("a")
     setup.shipper.tick(1.0 + SILENT_S)

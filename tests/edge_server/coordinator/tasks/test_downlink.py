@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.agent.task_runner import do_training
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.compression.downlink import make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.pruning.slicing import extract
@@ -35,9 +35,9 @@ def bound(codec: str, array: np.ndarray) -> np.ndarray:
 
 
 def received(bench: Bench, name: str, task: Task) -> dict[str, np.ndarray]:
-    model = decoded(received_groups(task, bench.places[name].store, bench.coordinator.context.channel_map))[
-        "model"
-    ]
+    model = decode_groups(
+        received_groups(task, bench.places[name].store, bench.coordinator.context.channel_map)
+    )["model"]
     return {parameter: model[parameter] for parameter in model}
 
 
@@ -78,7 +78,7 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path, codec: str) 
     idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     place = bench.places["weak"]
     update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    sent = FileGroups(place.store.path(update.blob.digest))["model"]
+    sent = FileGroups(place.store.blob_path(update.blob.digest))["model"]
     assert not any(sent[name].any() for name in sent)
 
 

@@ -53,7 +53,7 @@ class Desk:
 
     def __init__(self, folder: Path, channel_map: ChannelMap) -> None:
         self.store, self.channel_map = BlobStore(folder, durable=False), channel_map
-        self.described = self.store.put(encode_json(channel_map))
+        self.described = self.store.put_blob(encode_json(channel_map))
 
     def parts(self, specs, holding, **how):
         how = {"lasting": {"channel-map": self.described}, "shared": True, "new_map": True, **how}
@@ -76,7 +76,7 @@ class Desk:
         return received_groups(task, self.store, self.channel_map)
 
     def values(self, ref: BlobRef) -> int:
-        groups = FileGroups(self.store.path(ref.digest))
+        groups = FileGroups(self.store.blob_path(ref.digest))
         both = (groups.get(name, {}) for name in ("model", "model" + ADDED))
         return sum(array.size for arrays in both for array in arrays.values())
 

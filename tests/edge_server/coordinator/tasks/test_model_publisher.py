@@ -11,11 +11,11 @@ import pytest
 from edge_client.agent.session.events import Connected, Received
 from edge_client.agent.session.machine import Session, step
 from edge_client.agent.task_runner import do_training
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.compression.downlink import DOWNLINK, make_downlink
 from edge_client.compression.layered_model import received_groups
 from edge_client.compression.quantization import Int8
-from edge_client.compression.unpacking import unpacked
+from edge_client.compression.unpacking import unpack_blobs
 from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
@@ -40,8 +40,8 @@ def bench(folder: Path, downlink: str, *words: str, recipe: str = "heterofl") ->
 
 
 def received(task: Task, store: BlobStore, desk: Bench) -> dict[str, np.ndarray]:
-    with unpacked(task, store) as cache:
-        model = decoded(received_groups(task, cache, desk.coordinator.context.channel_map))["model"]
+    with unpack_blobs(task, store) as cache:
+        model = decode_groups(received_groups(task, cache, desk.coordinator.context.channel_map))["model"]
         return {name: model[name] for name in model}
 
 
@@ -96,7 +96,7 @@ def test_a_device_that_missed_rounds_fetches_the_missed_frames_and_gets_the_same
     late = BlobStore(tmp_path / "late")
     for ref in last.blobs.values():
         (late.directory / ref.digest).write_bytes(
-            desk.coordinator.storage.store.path(ref.digest).read_bytes()
+            desk.coordinator.storage.store.blob_path(ref.digest).read_bytes()
         )
     everyone = received(last, desk.places["strong"].store, desk)
     for name, array in received(last, late, desk).items():
@@ -109,7 +109,7 @@ def test_a_device_that_is_new_or_lost_its_blobs_also_fetches_the_whole_model(tmp
     moved(desk, 1)
     task = desk.tasks(2, 2)["weak"]
     assert asked_for(task, frozenset()) == set(task.blobs)
-    assert {name for name in task.blobs if task.blobs[name] in task.pushed()} <= last_frame(task)
+    assert {name for name in task.blobs if task.blobs[name] in task.pushed_blobs()} <= last_frame(task)
 
 
 def test_every_nth_model_is_sent_whole(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_device_that_learns_nothing_sends_nothing(tmp_path: Path) -> None:
     assert task.training is not None
     idle = task.model_copy(update={"training": task.training.model_copy(update={"local_epochs": 0})})
     update = do_training(idle, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    sent = FileGroups(place.store.path(update.blob.digest))["model"]
+    sent = FileGroups(place.store.blob_path(update.blob.digest))["model"]
     assert not any(sent[name].any() for name in sent)
     assert not place.store.parts(), "unpacked files were not deleted"
 
@@ -282,7 +282,7 @@ def test_frames_start_over_when_a_blob_or_the_file_is_lost(tmp_path: Path, harm:
     desk.tasks(2, 2)
     desk.coordinator.storage.close()
     if harm == "blob":
-        desk.coordinator.storage.store.path(min(desk.coordinator.publisher.digests)).unlink()
+        desk.coordinator.storage.store.blob_path(min(desk.coordinator.publisher.digests)).unlink()
     else:
         desk.folder.frames.write_bytes(b"half of it")
     again = assemble(desk.coordinator.context.config, "run-1", desk.folder, resume=Resumption(1))
@@ -296,13 +296,13 @@ def test_a_layer_that_unpacks_to_more_than_its_task_states_is_refused(tmp_path: 
     desk = bench(tmp_path, '["zstd"]')
     task, store = desk.tasks(1, 1)["weak"], desk.places["weak"].store
     assert task.layers[0].unpacked is not None
-    with unpacked(task, store) as cache:
-        size = cache.path(task.blobs[task.layers[0].blob].digest).stat().st_size
+    with unpack_blobs(task, store) as cache:
+        size = cache.blob_path(task.blobs[task.layers[0].blob].digest).stat().st_size
     assert size == task.layers[0].unpacked
     less = (task.layers[0].model_copy(update={"unpacked": size - 1}), *task.layers[1:])
     with (
         pytest.raises(PeerError, match="unpacks to more than"),
-        unpacked(task.model_copy(update={"layers": less}), store),
+        unpack_blobs(task.model_copy(update={"layers": less}), store),
     ):
         pass
     assert not store.parts()

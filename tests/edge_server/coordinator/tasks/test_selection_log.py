@@ -57,7 +57,7 @@ def test_the_first_planning_of_a_buffered_round_records_all_devices():
 
 
 def test_the_recorded_devices_are_limited_and_the_others_are_counted(monkeypatch):
-    monkeypatch.setattr(selection_log, "MOST_DEVICES", 2)
+    monkeypatch.setattr(selection_log, "MAX_DEVICES", 2)
     choices = planned("c")
     assert ([choice.device for choice in choices.devices], choices.left_out) == (["c", "a"], 2)
     choices = planned("a", "b", "c")

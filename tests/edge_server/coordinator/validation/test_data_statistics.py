@@ -9,7 +9,7 @@ import pytest
 from edge_client.data.statistics import statistics_of
 from edge_server.coordinator.validation.data_statistics import answer_numbers, examine_statistics
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.data_statistics import next_request, pooled
+from edge_server.strategy.data_statistics import next_request, pool_statistics
 from schemas.errors import PeerError
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import SubModelSpec
@@ -28,7 +28,7 @@ def asked(kind: str) -> tuple[Any, StatisticsRequest, Answer]:
         ModelSpec(name="mlp", input_shape=(FEATURES,), num_classes=OUTPUTS[kind], task=kind),
     )
     first = statistics_of(data, StatisticsRequest(), outputs=model.num_classes)
-    known = pooled([ClientUpdate("a", SubModelSpec(), first, 40)], StatisticsRequest(), {"a": 1.0})
+    known = pool_statistics([ClientUpdate("a", SubModelSpec(), first, 40)], StatisticsRequest(), {"a": 1.0})
     request = next_request(known, StatisticsRequest())
     return (
         task(spec=SubModelSpec(), model=model, statistics=request),

@@ -6,7 +6,7 @@ import zstandard
 
 from edge_client.agent.task_runner import do_training
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.storage.private_state import PrivateState
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation import unpacked_cache
@@ -37,8 +37,8 @@ def encoded(*named):
     return {group: {name: np.array(parts[name]) for name in parts} for group, parts in groups.items()}
 
 
-FEW, MORE, LEAST = ({"name": "int8", "levels": levels} for levels in (7, 8, 1))
-CHAINS = [(), ("fp16",), ("int8",), (MORE,), (FEW,), (LEAST,), ("top-k",), ("top-k", "int8")]
+FEW, MORE, MIN_LEVELS = ({"name": "int8", "levels": levels} for levels in (7, 8, 1))
+CHAINS = [(), ("fp16",), ("int8",), (MORE,), (FEW,), (MIN_LEVELS,), ("top-k",), ("top-k", "int8")]
 
 
 @pytest.mark.parametrize("named", CHAINS, ids=str)
@@ -144,7 +144,7 @@ def test_a_forged_shape_costs_no_memory():
     groups["model.shapes"]["w"] = np.array([4, 2**31, 2**29], np.uint32)
     with pytest.raises(PeerError):
         check_encoding({**groups, "model.columns": {"w": np.zeros(1, np.uint32)}}, chain("top-k"))
-    assert decoded(groups)["model"].kind("w")[1] == (4, 2**31, 2**29)  # type: ignore[attr-defined]
+    assert decode_groups(groups)["model"].kind("w")[1] == (4, 2**31, 2**29)  # type: ignore[attr-defined]
 
 
 # --- a server's full check ---
@@ -152,13 +152,13 @@ def answer(bench: Bench, name: str = "weak") -> tuple[Update, bytes]:
     """Return a device's update of round one and its bytes."""
     task, place = bench.tasks(1, 1)[name], bench.places[name]
     update = do_training(task, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    return update, place.store.path(update.blob.digest).read_bytes()
+    return update, place.store.blob_path(update.blob.digest).read_bytes()
 
 
 def checked(bench: Bench, update: Update, data: bytes) -> Reason | None:
     """Return the server's reason for refusing the update with these bytes, or None."""
     ref = BlobRef(digest=digest_of(data), size=len(data))
-    bench.coordinator.storage.store.put(data)
+    bench.coordinator.storage.store.put_blob(data)
     return bench.coordinator.checker.check(
         CheckUpdate(update.device, update.model_copy(update={"blob": ref})),
         bench.asked[update.device],
@@ -243,9 +243,9 @@ def test_unsent_values_count_in_the_next_round_only_if_this_round_counted(tmp_pa
     private = bench.places["weak"].private
     assert isinstance(private, PrivateState)
     updates = bench.answers(1)
-    assert private.load("run-1", 2) == {}
+    assert private.load_groups("run-1", 2) == {}
     bench.close(1, updates)
-    left = private.load("run-1", 2)["residual"]
+    left = private.load_groups("run-1", 2)["residual"]
     shapes = {name: layout.shape for name, layout in bench.coordinator.context.channel_map.parameters.items()}
     assert {name: array.shape for name, array in left.items()} == {
         name: shape for name, shape in shapes.items() if len(shape) > 1
@@ -259,7 +259,7 @@ def test_residuals_outside_the_sub_model_are_unchanged(tmp_path):
     private = bench.places["strong"].private
     assert isinstance(private, PrivateState)
     bench.round(1)
-    before = private.load("run-1", 2)["residual"]
+    before = private.load_groups("run-1", 2)["residual"]
     bench.devices = tuple(
         device
         if device.name == "weak"
@@ -267,7 +267,7 @@ def test_residuals_outside_the_sub_model_are_unchanged(tmp_path):
         for device in bench.devices
     )
     bench.round(2)
-    after = private.load("run-1", 3)["residual"]
+    after = private.load_groups("run-1", 3)["residual"]
     name = "linear1.weight"
     half = before[name].shape[0] // 2
     np.testing.assert_array_equal(after[name][half:], before[name][half:])

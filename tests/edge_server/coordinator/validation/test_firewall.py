@@ -351,8 +351,8 @@ def test_a_devices_update_of_the_first_round_passes(tmp_path, examples, first_ro
     data = LocalData(digits.subset(np.arange(examples)), digits.subset(np.arange(24, 32)))
     place = TaskContext("pi", BlobStore(tmp_path / "blobs"), data, tmp_path / "models")
     blobs = {
-        "state": place.store.put(encode_groups({"model": params})),
-        "channel-map": place.store.put(encode_json(channel_map)),
+        "state": place.store.put_blob(encode_groups({"model": params})),
+        "channel-map": place.store.put_blob(encode_json(channel_map)),
     }
     asked = task(
         cut.personal,
@@ -362,6 +362,6 @@ def test_a_devices_update_of_the_first_round_passes(tmp_path, examples, first_ro
         blobs=blobs,
     )
     answer = do_training(asked, place, on_epoch=lambda report: None, should_stop=lambda: False)
-    groups = read_groups(place.store.path(answer.blob.digest))
+    groups = read_groups(place.store.blob_path(answer.blob.digest))
     examine(answer, groups, asked, channel_map)
     assert answer.blob.size <= max_answer_bytes(asked, channel_map)

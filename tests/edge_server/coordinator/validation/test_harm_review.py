@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_server.coordinator import aggregator
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from tests.edge_server.simulation.liars import LIAR, Lie, Sent, run_with
 from tests.edge_server.simulation.small import history, last_model, run
 
@@ -20,9 +20,9 @@ def closings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(strategy, state, updates, *given, **named):
         counts.append(len(updates))
-        return close(strategy, state, updates, *given, **named)
+        return close_round(strategy, state, updates, *given, **named)
 
-    monkeypatch.setattr(aggregator, "close", counted)
+    monkeypatch.setattr(aggregator, "close_round", counted)
     return counts
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from edge_server.coordinator.validation.leave_one_out import (
     CREDIT,
-    MOST_MACS,
-    MOST_PARTIES,
+    MAX_MACS,
+    MAX_PARTIES,
     Closing,
     Harm,
     LeaveOneOut,
@@ -105,9 +105,9 @@ def test_a_model_that_is_not_finite_is_worse_than_any():
     [
         (2, 1.0, False),
         (3, 1.0, True),
-        (MOST_PARTIES, 1.0, True),
-        (MOST_PARTIES + 1, 1.0, False),
-        (4, MOST_MACS / 4, False),
+        (MAX_PARTIES, 1.0, True),
+        (MAX_PARTIES + 1, 1.0, False),
+        (4, MAX_MACS / 4, False),
     ],
 )
 def test_large_rounds_and_large_models_are_not_compared(parties, macs, affordable):

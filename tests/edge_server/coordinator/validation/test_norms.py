@@ -17,7 +17,7 @@ FOUR = FirewallSettings(norm_history=4, norm_window=5, norm_factor=2, norm_sprea
 def fed(bound: NormBound, *norms: float, kind: str = "model") -> NormBound:
     """Return the bound after updates of devices a, b, c, ... with these norms."""
     for name, norm in zip("abcdefghij", norms, strict=False):
-        bound = bound.observed(name, {kind: norm}, accepted=True)
+        bound = bound.with_update(name, {kind: norm}, accepted=True)
     return bound
 
 
@@ -65,7 +65,7 @@ def test_the_bound_follows_as_norms_grow_or_shrink(factor):
     for _ in range(20):
         norm *= factor
         assert not refuses(bound, norm)
-        bound = bound.observed("a", {"model": norm}, accepted=True)
+        bound = bound.with_update("a", {"model": norm}, accepted=True)
     # Only the last five norms count; with the middle one m they are 0.826 m, 0.909 m, m, 1.1 m, 1.21 m. Their
     # deviations are 0.174 m, 0.091 m, 0, 0.1 m and 0.21 m: the MAD is 0.1 m, the bound (1 + 10 * 0.14826) m.
     assert bound.bound("model") == pytest.approx(2.4826 * factor**18)
@@ -74,7 +74,7 @@ def test_the_bound_follows_as_norms_grow_or_shrink(factor):
 def test_refused_norms_do_not_count():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1)
     for _ in range(10):
-        bound = bound.observed("mallory", {"model": 1e6}, accepted=False)
+        bound = bound.with_update("mallory", {"model": 1e6}, accepted=False)
     assert bound.bound("model") == 2
 
 
@@ -87,18 +87,18 @@ def test_updates_without_changes_do_not_count():
 def test_refusals_of_a_majority_reset_the_bound_but_those_of_a_minority_do_not():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1, 1)
     for name in "vwxyz":
-        bound = bound.observed(name, {"model": 50}, accepted=False)
+        bound = bound.with_update(name, {"model": 50}, accepted=False)
         assert refuses(bound, 50)
     # Six are refused and five are not, so the bound must be wrong.
-    bound = bound.observed("u", {"model": 50}, accepted=False)
+    bound = bound.with_update("u", {"model": 50}, accepted=False)
     assert not refuses(bound, 50)
 
 
 def test_a_device_whose_updates_fit_again_no_longer_counts_as_refused():
     bound = fed(NormBound(FOUR), 1, 1, 1, 1)
-    bound = bound.observed("a", {"model": 50}, accepted=False)
+    bound = bound.with_update("a", {"model": 50}, accepted=False)
     assert (bound.fitting, bound.refused) == (frozenset("bcd"), frozenset("a"))
-    bound = bound.observed("a", {"model": 1}, accepted=True)
+    bound = bound.with_update("a", {"model": 1}, accepted=True)
     assert (bound.fitting, bound.refused) == (frozenset("abcd"), frozenset())
 
 
@@ -110,7 +110,7 @@ def test_the_bound_may_be_disabled():
 def test_restoring_rows_equals_observing_them_one_by_one():
     rows = [(name, None, {"model": 1.0 + index}) for index, name in enumerate("abcd")]
     rows += [("m", "out-of-bounds", {"model": 99.0}), ("n", "out-of-bounds", {}), ("o", "not-finite", {})]
-    observed = fed(NormBound(FOUR), 1, 2, 3, 4).observed("m", {"model": 99.0}, accepted=False)
+    observed = fed(NormBound(FOUR), 1, 2, 3, 4).with_update("m", {"model": 99.0}, accepted=False)
     assert NormBound(FOUR).after(rows) == observed
 
 

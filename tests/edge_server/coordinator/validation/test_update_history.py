@@ -8,7 +8,7 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.update_history import MOST_DIGESTS, Replays, UpdateHistory
+from edge_server.coordinator.validation.update_history import MAX_DIGESTS, Replays, UpdateHistory
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate
@@ -52,7 +52,7 @@ def test_the_first_round_of_a_digest_stays(known):
 
 
 def test_the_oldest_digest_is_forgotten_when_there_are_too_many(known):
-    for number in range(MOST_DIGESTS - 1):
+    for number in range(MAX_DIGESTS - 1):
         known.count("a", str(number), 2)
     with pytest.raises(PeerError):
         known.check("a", ONE, 7, moved=True)

@@ -13,7 +13,7 @@ from edge_server.fleet.actions.action import Change, Desk, fill_words
 from edge_server.fleet.actions.table import ACTIONS, perform
 from edge_server.fleet.people.login import actor_of_token, log_in
 from edge_server.fleet.people.random_secrets import digest_of
-from edge_server.fleet.people.roles import LEAST, NotAllowed, Role
+from edge_server.fleet.people.roles import MIN_ROLES, NotAllowed, Role
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor, SessionLengths
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
@@ -84,7 +84,7 @@ def labels(desk: Desk, device: str = "pi-1") -> dict[str, str]:
 
 
 def test_every_change_has_a_least_role_and_every_role_an_action() -> None:
-    changes = {name for name in LEAST if not name.endswith(".read")}
+    changes = {name for name in MIN_ROLES if not name.endswith(".read")}
     assert changes == set(ACTIONS)
 
 
@@ -111,7 +111,7 @@ def test_a_change_goes_to_the_audit_log_with_who_what_before_and_after(desk: Des
     do(desk, "devices.label", {**PI, "labels": "role=camera, floor=2"})
     do(desk, "devices.label", {**PI, "labels": "role=scale floor-"}, Actor("token:ci", Role.OPERATOR))
     assert labels(desk) == {"role": "scale"}
-    entries = list(audit_log.read(desk.folder.audit))
+    entries = list(audit_log.read_entries(desk.folder.audit))
     assert [(entry.who, entry.what, entry.target) for entry in entries] == [
         ("user:ada", "label", "home/pi-1"),
         ("token:ci", "label", "home/pi-1"),
@@ -242,6 +242,6 @@ def test_the_command_that_a_revocation_shows_takes_the_authority_from_the_servic
     assert EDGE_SERVER.run(command[1:]) == 0
     assert "1 certificate revoked" in capsys.readouterr().out
     assert authority.certificates("pi-1") == []
-    (entry,) = audit_log.read(desk.folder.audit)
+    (entry,) = audit_log.read_entries(desk.folder.audit)
     assert (entry.who[:6], entry.what, entry.target) == ("local:", "revoke", "home/pi-1")
     assert (entry.before, entry.after) == ({"certificates": 1}, {"certificates": 0})

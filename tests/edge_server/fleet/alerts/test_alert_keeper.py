@@ -49,7 +49,7 @@ class Births(Part):
     def __init__(self) -> None:
         self.heard_one = threading.Event()
 
-    def heard(self, heard: Heard, now: float) -> None:
+    def on_message(self, heard: Heard, now: float) -> None:
         if isinstance(heard.message, Birth):
             self.heard_one.set()
 

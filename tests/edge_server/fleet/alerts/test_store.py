@@ -15,7 +15,7 @@ from edge_server.fleet.alerts.delivery import (
     DeliveryThread,
     delay_s,
 )
-from edge_server.fleet.alerts.store import MOST_WAITING, AlertStore
+from edge_server.fleet.alerts.store import MAX_WAITING, AlertStore
 from schemas.values import BoardState
 from tests.edge_server.fleet.alerts.boards import board, make_plan, make_rule, run
 
@@ -57,9 +57,9 @@ def test_a_notification_replaces_one_that_only_repeats(store):
 
 
 def test_the_oldest_of_too_many_are_dropped(store):
-    store.save({}, {}, [note(f"r{number}") for number in range(MOST_WAITING + 2)], now=NOW)
+    store.save({}, {}, [note(f"r{number}") for number in range(MAX_WAITING + 2)], now=NOW)
     waiting = rules_waiting(store)
-    assert (len(waiting), waiting[0]) == (MOST_WAITING, "r2")
+    assert (len(waiting), waiting[0]) == (MAX_WAITING, "r2")
 
 
 def test_silences_end(store):

@@ -36,7 +36,7 @@ class SmallService:
         (self.folder.releases / "current").symlink_to("empty")
         with closing(sqlite3.connect(made(self.folder.registry) / "registry.sqlite")) as registry:
             registry.executescript("CREATE TABLE versions (name TEXT); INSERT INTO versions VALUES ('v1')")
-        audit_log.append(self.folder.audit, who="local:me", what="label", target="pi")
+        audit_log.append_entry(self.folder.audit, who="local:me", what="label", target="pi")
         write(made(self.authority) / "ca.key", KEY, mode=0o600)
         write(self.authority / "ca.pem", b"certificate")
         made(self.authority / "codes")
@@ -70,9 +70,9 @@ def make_run(run: Path) -> None:
     write(run / "job.log", b"round 1\nrou")
     with closing(Journal(run / "journal.sqlite")) as journal:
         journal.begun(RUN, NAME)
-        journal.planned(1, 1, {"pi": assignment(1, 1)}, needed=1)
-        journal.closed(1, "0" * 64, updates=(), over=("pi",), record="{}", traffic={})
-        journal.planned(2, 2, {"pi": assignment(2, 2)}, needed=1)
+        journal.write_planning(1, 1, {"pi": assignment(1, 1)}, needed=1)
+        journal.write_closed_round(1, "0" * 64, updates=(), over=("pi",), record="{}", traffic={})
+        journal.write_planning(2, 2, {"pi": assignment(2, 2)}, needed=1)
 
 
 def made(folder: Path) -> Path:

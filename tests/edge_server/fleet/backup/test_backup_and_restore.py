@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.run_start import locked
+from edge_server.coordinator.run_start import lock_folder
 from edge_server.fleet.backup.chain import Chain
 from edge_server.fleet.backup.making import make_backup
 from edge_server.fleet.backup.manifest import BackupManifest
@@ -54,7 +54,7 @@ def test_a_service_comes_back_as_it_was(service: SmallService) -> None:
         device = inventory.device(NAME, "pi")
     assert device is not None
     assert device.labels == {"site": "barn"}
-    assert [entry.what for entry in audit_log.read(new / "audit.jsonl")] == ["label", "restore"]
+    assert [entry.what for entry in audit_log.read_entries(new / "audit.jsonl")] == ["label", "restore"]
     assert audit_log.verify(new / "audit.jsonl") is None
     assert (new / "releases" / "empty").is_dir()
     assert (new / "releases" / "current").readlink() == Path("empty")
@@ -67,11 +67,11 @@ def test_a_restored_run_goes_on_in_a_later_epoch_under_later_numbers(service: Sm
     service.backup("a.backup")
     new = service.restore("a.backup")
     with closing(JournalReader(new / "runs" / "home" / "journal.sqlite")) as reader:
-        assert reader.restored() == int(NOW)
+        assert reader.restored_attempt() == int(NOW)
         assert reader.epochs() == (1, 1001)
         assert [task[:2] for task in reader.tasks()] == [("pi", 2)]
     with closing(JournalReader(service.run / "journal.sqlite")) as reader:
-        assert (reader.restored(), reader.epochs()) == (0, ())
+        assert (reader.restored_attempt(), reader.epochs()) == (0, ())
 
 
 def test_keys_are_sealed_and_a_wrong_passphrase_opens_nothing(service: SmallService) -> None:
@@ -168,9 +168,12 @@ def test_nothing_is_restored_over_a_living_or_a_full_folder(service: SmallServic
     before = tree(service.folder.path)
     with pytest.raises(ConfigError, match="is not empty: name a new folder"):
         service.restore("a.backup", to="service")
-    with service.folder.locked(), pytest.raises(ConfigError, match="in use: a server runs there; stop it"):
+    with (
+        service.folder.lock_folder(),
+        pytest.raises(ConfigError, match="in use: a server runs there; stop it"),
+    ):
         service.restore("a.backup", to="service")
-    with locked(service.run), pytest.raises(ConfigError, match="home is in use: a server runs there"):
+    with lock_folder(service.run), pytest.raises(ConfigError, match="home is in use: a server runs there"):
         service.restore("a.backup", to="service")
     for name in ("lock", "runs/home/lock"):
         (service.folder.path / name).write_bytes(before.get(name, b""))

@@ -35,8 +35,10 @@ class MovingRun:
         write(made(run / "models" / f"round-{number:04d}") / "state.safetensors", b"m%d" % number)
         write(run / "checkpoints" / f"round-{number:07d}.safetensors", b"s%d" % number)
         with closing(Journal(run / "journal.sqlite")) as journal:
-            journal.closed(number, "0" * 64, updates=(), over=("pi",), record="{}", traffic={})
-            journal.planned(number + 1, number + 1, {"pi": assignment(number + 1, number + 1)}, needed=1)
+            journal.write_closed_round(number, "0" * 64, updates=(), over=("pi",), record="{}", traffic={})
+            journal.write_planning(
+                number + 1, number + 1, {"pi": assignment(number + 1, number + 1)}, needed=1
+            )
         for old in sorted((run / "checkpoints").iterdir())[:-2]:
             old.unlink()
         self._number += 1

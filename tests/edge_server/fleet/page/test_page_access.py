@@ -14,7 +14,7 @@ from edge_server.fleet.page import login_routes
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.random_secrets import digest_of, new_api_token
-from edge_server.fleet.people.roles import LEAST, Role
+from edge_server.fleet.people.roles import MIN_ROLES, Role
 from edge_server.fleet.people.values import ApiToken
 from edge_server.fleet.settings.page import OidcSettings
 from edge_server.observability.dashboard.access import HEADERS
@@ -102,7 +102,7 @@ def test_who_is_who_and_what_they_may_do(stage: Stage) -> None:
 
 def test_a_viewer_changes_nothing_and_is_told_why_in_one_line(stage: Stage) -> None:
     viewer = stage.visitor("vera")
-    for action in LEAST:
+    for action in MIN_ROLES:
         if action.endswith(".read") or action == "own.password":
             continue
         answer = viewer.act(action, **LABEL)
@@ -232,7 +232,7 @@ def test_a_fault_of_the_service_is_one_line_and_in_its_log(
 
 
 def test_only_so_many_logins_are_examined_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login_routes, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(login_routes, "MAX_AT_ONCE", 0)
     answer = stage.client().post("/api/login", json={"user": "ada", "password": PASSWORD})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 

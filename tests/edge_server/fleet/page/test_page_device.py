@@ -105,7 +105,7 @@ def test_an_operator_asks_a_device_for_its_doctor_and_its_log_and_sees_the_answe
         # Who may not ask does not see the answers, and nobody asks twice what the action records itself.
         assert stage.visitor("vera").get("/api/device/home/pi-1").json()["answers"] == {}
         assert stage.visitor("vera").act("devices.logs", **PI).status_code == 403
-        assert not list(audit_log.read(stage.folder.audit))
+        assert not list(audit_log.read_entries(stage.folder.audit))
         assert operator.act("devices.logs", **PI).status_code == 200
         answers[2].set_result(Inquired("pi-1", Status.DISABLED, None, "switched off by its owner"))
         assert (shown()["logs"]["status"], shown()["logs"]["why"]) == (

@@ -106,7 +106,9 @@ def test_a_device_has_labels_of_its_own_and_of_the_operator(browser: Browser, st
 def test_the_audit_log_is_shown_newest_first_and_filtered(stage: Stage) -> None:
     admin = stage.visitor("ada")
     for number in range(3):
-        audit_log.append(stage.folder.audit, who=f"local:user-{number}", what="jobs.stop", target="nightly")
+        audit_log.append_entry(
+            stage.folder.audit, who=f"local:user-{number}", what="jobs.stop", target="nightly"
+        )
     entries = admin.get("/api/audit?what=nightly").json()["entries"]
     assert [entry["who"] for entry in entries] == ["local:user-2", "local:user-1", "local:user-0"]
     assert "previous" not in entries[0]
@@ -121,15 +123,15 @@ def test_a_log_that_grows_is_replaced_or_damaged_is_read_on(tmp_path: Path) -> N
 
     assert targets() == []
     for number in range(3):
-        audit_log.append(path, who="local:ada", what="label", target=f"pi-{number}")
+        audit_log.append_entry(path, who="local:ada", what="label", target=f"pi-{number}")
     assert targets() == ["pi-2", "pi-1", "pi-0"]
     with path.open("a") as file:
         file.write('{"damaged"}\n{"torn')
     assert targets() == ["pi-2", "pi-1", "pi-0"]
-    audit_log.append(path, who="local:ada", what="label", target="pi-3")
+    audit_log.append_entry(path, who="local:ada", what="label", target="pi-3")
     assert targets() == ["pi-3", "pi-2", "pi-1"]
     path.unlink()
-    audit_log.append(path, who="local:ada", what="label", target="pi-9")
+    audit_log.append_entry(path, who="local:ada", what="label", target="pi-9")
     assert targets() == ["pi-9"]
 
 

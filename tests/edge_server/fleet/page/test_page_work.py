@@ -84,7 +84,7 @@ def test_an_operator_starts_pauses_and_stops_a_job_and_each_change_is_recorded_o
         answer = operator.act(action, job="nightly").json()
         assert answer["command"] == f"edge-server jobs {action[5:]} nightly --service {stage.folder.path}"
         assert rows(stage, "jobs")[0]["wanted"] == wanted
-    entries = list(audit_log.read(stage.folder.audit))
+    entries = list(audit_log.read_entries(stage.folder.audit))
     assert [(entry.who, entry.what) for entry in entries] == [
         ("local:ada", "job added"),
         ("user:otto", "job paused"),
@@ -155,7 +155,7 @@ def test_a_job_is_added_with_a_file_of_the_folder_or_a_recipe(stage: Stage) -> N
         *("0 2 * * SUN (Europe/Berlin)", "site=barn"),
     )
     assert (listed["once"]["schedule"], listed["once"]["state"]) == ("", "waiting")
-    entries = [(entry.who, entry.what, entry.target) for entry in audit_log.read(stage.folder.audit)]
+    entries = [(entry.who, entry.what, entry.target) for entry in audit_log.read_entries(stage.folder.audit)]
     assert entries == [("user:otto", "job added", "nightly"), ("user:otto", "job added", "once")]
     assert stage.visitor("vera").act("jobs.add", **nightly).status_code == 403
 
@@ -188,8 +188,8 @@ def test_a_job_has_its_runs_and_the_end_of_its_log_for_operators(stage: Stage) -
     add_job(stage.folder, NIGHTLY, who="local:ada")
     run = JobRun(name="nightly-1", job="nightly", due=NOW, by="request", phase=RunPhase.DONE, began_at=NOW)
     with closing(JobJournal(stage.folder.jobs)) as journal:
-        queue = journal.load(QueueRules())
-        journal.save(queue, queue.put(run))
+        queue = journal.load_queue(QueueRules())
+        journal.save(queue, queue.with_run(run))
     folder = stage.folder.runs / "nightly-1"
     folder.mkdir(parents=True)
     (folder / "job.log").write_text("".join(f"line {number}\n" for number in range(300)) + "a\x1b[2Jb\n")

@@ -9,7 +9,7 @@ from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
 from edge_server.fleet.people.openid import FAILED_S, KnownIdentity, OpenIdProvider, ProviderHttp
-from edge_server.fleet.people.pending_logins import LONGEST_S, MOST, PendingLogin, PendingLogins
+from edge_server.fleet.people.pending_logins import LONGEST_S, MAX_PENDING, PendingLogin, PendingLogins
 from edge_server.fleet.people.roles import Role
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from schemas.errors import EdgeError, PeerError
@@ -139,7 +139,7 @@ def test_a_pending_login_is_finished_once_in_time_by_its_own_browser() -> None:
     state, browser, _ = logins.begin(NOW)
     assert logins.finish(state, browser, NOW + LONGEST_S) is None
     first = logins.begin(NOW)
-    for _ in range(MOST):
+    for _ in range(MAX_PENDING):
         logins.begin(NOW)
     assert logins.finish(first[0], first[1], NOW) is None
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edge_server.fleet.people import passwords
 from edge_server.fleet.people.claims import name_of_claims, role_of_claims
-from edge_server.fleet.people.lockout import ADDRESS_RULES, USER_RULES, Failures, failed, wait_s
+from edge_server.fleet.people.lockout import ADDRESS_RULES, USER_RULES, Failures, wait_s, with_failure
 from edge_server.fleet.people.origin import foreign_because
 from edge_server.fleet.people.passwords import (
     check_password_rules,
@@ -18,14 +18,14 @@ from edge_server.fleet.people.passwords import (
     needs_rehash,
 )
 from edge_server.fleet.people.random_secrets import change_token_of, is_change_token, new_session_id
-from edge_server.fleet.people.roles import LEAST, Role, least_role, may
+from edge_server.fleet.people.roles import MIN_ROLES, Role, least_role, may
 from edge_server.fleet.people.values import Session, SessionLengths
 from schemas.errors import ConfigError, InvariantError
 from tests.edge_server.fleet.people.people import HASH, NOW, PASSWORD
 
 
 def test_each_role_may_do_what_lesser_roles_may_and_an_unknown_action_nobody() -> None:
-    for action in LEAST:
+    for action in MIN_ROLES:
         allowed = [may(role, action) for role in Role]
         assert allowed == sorted(allowed)
         assert may(Role.ADMIN, action)
@@ -53,13 +53,13 @@ def test_who_may_do_what(role: Role, action: str, allowed: bool) -> None:
 def test_the_wait_after_failed_logins_doubles_up_to_its_limit_and_is_forgotten() -> None:
     failures, waits = Failures(), []
     for _ in range(14):
-        failures = failed(failures, NOW)
+        failures = with_failure(failures, NOW)
         waits.append(wait_s(failures, USER_RULES, NOW))
     assert waits == [0, 0, 0, 0, 15, 30, 60, 120, 240, 480, 900, 900, 900, 900]
     assert wait_s(failures, USER_RULES, NOW + 899) == 1
     assert wait_s(failures, USER_RULES, NOW + 900) == 0
-    assert wait_s(failed(failures, NOW + 900), USER_RULES, NOW + 901) == 899
-    assert failed(failures, NOW + 86_400) == Failures(1, NOW + 86_400)
+    assert wait_s(with_failure(failures, NOW + 900), USER_RULES, NOW + 901) == 899
+    assert with_failure(failures, NOW + 86_400) == Failures(1, NOW + 86_400)
 
 
 @given(st.integers(0, 10**9), st.floats(0, 1e12))

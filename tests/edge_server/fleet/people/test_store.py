@@ -140,7 +140,7 @@ def test_one_address_that_tries_many_names_is_locked_out(people: People) -> None
 def test_failures_of_endless_names_do_not_grow_the_file(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_FAILURES", 10)
+    monkeypatch.setattr(store, "MAX_FAILURES", 10)
     for number in range(25):
         people.begin_attempt([("user", f"name-{number}", USER_RULES)], NOW + number)
     assert people.failures("user", "name-14").count == 0

@@ -133,7 +133,7 @@ def found(folder: ServiceFolder) -> dict[str, object]:
     """What the folder has at the end."""
     with closing(JobJournal(folder.jobs)) as queue:
         runs = [run for name in queue.jobs() for run in queue.runs(name, most=10)]
-        progress = queue.load().progress["hourly"]
+        progress = queue.load_queue().progress["hourly"]
     return {
         "runs": sorted(f"{run.job} {run.phase}" for run in runs),
         "worked": sorted((folder.runs / run.name / "done").read_text() for run in runs),

@@ -28,11 +28,11 @@ def folder(tmp_path: Path) -> ServiceFolder:
 
 def saved(folder: ServiceFolder, driver: Driver, before: Queue | None = None) -> None:
     with closing(JobJournal(folder.jobs)) as journal:
-        assert journal.save(before or journal.load(), driver.queue)
+        assert journal.save(before or journal.load_queue(), driver.queue)
 
 
 def overview(folder: ServiceFolder, name: str, *, now: float = NOW) -> JobOverview:
-    with folder.locked():
+    with folder.lock_folder():
         return read_overviews(folder, at_once=2, now=now)[name]
 
 
@@ -42,7 +42,7 @@ def test_each_change_is_in_the_audit_log(folder: ServiceFolder) -> None:
     start_job(folder, "night", who="user:anna", now=NOW)
     stop_job(folder, "night", who=ME)
     remove_job(folder, "night", who=ME)
-    entries = list(audit_log.read(folder.audit))
+    entries = list(audit_log.read_entries(folder.audit))
     assert [(entry.what, entry.before, entry.after) for entry in entries[1:4]] == [
         ("job paused", "active", "paused"),
         ("job started", "paused", "active"),

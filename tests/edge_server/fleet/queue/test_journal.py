@@ -45,34 +45,34 @@ def test_a_queue_is_loaded_as_it_was_saved(journal: JobJournal) -> None:
     jobs = [job("a"), job("b"), job("hourly", federation="other", schedule=Every(seconds=3600))]
     for definition in jobs:
         journal.add(definition)
-    before = journal.load()
+    before = journal.load_queue()
     driver = Driver.of(*jobs)
     driver.tick(3600)
     driver.end("a", 143)
     assert journal.save(before, driver.queue)
-    assert journal.load() == driver.queue
+    assert journal.load_queue() == driver.queue
 
 
 def test_what_has_not_changed_is_not_written(journal: JobJournal) -> None:
     journal.add(job("a"))
     driver = Driver.of(job("a"))
-    assert journal.save(journal.load(), driver.queue)
+    assert journal.save(journal.load_queue(), driver.queue)
     with closing(JobJournal(journal.path)) as other:
-        assert other.changed()
+        assert other.has_changed()
         before = driver.queue
         driver.tick(30)
         assert driver.queue.runs != before.runs
         assert journal.save(before, driver.queue)
-        assert not other.changed()
+        assert not other.has_changed()
 
 
 def test_the_service_notices_what_commands_write(journal: JobJournal) -> None:
-    assert journal.changed()
-    assert not journal.changed()
+    assert journal.has_changed()
+    assert not journal.has_changed()
     with closing(JobJournal(journal.path)) as command:
         command.add(job("a"))
-    assert journal.changed()
-    assert not journal.changed()
+    assert journal.has_changed()
+    assert not journal.has_changed()
 
 
 def test_a_decision_about_a_removed_job_is_not_written(journal: JobJournal) -> None:
@@ -80,21 +80,21 @@ def test_a_decision_about_a_removed_job_is_not_written(journal: JobJournal) -> N
         journal.add(job(name, federation=name))
     driver = Driver.of(job("a", federation="a"), job("b", federation="b"))
     journal.remove("a")
-    assert not journal.save(journal.load(), driver.queue)
-    assert journal.load().runs == {}
+    assert not journal.save(journal.load_queue(), driver.queue)
+    assert journal.load_queue().runs == {}
 
 
 def test_a_job_is_removed_when_its_run_is_over(journal: JobJournal) -> None:
     journal.add(job("a"))
     driver = Driver.of(job("a"))
-    journal.save(journal.load(), driver.queue)
+    journal.save(journal.load_queue(), driver.queue)
     with pytest.raises(ConfigError, match="'a' is running: first `edge-server jobs stop a`"):
         journal.remove("a")
     before = driver.queue
     driver.end("a")
     journal.save(before, driver.queue)
     journal.remove("a")
-    queue = journal.load()
+    queue = journal.load_queue()
     assert (queue.jobs, queue.runs, queue.progress, journal.runs("a", most=9)) == ({}, {}, {}, [])
 
 

@@ -78,7 +78,7 @@ def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
     journal = Journal(folder.journal)
     journal.begun("run-1", "federation")
     for number in range(1, rounds + 2):
-        journal.planned(
+        journal.write_planning(
             number,
             number,
             {"alpha": Assignment(TASK, 1000)},
@@ -93,13 +93,13 @@ def begun(path: Path, *, rounds: int = 2) -> tuple[RunFolder, Journal]:
 
 def close(folder: RunFolder, journal: Journal, number: int) -> None:
     """Close one more round: `alpha` counted, `beta` was refused."""
-    journal.examined(_update("alpha", number), reason=None)
-    journal.examined(_update("beta", number), reason="not-finite")
+    journal.write_examined(_update("alpha", number), reason=None)
+    journal.write_examined(_update("beta", number), reason="not-finite")
     journal.struck("beta", number, "not-finite")
     line = record(number)
     updates = [AggregatedUpdate("alpha", number, "a" * 64, 0)]
     text = line.model_dump_json()
-    journal.closed(
+    journal.write_closed_round(
         number,
         "b" * 64,
         updates=updates,

@@ -216,13 +216,13 @@ def test_events_continue_after_the_last_round_that_the_page_knows(ask):
 
 
 def test_one_stream_too_many_is_asked_to_retry(ask, monkeypatch):
-    monkeypatch.setattr(routes, "MOST_STREAMS", 0)
+    monkeypatch.setattr(routes, "MAX_STREAMS", 0)
     answer = ask().get("/api/stream")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
 def test_closed_streams_free_their_places(ask, monkeypatch):
-    monkeypatch.setattr(routes, "MOST_STREAMS", 1)
+    monkeypatch.setattr(routes, "MAX_STREAMS", 1)
     client = ask()
     assert [client.get("/api/stream").status_code for _ in range(3)] == [200] * 3
 

@@ -118,7 +118,7 @@ async def _pages(port: int, count: int) -> list[int]:
 
 
 def test_streams_beyond_the_limit_are_asked_to_retry(tmp_path, monkeypatch):
-    monkeypatch.setattr(routes, "MOST_STREAMS", 1)
+    monkeypatch.setattr(routes, "MAX_STREAMS", 1)
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         stream = events_of(host.url)
@@ -128,7 +128,7 @@ def test_streams_beyond_the_limit_are_asked_to_retry(tmp_path, monkeypatch):
 
 
 def test_a_closed_stream_frees_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(routes, "MOST_STREAMS", 1)
+    monkeypatch.setattr(routes, "MAX_STREAMS", 1)
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host:
         host.show(MOMENT)
         assert [_first_event_when_admitted(host.url) for _ in range(3)] == ["run"] * 3
@@ -142,8 +142,8 @@ def half_sent(url: str) -> socket.socket:
 
 
 def test_half_sent_requests_keep_nobody_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(server_thread, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(server_thread, "MOST_WAITING", 4, raising=False)
+    monkeypatch.setattr(server_thread, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(server_thread, "MAX_WAITING", 4, raising=False)
     with serve_dashboard(tmp_path, ANY, token=None, live=True) as host, ExitStack() as held:
         host.show(MOMENT)
         for _ in range(20):

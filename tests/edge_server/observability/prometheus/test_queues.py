@@ -42,10 +42,10 @@ def test_jobs_are_counted_until_they_end_and_are_timed() -> None:
     jobs = Jobs(coordinator, inbox)
     for attempt in (1, 2):
         jobs.plan(PlanRound(1, attempt, ()), 1024)
-    assert jobs.open == 2
+    assert jobs.open_count == 2
     go_on.set()
     done = [inbox.get(timeout=60) for _ in range(2)]
     assert done == [JobDone(RoundPlanned(1, {})), JobDone(RoundPlanned(2, {}))]
-    assert jobs.open == 0
+    assert jobs.open_count == 0
     assert sum(coordinator.context.durations.histograms()["planning"].counts) == 2
     jobs.end(finished=True)

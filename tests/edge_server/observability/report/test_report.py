@@ -326,7 +326,7 @@ def test_an_axis_contains_all_its_values(values: list[float]) -> None:
 
 def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     alone = record(1, client_metrics={"accuracy": 0.75})
-    assert [(curve.label, curve.known) for curve in accuracy_chart([alone]).series] == [
+    assert [(curve.label, curve.known_points) for curve in accuracy_chart([alone]).series] == [
         ("on devices", [(1, 0.75)])
     ]
     assert accuracy_chart([alone]).title == "Devices' own data: accuracy"
@@ -335,7 +335,7 @@ def test_without_test_data_the_accuracy_on_devices_is_shown() -> None:
     assert rounds.columns[2] == "own data accuracy"
     assert rounds.rows[0][2].text == "75.00%"
     tested = alone.model_copy(update={"test_metrics": {"accuracy": 0.5}})
-    assert [(curve.label, curve.known) for curve in accuracy_chart([tested]).series] == [
+    assert [(curve.label, curve.known_points) for curve in accuracy_chart([tested]).series] == [
         ("global", [(1, 0.5)])
     ]
     assert accuracy_chart([tested]).title == "Test accuracy"

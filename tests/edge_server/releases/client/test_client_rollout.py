@@ -12,7 +12,7 @@ from edge_server.releases.client.making import Wanted, make_release
 from edge_server.releases.client.offering import new_rollout
 from edge_server.releases.client.store import ReleaseStore
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.machine import stop
+from edge_server.releases.rollout.machine import stop_rollout
 from edge_server.releases.rollout.open import begin_or_continue, reopen, with_labels
 from edge_server.releases.rollout.progress import Progress, summary
 from edge_server.releases.rollout.rules import RolloutRules
@@ -143,7 +143,7 @@ def test_a_stopped_rollout_is_reopened_to_be_withdrawn_and_another_release_waits
     world = World(tmp_path, monkeypatch, "pi-1")
     world.say("pi-1", UpdateStage.KEPT)
     assert world.rollout.phase is RolloutPhase.FINISHED
-    loaded = stop(reopen(world.journal, new_rollout(world.stored, RULES)), "by hand", 0.0)
+    loaded = stop_rollout(reopen(world.journal, new_rollout(world.stored, RULES)), "by hand", 0.0)
     world.journal.save(world.rollout, loaded)
     make_wheel(tmp_path / "newer", "0.3.0")
     signer = load_or_make_signing_key(tmp_path / "signing.key")

@@ -57,7 +57,7 @@ def test_another_archive_does_not_take_the_name_of_a_release(store: ReleaseStore
     make_wheel(tmp_path / "wheels", "0.2.0", run="pass  # changed")
     with pytest.raises(ConfigError, match="another release"):
         make_release(store, tmp_path / "wheels", HOME, signer)
-    assert store.checked("0.2.0").ref == first.ref
+    assert store.checked_release("0.2.0").ref == first.ref
 
 
 def test_an_archive_that_was_changed_is_not_offered(store: ReleaseStore, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_archive_that_was_changed_is_not_offered(store: ReleaseStore, tmp_pat
     )
     stored.archive.write_bytes(stored.archive.read_bytes().replace(b"edge-client", b"edge-cliemt"))
     with pytest.raises(ConfigError, match="make the release again"):
-        store.checked("0.2.0")
+        store.checked_release("0.2.0")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_make_list_and_show(service: Path, tmp_path: Path, capsys: pytest.Captur
     assert (listed["release"], listed["fits"], listed["rollout"]) == ("0.2.0", ["any"], None)
     assert client_release(service, "show", "0.2.0") == 0
     assert "edge_federation-0.2.0-py3-none-any.whl" in capsys.readouterr().out
-    (entry,) = audit_log.read(service / "audit.jsonl")
+    (entry,) = audit_log.read_entries(service / "audit.jsonl")
     assert (entry.what, entry.target) == ("client release made", "0.2.0")
 
 
@@ -148,4 +148,4 @@ def test_a_signature_of_another_file_is_not_accepted(store: ReleaseStore, tmp_pa
     other = manifest_path(store.release("0.3.0").archive).read_bytes()
     manifest_path(store.release("0.2.0").archive).write_bytes(other)
     with pytest.raises(ConfigError, match="the signature is for"):
-        store.checked("0.2.0")
+        store.checked_release("0.2.0")

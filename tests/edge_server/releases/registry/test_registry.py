@@ -44,11 +44,11 @@ def run_folder(path: Path, *, run: str = "home-1", accuracy: float = 0.8, scale:
         folder.add_round(RoundRecord(round=number, uplink_bytes=0, downlink_bytes=0, **record, **figures))
     journal = Journal(folder.journal, durable=False)
     for number, state in enumerate(STATES, start=1):
-        journal.closed(
+        journal.write_closed_round(
             number, state, updates=[AggregatedUpdate("pi", 1, state, 0)], over=[], record="", traffic={}
         )
     for attempt, clients in enumerate(({"pi": (3, 90), "gone": (2, 50)}, {"pi": (1, 90)}), start=1):
-        journal.planned(attempt, attempt, {}, clients=clients)
+        journal.write_planning(attempt, attempt, {}, clients=clients)
     journal.close()
     manifest_signer = open_manifest_signer("home", run, path, None)
     params = {"weight": np.full((2, 2), scale, np.float32)}
@@ -108,7 +108,7 @@ def test_a_run_is_entered_with_its_parents_metrics_and_signature(registry, tmp_p
     assert tier.devices_serving == 2
     # "pi" trained tier 3 first and tier 1 last; "gone" took part only in the first round.
     assert version.device_tiers == {"pi": 1, "gone": 2}
-    public = registry.path("home-1") / "signing.pub"
+    public = registry.version_path("home-1") / "signing.pub"
     assert version.key == read_trusted_key(public).fingerprint
 
 
@@ -121,7 +121,7 @@ def test_the_registry_shows_how_many_devices_serve_the_delivered_model(registry,
     path.write_text(summary.model_copy(update={"devices": devices}).model_dump_json())
     tier = enter_run(registry, run, name="home-1").tier(1)
     assert (tier.devices, tier.devices_serving) == (2, 1)
-    assert "80.00% (2, 1 of them serving it)" in (registry.path("home-1") / "README.md").read_text()
+    assert "80.00% (2, 1 of them serving it)" in (registry.version_path("home-1") / "README.md").read_text()
 
 
 def test_an_entered_version_does_not_need_the_run_folder(registry, tmp_path) -> None:
@@ -130,16 +130,16 @@ def test_an_entered_version_does_not_need_the_run_folder(registry, tmp_path) -> 
     run = run_folder(tmp_path / "home-1")
     enter_run(registry, run)
     shutil.rmtree(run)
-    onnx, key = registry.onnx("home-1", 1), read_trusted_key(registry.path("home-1") / "signing.pub")
+    onnx, key = registry.onnx("home-1", 1), read_trusted_key(registry.version_path("home-1") / "signing.pub")
     assert check_model(onnx, onnx.read_bytes(), key, exported_by="server").run == "home-1"
-    names = {path.name for path in (registry.path("home-1") / "model").iterdir()}
+    names = {path.name for path in (registry.version_path("home-1") / "model").iterdir()}
     assert names == {"state.safetensors", "channel-map.json", "manifest.json", "manifest.signed.json"}
 
 
 def test_the_card_has_a_machine_readable_header_and_describes_each_file(registry, tmp_path) -> None:
     yaml = pytest.importorskip("yaml")
     version = enter_run(registry, run_folder(tmp_path / "home-1"))
-    card = (registry.path("home-1") / "README.md").read_text()
+    card = (registry.version_path("home-1") / "README.md").read_text()
     header = yaml.safe_load(re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)[1])
     assert (header["version"], header["recipe"], header["parents"]) == (
         "home-1",
@@ -159,7 +159,7 @@ def test_text_that_would_break_the_card_header_is_escaped(registry, tmp_path) ->
     odd = 'yes: "no"\n- x #'
     (run / "summary.json").write_text(summary.model_copy(update={"recipe": odd}).model_dump_json())
     enter_run(registry, run)
-    card = (registry.path("home-1") / "README.md").read_text()
+    card = (registry.version_path("home-1") / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["recipe"] == odd
 
 
@@ -182,7 +182,7 @@ def test_a_kill_while_a_version_is_entered_leaves_no_partial_version(registry, t
     with pytest.raises(KeyboardInterrupt):
         enter_run(registry, run)
     assert registry.versions() == []
-    assert not registry.path("home-1").exists()
+    assert not registry.version_path("home-1").exists()
     monkeypatch.setattr(Path, "rename", rename)
     enter_run(registry, run)
     assert [version.version for version in registry.versions()] == ["home-1"]
@@ -233,7 +233,7 @@ def test_the_card_of_an_unsigned_version_states_it(registry, tmp_path) -> None:
     (run / "onnx" / "tier-1.onnx.manifest.json").unlink()
     (run / "signing.pub").unlink()
     assert enter_run(registry, run).key is None
-    assert "Not signed." in (registry.path("home-1") / "README.md").read_text()
+    assert "Not signed." in (registry.version_path("home-1") / "README.md").read_text()
 
 
 def test_a_damaged_database_is_reported(registry) -> None:
@@ -251,7 +251,9 @@ def test_the_differences_between_two_versions_are_listed(registry, tmp_path) -> 
     assert found["run"].after == "home-2"
     assert "recipe" not in found
     # All four weights change from 1 to 1.5: the distance is half of the first model's norm.
-    assert weight_distance(registry.path("home-1"), registry.path("home-2")) == pytest.approx(0.5)
+    assert weight_distance(registry.version_path("home-1"), registry.version_path("home-2")) == pytest.approx(
+        0.5
+    )
     assert differences(before, before) == []
 
 
@@ -282,12 +284,12 @@ def tier_of(error: float) -> TierModel:
 
 def test_without_stored_weights_there_is_no_distance(registry) -> None:
     entered(registry, "a", fitted(), key_in(registry.folder.parent))
-    assert weight_distance(registry.path("a"), registry.path("a")) is None
+    assert weight_distance(registry.version_path("a"), registry.version_path("a")) is None
 
 
 def test_the_version_is_stored_as_json_next_to_its_files(registry, tmp_path) -> None:
     version = enter_run(registry, run_folder(tmp_path / "home-1"))
-    written = json.loads((registry.path("home-1") / "version.json").read_text())
+    written = json.loads((registry.version_path("home-1") / "version.json").read_text())
     assert written["tiers"][0]["sha256"] == version.tier(1).sha256
 
 

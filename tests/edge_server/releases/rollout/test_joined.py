@@ -116,7 +116,7 @@ class Joined:
 
     def restart_server(self) -> None:
         """Kill the server; the next one loads the journal."""
-        self.rollout = self.journal.load("r-1", FILES, now=self.now, offering=MODELS)
+        self.rollout = self.journal.load_rollout("r-1", FILES, now=self.now, offering=MODELS)
         self.announce_devices()
 
     def server(self, event: Any) -> None:

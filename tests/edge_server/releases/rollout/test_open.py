@@ -9,7 +9,7 @@ import pytest
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
-from edge_server.releases.rollout.machine import step, stop
+from edge_server.releases.rollout.machine import step, stop_rollout
 from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import (
     begin_or_resume,
@@ -78,7 +78,7 @@ def test_the_journal_restores_the_state_of_a_rollout(registry, journal) -> None:
     (second,) = world.group(1)
     world.say(second, Stage.SWITCHED, Cause.ERRORS)
     journal.save(before, world.rollout)
-    loaded = journal.load("r-1", FILES, now=5.0, offering=MODELS)
+    loaded = journal.load_rollout("r-1", FILES, now=5.0, offering=MODELS)
     assert (loaded.phase, loaded.opened, loaded.rules) == (RolloutPhase.RUNNING, 1, RULES)
     assert {name: target.status for name, target in loaded.targets.items()} == {
         name: target.status for name, target in world.rollout.targets.items()
@@ -107,7 +107,7 @@ def test_a_version_is_withdrawn_from_the_devices_that_have_it(registry, journal)
     journal.save(before, world.rollout)
     assert world.rollout.phase is RolloutPhase.FINISHED
     opened = reopen_for_withdrawal(journal, version, FILES)
-    stopping = stop(opened, "withdrawn by hand", 0.0)
+    stopping = stop_rollout(opened, "withdrawn by hand", 0.0)
     assert (stopping.phase, stopping.left_with_it) == (RolloutPhase.STOPPING, ("a",))
 
 
@@ -121,7 +121,7 @@ def test_only_the_last_rolled_out_version_can_be_withdrawn(registry, journal) ->
     with pytest.raises(ConfigError, match="v2 was rolled out after v1"):
         reopen_for_withdrawal(journal, first, {})
     # No device serves the version of a stopped rollout.
-    last = journal.load(journal.newest("home")[0].id, {}, now=0.0, offering=MODELS)
+    last = journal.load_rollout(journal.newest("home")[0].id, {}, now=0.0, offering=MODELS)
     journal.save(last, replace(last, phase=RolloutPhase.STOPPED))
     assert reopen_for_withdrawal(journal, first, {}).version == "v1"
 
@@ -239,7 +239,7 @@ def test_the_models_command(registry, capsys) -> None:
     listed = json.loads(run("list", "--format", "json"))
     assert [(version["version"], version["active"]) for version in listed] == [("v2", False), ("v1", True)]
     assert run("show", "v1") == "# v1\n"
-    assert json.loads(run("show", "v1", "--format", "json"))["folder"] == str(registry.path("v1"))
+    assert json.loads(run("show", "v1", "--format", "json"))["folder"] == str(registry.version_path("v1"))
     assert "tier 1: sha256" in run("diff", "v1", "v2")
     assert json.loads(run("diff", "v1", "v2", "--format", "json"))["weights_apart"] is None
     assert EDGE_SERVER.run(["models", "list", "--registry", str(registry.folder / "none")]) == 2

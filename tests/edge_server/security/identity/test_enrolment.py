@@ -41,7 +41,7 @@ def test_a_device_redeems_its_code_and_can_connect(authority, tmp_path):
     code = issue_code(authority, "pi", lifetime_s=HOUR_S, trust="a public key\n")
     with serving(authority):
         validity = redeem(code, tmp_path / "pi")
-    assert 364 < validity.left(time.time()) / 86_400 <= 365
+    assert 364 < validity.seconds_left(time.time()) / 86_400 <= 365
     made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pi").iterdir()}
     assert made.pop("install.sh") == 0o700
     assert made == dict.fromkeys(

@@ -80,7 +80,7 @@ def test_each_row_gets_an_archive_and_a_place_in_the_inventory(enroll: Enroll, t
     assert (first.own_labels, first.note) == ({"role": "camera", "site": "barn"}, "by the door")
     assert first.certificate_until is not None
     assert first.enrolled_at is not None
-    entries = list(audit_log.read(tmp_path / "service" / "audit.jsonl"))
+    entries = list(audit_log.read_entries(tmp_path / "service" / "audit.jsonl"))
     assert [entry.target for entry in entries] == [f"federation/pi-{number}" for number in (1, 2, 3)]
 
 

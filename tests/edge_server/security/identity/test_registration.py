@@ -23,8 +23,8 @@ from edge_server.security.identity.enrolment_codes import (
     withdraw_codes,
 )
 from edge_server.security.identity.service import (
-    MOST_REQUESTS,
-    MOST_VALID,
+    MAX_REQUESTS,
+    MAX_VALID,
     REFILL_S,
     RegistrationAuthority,
     RequestAllowance,
@@ -267,13 +267,13 @@ def test_a_device_cannot_request_a_certificate_for_another(authority, registrati
 
 def test_the_number_of_valid_certificates_per_device_is_limited(authority, registration):
     authority.issue("pi", new_key().public_key())
-    for _ in range(MOST_VALID - 1):
+    for _ in range(MAX_VALID - 1):
         certificate(ask(registration, "pi", renewal("pi")))
     assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
 
 
 def test_a_device_with_too_many_requests_has_to_wait(authority, registration, clock):
-    for _ in range(int(MOST_REQUESTS)):
+    for _ in range(int(MAX_REQUESTS)):
         assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.NOT_ENTITLED)
     assert refused(ask(registration, "pi", renewal("pi"))).startswith(Reason.TOO_MANY_REQUESTS)
     assert refused(ask(registration, "other", renewal("other"))).startswith(Reason.NOT_ENTITLED)
@@ -283,7 +283,7 @@ def test_a_device_with_too_many_requests_has_to_wait(authority, registration, cl
 
 def test_an_allowance_refills_up_to_its_limit():
     allowance = RequestAllowance()
-    for _ in range(int(MOST_REQUESTS)):
+    for _ in range(int(MAX_REQUESTS)):
         allowance = allowance.spend("pi", 100.0)
         assert allowance is not None
     assert allowance.spend("pi", 100.0 + REFILL_S - 0.1) is None
@@ -292,7 +292,7 @@ def test_an_allowance_refills_up_to_its_limit():
     twice = allowance.spend("pi", later).spend("pi", later)
     assert twice.spend("pi", later) is None
     full = twice.spend("pi", later + 1e6)
-    assert full.left["pi"][0] == MOST_REQUESTS - 1
+    assert full.left["pi"][0] == MAX_REQUESTS - 1
 
 
 # --- requests ---

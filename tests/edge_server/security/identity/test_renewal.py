@@ -46,7 +46,7 @@ def test_nothing_is_due_without_a_connection():
 
 def test_an_unanswered_request_is_repeated_after_an_hour():
     """A hundredth of 90 days would be 21.6 hours; the maximum is an hour."""
-    requested = Renewal(NINETY).asked(70 * DAY)
+    requested = Renewal(NINETY).with_request(70 * DAY)
     assert requested.retry_s == 3600
     assert requested.due(70 * DAY + 3599, connected=True, idle=True) is Due.NOTHING
     assert requested.due(70 * DAY + 3600, connected=True, idle=True) is Due.ASK
@@ -60,14 +60,14 @@ def test_requests_for_a_short_lived_certificate_are_repeated_sooner():
 
 
 def test_a_new_certificate_is_used_at_once_when_idle_and_never_during_a_task():
-    renewed = Renewal(NINETY).asked(70 * DAY).renewed(Validity(70 * DAY, 160 * DAY))
+    renewed = Renewal(NINETY).with_request(70 * DAY).with_new_certificate(Validity(70 * DAY, 160 * DAY))
     assert renewed.due(70 * DAY, connected=True, idle=False) is Due.NOTHING
     assert renewed.due(70 * DAY, connected=True, idle=True) is Due.RECONNECT
-    assert renewed.connected().due(70 * DAY, connected=True, idle=True) is Due.NOTHING
+    assert renewed.with_connection().due(70 * DAY, connected=True, idle=True) is Due.NOTHING
 
 
 def test_a_reconnection_for_another_reason_is_sufficient():
-    renewed = Renewal(NINETY).renewed(Validity(70 * DAY, 160 * DAY)).connected()
+    renewed = Renewal(NINETY).with_new_certificate(Validity(70 * DAY, 160 * DAY)).with_connection()
     assert renewed.due(71 * DAY, connected=True, idle=True) is Due.NOTHING
 
 
@@ -193,7 +193,7 @@ def test_a_new_certificate_arrives_on_the_devices_topic_and_is_used_for_the_next
             ends += [event] if isinstance(event, LinkDown) else []
         assert len(ends) == 1
         assert event.session == 2
-        renewer.connected()
+        renewer.on_connected()
         assert renewer.due(time.time(), connected=True, idle=True) is Due.NOTHING
     finally:
         link.close()

@@ -126,7 +126,7 @@ class Cohort:
         chosen, scale = protocol.masks(device)
         weight = self.weights[self.names.index(name)]
         ring = {index: quantization.quantise(vectors[index], weight, scale) for index in chosen.segments}
-        return masks.apply(ring, chosen)
+        return masks.apply_masks(ring, chosen)
 
     def unmask(self, *, silent=()):
         """All devices with masked updates except the `silent` ones help; returns the opened secrets."""

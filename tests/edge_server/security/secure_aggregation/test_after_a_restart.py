@@ -72,13 +72,13 @@ def cut_off(folder: Path, *, opened: bool) -> Recovered:
     """The recovery of a server that died in a masked round, before its sum was opened or right after."""
     with closing(Journal(folder / "journal.sqlite")) as journal:
         journal.begun(TASK.run, TASK.federation)
-        journal.planned(TASK.attempt, 1, {name: Assignment(TASK, 900) for name in "abc"}, needed=3)
+        journal.write_planning(TASK.attempt, 1, {name: Assignment(TASK, 900) for name in "abc"}, needed=3)
         if opened:
             example = MESSAGES_BY_KIND["update"]
             assert isinstance(example, Update)
             own = example.model_copy(update={"run": TASK.run, "round": 1, "attempt": TASK.attempt})
             total = ClientUpdate(COHORT, WHOLE, {}, 30)
-            journal.examined(cohort_update(total, example.blob, own), reason=None)
+            journal.write_examined(cohort_update(total, example.blob, own), reason=None)
     with closing(JournalReader(folder / "journal.sqlite")) as reader:
         recovered = recover(reader, RULES, TASK.federation, now=100.0)
     assert recovered is not None

@@ -111,12 +111,12 @@ def test_an_update_is_readable_only_without_its_own_and_all_shared_masks():
     for index, sent in cohort.sent["d04"].items():
         bare = quantization.quantise(vectors[index], 5, scale)
         own, *shared = chosen.added[index]
-        without_shared = masks.shifted(sent, added=chosen.subtracted[index], subtracted=tuple(shared))
-        without_own = masks.shifted(sent, added=(), subtracted=(own,))
+        without_shared = masks.shift_vector(sent, added=chosen.subtracted[index], subtracted=tuple(shared))
+        without_own = masks.shift_vector(sent, added=(), subtracted=(own,))
         # Each mask is uniform over 2^32 and equals a given number by chance once in four billion.
         assert not (without_shared == bare).any()
         assert not (without_own == bare).any()
-        assert (masks.shifted(without_shared, added=(), subtracted=(own,)) == bare).all()
+        assert (masks.shift_vector(without_shared, added=(), subtracted=(own,)) == bare).all()
 
 
 def test_fewer_answers_than_the_threshold_open_nothing():

@@ -12,7 +12,7 @@ from tests.edge_server.security.secure_aggregation.cohorts import FULL, MIDDLE, 
 
 TERMS = terms_of(TIERS)
 TASK = task_of(TERMS, MIDDLE)
-HELD = TERMS.held(TERMS.specs.index(MIDDLE))
+HELD = TERMS.segments_of(TERMS.specs.index(MIDDLE))
 EVERY = tuple(range(len(TERMS.segments)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.dataset import labelled
+from edge_client.data.dataset import make_labelled_data
 from edge_server.config.load import load_config
 from edge_server.simulation.experiments.client_accuracy import (
     FILE,
@@ -20,7 +20,9 @@ from tests.edge_server.simulation.experiments.made_up import Quiet
 
 
 def test_the_accuracy_of_a_class_is_its_share_of_right_answers() -> None:
-    data = labelled(np.zeros((4, 1, 1, 1), np.uint8), np.array([0, 0, 1, 1]), class_names=("a", "b", "c"))
+    data = make_labelled_data(
+        np.zeros((4, 1, 1, 1), np.uint8), np.array([0, 0, 1, 1]), class_names=("a", "b", "c")
+    )
     outputs = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]], np.float32)
     found = class_accuracies(outputs, data)
     assert found[:2].tolist() == [0.5, 1.0]

@@ -8,7 +8,7 @@ from torch import nn
 from edge_server.config.load import load_config
 from edge_server.observability.grad_cam import concentration, grad_cam
 from edge_server.simulation.experiments.cells import RunSelection
-from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.compare import checked_plan, named_experiment, run_comparison
 from edge_server.simulation.experiments.similarity import attend, matching_rate
 from edge_server.simulation.experiments.sizes import find_sizes, mean_parameters
 from tests.edge_server.simulation.experiments.made_up import Quiet
@@ -49,9 +49,9 @@ def test_paired_clients_attend_to_each_other():
 def test_populations_are_kept(tmp_path):
     words = ("data.source=digits", "model.name=mlp", "num-clients=4", "rounds=1", "samples-per-client=20")
     plan = checked_plan(named_experiment(["igfl-figure-2"]), RunSelection("small", (1,), (), words))
-    first = find(plan, tmp_path, simulate=None, progress=Quiet())
+    first = run_comparison(plan, tmp_path, simulate=None, progress=Quiet())
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    again = find(plan, tmp_path, simulate=None, progress=Quiet())
+    again = run_comparison(plan, tmp_path, simulate=None, progress=Quiet())
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()} == kept
     assert again.details == first.details
     assert (tmp_path / "heat-map.png").read_bytes().startswith(b"\x89PNG")

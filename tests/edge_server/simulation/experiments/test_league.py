@@ -7,7 +7,7 @@ import pytest
 
 from edge_client.data.tasks.registry import TASKS
 from edge_server.simulation.experiments.cells import RunSelection
-from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.compare import checked_plan, named_experiment, run_comparison
 from edge_server.simulation.experiments.league import column_table, matrix, verdicts
 from edge_server.simulation.experiments.league_scores import (
     ABOVE,
@@ -174,7 +174,7 @@ def test_a_league_runs_its_cells_and_says_who_is_above(tmp_path: Path) -> None:
     plan = checked_plan(named_experiment([str(tmp_path / "league.toml")]), RunSelection())
     assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
     simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
-    findings = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet())
+    findings = run_comparison(plan, tmp_path / "out", simulate=simulated, progress=Quiet())
     assert len(simulated.calls) == 6
     # The mean of the last two of three rounds: 0.2 + 0.025, and 0.01 + 0.025.
     rows = {row[0]: row for row in findings.tables[0].rows}
@@ -212,7 +212,7 @@ def test_a_scale_can_be_a_league_with_its_own_window_and_the_papers_numbers(tmp_
     plan = checked_plan(experiment, RunSelection("long"))
     assert all(cell.config().federation.evaluate_tiers_every == 1 for cell in plan.cells)
     simulated = Simulated(accuracy=lambda config, number: config.training.learning_rate + number / 100)
-    printed, league, *_ = find(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
+    printed, league, *_ = run_comparison(plan, tmp_path / "out", simulate=simulated, progress=Quiet()).tables
     # A tenth of 20 rounds: the mean of rounds 19 and 20 is 0.2 + 0.195.
     assert dict(zip(printed.columns, printed.rows[0], strict=True))["paper"] == "91.13"
     assert printed.columns[1] == "average of last 2 (%)"

@@ -10,7 +10,7 @@ import pytest
 from edge_server.cli.commands import compare as command
 from edge_server.observability.snapshot import Snapshot
 from edge_server.simulation.experiments.cells import RunSelection
-from edge_server.simulation.experiments.compare import checked_plan, find, named_experiment
+from edge_server.simulation.experiments.compare import checked_plan, named_experiment, run_comparison
 from edge_server.simulation.experiments.progress import RoundLine, StatusLine
 from edge_server.simulation.experiments.publish import publish
 from edge_server.simulation.experiments.runner import run_all
@@ -63,7 +63,7 @@ def test_an_interrupted_run_is_resumed(tmp_path):
 
 def test_a_failed_run_is_reported_and_the_others_continue(tmp_path):
     simulated = Simulated(fail_in="fedavg-result-seed1")
-    findings = find(plan(), tmp_path, simulate=simulated, progress=Quiet())
+    findings = run_comparison(plan(), tmp_path, simulate=simulated, progress=Quiet())
     assert len(simulated.calls) == 4
     assert len(findings.failures) == 1
     assert "fedavg" in findings.failures[0]
@@ -89,7 +89,7 @@ def test_the_table_has_mean_deviation_and_the_papers_number(tmp_path):
     made = plan()
     paper = named_experiment(["adafl-table-1-2"]).rows[0].paper["MNIST"]
     cells = (replace(made.cells[0], paper=paper, targets=(0.4, 0.9)), made.cells[1])
-    findings = find(replace(made, cells=cells), tmp_path, simulate=simulated, progress=Quiet())
+    findings = run_comparison(replace(made, cells=cells), tmp_path, simulate=simulated, progress=Quiet())
     (table,) = findings.tables
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["average of last 10 (%)"] == "38.00 ± 1.41"
@@ -102,7 +102,7 @@ def test_the_table_has_mean_deviation_and_the_papers_number(tmp_path):
 
 def test_a_comparison_writes_its_files(tmp_path):
     made = plan()
-    findings = find(made, tmp_path, simulate=Simulated(), progress=Quiet())
+    findings = run_comparison(made, tmp_path, simulate=Simulated(), progress=Quiet())
     publish(made, findings, tmp_path, MADE)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["made"]["commit"] == "abc"
@@ -126,7 +126,7 @@ def test_a_comparison_writes_its_files(tmp_path):
 
 def test_the_page_says_when_the_comparison_began_and_shows_a_sweep(tmp_path):
     made = plan(overrides=("rounds=2", "learning-rate=0.01,0.1"), seeds=(1,))
-    findings = find(made, tmp_path, simulate=Simulated(), progress=Quiet())
+    findings = run_comparison(made, tmp_path, simulate=Simulated(), progress=Quiet())
     first = MADE.model_copy(update={"date": "2026-01-01 10:00 UTC"})
     (tmp_path / "runs" / made.runs[0].folder / "made.json").write_text(first.model_dump_json())
     publish(made, findings, tmp_path, MADE.model_copy(update={"date": "2026-01-02 10:00 UTC"}))

@@ -17,7 +17,7 @@ from edge_server.simulation.experiments.spoken_digits import (
     mel_filters,
     read_wave,
     spoken_digits,
-    stretched,
+    stretch_rows,
 )
 from schemas.errors import ConfigError
 
@@ -73,9 +73,9 @@ def test_silence_is_the_logarithm_of_the_floor() -> None:
 
 def test_rows_are_stretched_linearly() -> None:
     rows = np.array([[0.0, 1.0], [2.0, 5.0]])
-    assert stretched(rows, 3).tolist() == [[0, 1], [1, 3], [2, 5]]
-    assert stretched(rows[:1], 2).tolist() == [[0, 1], [0, 1]]
-    assert stretched(np.arange(5.0)[:, None], 3).tolist() == [[0], [2], [4]]
+    assert stretch_rows(rows, 3).tolist() == [[0, 1], [1, 3], [2, 5]]
+    assert stretch_rows(rows[:1], 2).tolist() == [[0, 1], [0, 1]]
+    assert stretch_rows(np.arange(5.0)[:, None], 3).tolist() == [[0], [2], [4]]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def spec(name: str) -> ModelSpec:
 
 def test_an_object_is_a_network_with_its_weights_for_as_long_as_it_is_offered() -> None:
     module = net((6,), 2)
-    with own_networks.offered(module) as name:
+    with own_networks.offer_network(module) as name:
         built = build_model(spec(name), seed=3)
         with torch.no_grad():
             module[0].weight.zero_()
@@ -31,9 +31,9 @@ def test_an_object_is_a_network_with_its_weights_for_as_long_as_it_is_offered() 
 
 
 def test_networks_with_other_weights_have_other_names() -> None:
-    with own_networks.offered(net((6,), 2)) as one, own_networks.offered(net((6,), 2)) as other:
+    with own_networks.offer_network(net((6,), 2)) as one, own_networks.offer_network(net((6,), 2)) as other:
         assert one != other
-    with own_networks.offered(Net()) as named:
+    with own_networks.offer_network(Net()) as named:
         assert named.startswith("edge_server.config.own_networks:Net-")
 
 
@@ -74,8 +74,11 @@ def test_what_is_no_network_is_refused() -> None:
 
 
 def test_worker_processes_get_the_networks_that_they_can_have() -> None:
-    with own_networks.offered(nn.Linear(6, 2)) as name, own_networks.offered(lambda shape, count: None):
+    with (
+        own_networks.offer_network(nn.Linear(6, 2)) as name,
+        own_networks.offer_network(lambda shape, count: None),
+    ):
         carried = own_networks.portable()
     assert [f"{own_networks.__name__}:{key}" for key in carried] == [name]
-    own_networks.take(carried)
+    own_networks.take_networks(carried)
     assert build_model(spec(name)).weight.shape == (2, 6)

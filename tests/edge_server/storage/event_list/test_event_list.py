@@ -13,8 +13,8 @@ from edge_server.rounds.events import Note
 from edge_server.storage.event_list import file as event_file
 from edge_server.storage.event_list.file import EventFile, last_change, read_events
 from edge_server.storage.event_list.recorder import (
-    MOST_OF_A_DEVICE,
-    MOST_OF_A_KIND,
+    MAX_OF_A_DEVICE,
+    MAX_OF_A_KIND,
     EventBuffer,
     EventRecorder,
 )
@@ -59,22 +59,22 @@ def test_an_event_repeated_within_a_minute_is_one_row_with_a_count(path: Path) -
 
 def test_a_device_with_many_different_events_gets_few_rows(path: Path) -> None:
     rows = gathered(*(event(f"event {number}") for number in range(1000)))
-    assert len(rows) == MOST_OF_A_DEVICE + 1
-    assert (rows[-1].subject, rows[-1].count) == (AND_MORE, 1000 - MOST_OF_A_DEVICE)
+    assert len(rows) == MAX_OF_A_DEVICE + 1
+    assert (rows[-1].subject, rows[-1].count) == (AND_MORE, 1000 - MAX_OF_A_DEVICE)
 
 
 def test_a_flood_of_invented_devices_gets_few_rows_and_does_not_affect_other_kinds() -> None:
     flood = [event(device=f"bot-{number}") for number in range(50_000)]
     rows = gathered(*flood, event("round 1 begun", device="", kind=EventKind.ROUND))
-    assert len(rows) == MOST_OF_A_KIND + 2
-    assert [row.count for row in rows if row.device == OTHERS] == [50_000 - MOST_OF_A_KIND]
+    assert len(rows) == MAX_OF_A_KIND + 2
+    assert [row.count for row in rows if row.device == OTHERS] == [50_000 - MAX_OF_A_KIND]
     assert rows[-1].text == "round 1 begun"
 
 
 def test_the_oldest_rows_of_a_kind_are_deleted_and_other_kinds_stay(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_file, "MOST_ROWS", 3)
+    monkeypatch.setattr(event_file, "MAX_ROWS", 3)
     write(path, event("run begun", kind=EventKind.ROUND))
     for number in range(10):
         write(path, event(at=NOON + 60 * number))

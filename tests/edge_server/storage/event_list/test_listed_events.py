@@ -83,12 +83,12 @@ def test_a_page_is_updated_when_there_are_new_events(tmp_path: Path) -> None:
     path = tmp_path / "run" / "events.sqlite"
     simulated(tmp_path / "run", "fedavg", "num-clients=3", "rounds=1")
     feed = Feed(tmp_path / "run", live=False)
-    before = asyncio.run(feed.shown())
+    before = asyncio.run(feed.read_state())
     assert before.run["events"] == len(read_events(path))
     with closing(EventFile(path)) as file:
         file.add([Note("rolled back", kind=EventKind.ROUND).event(1e9)])
-    assert asyncio.run(feed.changed(before, timeout_s=60))
-    assert asyncio.run(feed.shown()).run["events"] == before.run["events"] + 1
+    assert asyncio.run(feed.wait_for_change(before, timeout_s=60))
+    assert asyncio.run(feed.read_state()).run["events"] == before.run["events"] + 1
 
 
 def test_an_invalid_filter_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edge_client.compression.chain import make_chain
-from edge_client.compression.decoding import decoded
+from edge_client.compression.decoding import decode_groups
 from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.slicing import expand, extract, permute
 from edge_server.strategy.aggregation import blocks
@@ -24,10 +24,10 @@ from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import ClientUpdate, HeldCoordinates, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state, noisy_change
-from edge_server.strategy.strategy import State, start
+from edge_server.strategy.strategy import State, start_state
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import InvariantError
 from schemas.strategy import Component, StrategySpec
@@ -113,8 +113,10 @@ CASES = {
 
 def two_rounds(case: str, updates: list[ClientUpdate], keep: NewArrayStore = MemoryArrays) -> State:
     strategy = make_strategy(CASES[case], (0.0,))
-    state = start(strategy, arrays(99), keep=keep)
-    return close(strategy, close(strategy, state, updates, MAP, keep=keep), updates, MAP, keep=keep)
+    state = start_state(strategy, arrays(99), keep=keep)
+    return close_round(
+        strategy, close_round(strategy, state, updates, MAP, keep=keep), updates, MAP, keep=keep
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_rows_of_a_reordered_update_equal_those_of_its_reordered_arrays(spec):
     order = checked_order({"hidden": np.random.default_rng(3).permutation(40).tolist()}, MAP)
     update = ClientUpdate("a", spec, {"model": extract(arrays(1), spec, MAP)}, 1)
     global_update = to_global(update, MAP)
-    moved, held = global_update.delta.moved(order), global_update.held.moved(order)
+    moved, held = global_update.delta.with_order(order), global_update.held.with_order(order)
     expected = permute(dict(global_update.delta), {name: old.tolist() for name, old in order.items()}, MAP)
     covered = permute(dict(global_update.held), {name: old.tolist() for name, old in order.items()}, MAP)
     for name in MAP.parameters:
@@ -247,7 +249,7 @@ def test_quantized_values_add_up_exactly_like_their_decoded_values(numbers, monk
     )
     pairs = []
     for seed, spec in enumerate(SPECS):
-        groups = decoded(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)
+        groups = decode_groups(chain.encode(extract(arrays(seed), spec, MAP), seed=seed).groups)
         plain = {"model": {name: groups["model"][name] for name in groups["model"]}}
         pairs.append(
             [to_global(ClientUpdate("a", spec, group, 1), MAP, holdings) for group in (groups, plain)]
@@ -265,15 +267,15 @@ def test_quantized_values_add_up_exactly_like_their_decoded_values(numbers, monk
 def test_equal_prefixes_share_their_held_coordinates_and_lists_do_not():
     holdings, names = HeldCoordinates(MAP), set(MAP.parameters)
     prefix, list_of = SPECS[1], SPECS[2]
-    assert holdings.held(names, prefix) is holdings.held(names, prefix.model_copy())
-    assert holdings.held(names, prefix) is not holdings.held(names, SPECS[0])
-    assert holdings.held(names, prefix) is not holdings.held(names - {"scale"}, prefix)
-    assert holdings.held(names, list_of) is not holdings.held(names, list_of)
+    assert holdings.coverage_of(names, prefix) is holdings.coverage_of(names, prefix.model_copy())
+    assert holdings.coverage_of(names, prefix) is not holdings.coverage_of(names, SPECS[0])
+    assert holdings.coverage_of(names, prefix) is not holdings.coverage_of(names - {"scale"}, prefix)
+    assert holdings.coverage_of(names, list_of) is not holdings.coverage_of(names, list_of)
 
 
 def test_reading_rows_that_were_never_written_is_an_error(tmp_path):
     store = FileArrays(tmp_path)
-    store.put("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
+    store.put_rows("w", (np.dtype("<f4"), (4, 2)), 0, np.ones((2, 2), np.float32))
     assert store.rows("w", 0, 2).tolist() == [[1, 1], [1, 1]]
     with pytest.raises(OSError, match="'w'"):
         store.rows("w", 0, 4)
@@ -283,9 +285,9 @@ def test_reading_rows_that_were_never_written_is_an_error(tmp_path):
 def test_the_file_of_arrays_is_closed_with_their_last_reference(tmp_path, kind):
     row = (np.dtype("<f4"), (2,))
     store = FileArrays(tmp_path, None if kind == "unnamed" else tmp_path / "kept")
-    store.put("w", row, 0, np.ones(2, np.float32))
+    store.put_rows("w", row, 0, np.ones(2, np.float32))
     if kind == "reopened":
-        store = FileArrays.reopened(tmp_path / "kept", {"w": row})
+        store = FileArrays.reopen(tmp_path / "kept", {"w": row})
     assert store.rows("w", 0, 2).tolist() == [1, 1]
     descriptor = store._descriptor
     os.fstat(descriptor)

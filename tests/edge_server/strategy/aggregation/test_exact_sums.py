@@ -13,11 +13,11 @@ from edge_client.pruning.index_sets import full_index_set
 from edge_server.strategy.aggregation.accumulator import (
     COARSE,
     FINE,
-    MOST_UPDATES,
-    MOST_WEIGHT,
+    MAX_UPDATES,
+    MAX_WEIGHT,
     WHOLE_FROM,
     ExactAccumulator,
-    joined,
+    join_sums,
 )
 from edge_server.strategy.aggregation.array_stores import MemoryArrays
 from edge_server.strategy.aggregation.means import exact_mean
@@ -30,8 +30,8 @@ from edge_server.strategy.aggregation.partial_sums import (
 )
 from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
 from edge_server.strategy.build import make_strategy, needs_each_update
-from edge_server.strategy.closing import close, whole_weights
-from edge_server.strategy.strategy import start
+from edge_server.strategy.closing import close_round, whole_weights
+from edge_server.strategy.strategy import start_state
 from schemas.errors import InvariantError, PeerError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
@@ -67,7 +67,7 @@ def summed(
     adding = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2))
     for each, weight in zip(chosen, weights, strict=True):
         adding.add(each, np.float64(weight))
-    return adding.carried()
+    return adding.carry_over()
 
 
 def test_neither_order_nor_grouping_changes_a_bit():
@@ -82,8 +82,8 @@ def test_neither_order_nor_grouping_changes_a_bit():
         adding = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2))
         for part in parts:
             adding.add_sums(*part)
-        assert adding.total.tobytes() == joined(*whole).tobytes()
-        assert all(np.array_equal(*pair) for pair in zip(adding.carried(), whole, strict=True))
+        assert adding.total.tobytes() == join_sums(*whole).tobytes()
+        assert all(np.array_equal(*pair) for pair in zip(adding.carry_over(), whole, strict=True))
 
 
 @pytest.mark.parametrize("scale", [1e6, 1.0, 1e-3, 5e-7])
@@ -108,11 +108,11 @@ def test_whole_numbers_of_the_largest_round_stay_exact():
     change = {name: np.full_like(array, 2**20) for name, array in arrays(0).items()}
     # 2^20 in steps of 2^-4 is a float32; 1/64 - 2^-20 leaves the largest rest that a coarse unit can.
     change[WEIGHT][:] = [[2**20, -(2**20)], [2**20 - 2**-4, 0.015624], [-0.015624, 1], [0, 0], [0, 0]]
-    weight = MOST_WEIGHT // MOST_UPDATES
+    weight = MAX_WEIGHT // MAX_UPDATES
     coarse, fine = summed([to_global(update("c", change), MAP)], [weight])
-    assert (np.abs(coarse) * MOST_UPDATES <= 2.0**53).all()
-    assert (np.abs(fine) * MOST_UPDATES <= 2.0**53).all()
-    assert np.array_equal(joined(coarse, fine)[0], [2.0**30, -(2.0**30)])
+    assert (np.abs(coarse) * MAX_UPDATES <= 2.0**53).all()
+    assert (np.abs(fine) * MAX_UPDATES <= 2.0**53).all()
+    assert np.array_equal(join_sums(coarse, fine)[0], [2.0**30, -(2.0**30)])
     one, many = ExactAccumulator(WEIGHT, 0, CHANNELS, (CHANNELS, 2)), to_global(update("c", change), MAP)
     for _ in range(1000):
         one.add(many, np.float64(weight))
@@ -121,7 +121,7 @@ def test_whole_numbers_of_the_largest_round_stay_exact():
 
 def test_a_round_that_does_not_fit_is_refused():
     with pytest.raises(InvariantError, match="more than one round can add up"):
-        exact_mean(updates(2), [MOST_WEIGHT, 1])
+        exact_mean(updates(2), [MAX_WEIGHT, 1])
 
 
 def test_equal_updates_give_that_update():
@@ -139,11 +139,11 @@ def test_updates_that_count_nothing_change_nothing():
 def test_exact_sums_are_those_of_doubles_but_for_a_rounding_error():
     # 1 of 3 examples: 1/3 and 2/3 are no doubles, so that the two means may differ, by a rounding error.
     strategy = make_strategy(StrategySpec(), RATIOS)
-    state = start(strategy, arrays(0))
+    state = start_state(strategy, arrays(0))
     assert state.exact
     sent = [update(f"c{k}", arrays(k), examples=k) for k in (1, 2)]
-    exact = close(strategy, state, sent, MAP)
-    doubles = close(strategy, type(state)(arrays(0)), sent, MAP)
+    exact = close_round(strategy, state, sent, MAP)
+    doubles = close_round(strategy, type(state)(arrays(0)), sent, MAP)
     assert exact.exact
     assert not doubles.exact
     assert all(np.allclose(exact.params[n], doubles.params[n], rtol=1e-6, atol=1e-7) for n in MAP.parameters)
@@ -165,13 +165,13 @@ def test_components_that_need_each_update_are_named(changed, named):
     assert list(needs_each_update(spec)) == [named]
     strategy = make_strategy(spec, RATIOS)
     assert not strategy.summed
-    assert not start(strategy, arrays(0)).exact
+    assert not start_state(strategy, arrays(0)).exact
 
 
 def closed_in_parts(sent, spec, groups):
     """The round's end where the updates of each group are added apart, as another process would."""
     strategy = make_strategy(spec, RATIOS)
-    state = start(strategy, arrays(0))
+    state = start_state(strategy, arrays(0))
     weights = whole_weights(strategy, state, sent)
     assert weights is not None
     parts = []
@@ -179,7 +179,7 @@ def closed_in_parts(sent, spec, groups):
         parts.append(sum_clients(group, weights, strategy.transforms, MAP, keep=MemoryArrays))
     apart = {source.client for group in groups for source in group}
     left = [without_arrays(s) if s.client in apart else s for s in sent]
-    return close(strategy, state, left, MAP, parts=parts), close(strategy, state, sent, MAP)
+    return close_round(strategy, state, left, MAP, parts=parts), close_round(strategy, state, sent, MAP)
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_a_member_of_two_sums_is_found():
 def test_a_sum_of_other_members_than_expected_is_refused():
     sent = [update(f"c{k}", arrays(k), examples=5) for k in range(3)]
     strategy = make_strategy(StrategySpec(), RATIOS)
-    state = start(strategy, arrays(0))
+    state = start_state(strategy, arrays(0))
     part = sum_updates([to_global(sent[0], MAP)], [5], MAP, keep=MemoryArrays)
     left = [without_arrays(each) for each in sent[:2]]
     for wrong in ([part], [], [replace(part, members={"c0": 5, "c1": 4})]):
         with pytest.raises(InvariantError, match="do not contain the updates"):
-            close(strategy, state, [*left, sent[2]], MAP, parts=wrong)
+            close_round(strategy, state, [*left, sent[2]], MAP, parts=wrong)
 
 
 @pytest.mark.parametrize(
@@ -263,5 +263,5 @@ def test_codes_are_added_as_their_numbers_are(step):
     place = full_index_set((3, 5))
     coded.add_values(codes, scales, place, 599.0)
     plain.add_values(codes.astype(np.float32) * scales[:, None], None, place, 599.0)
-    for found, expected in zip(coded.carried(), plain.carried(), strict=True):
+    for found, expected in zip(coded.carry_over(), plain.carry_over(), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -9,7 +9,7 @@ from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.transforms import NormaliseSteps
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -28,14 +28,17 @@ def stepped(client: str, delta, steps: int, examples: int = 10, **more) -> Clien
 
 
 def model_after(*sent: ClientUpdate, spec: StrategySpec = NOVA) -> dict[str, np.ndarray]:
-    return close(make_strategy(spec, RATIOS), state(), sent, MAP).params
+    return close_round(make_strategy(spec, RATIOS), state(), sent, MAP).params
 
 
 def change(*sent: ClientUpdate) -> float:
     """The value of every parameter after a round that starts from zeros."""
     before = replace(state(), params=ZERO)
     values = np.concatenate(
-        [array.ravel() for array in close(make_strategy(NOVA, RATIOS), before, sent, MAP).params.values()]
+        [
+            array.ravel()
+            for array in close_round(make_strategy(NOVA, RATIOS), before, sent, MAP).params.values()
+        ]
     )
     assert np.ptp(values) == pytest.approx(0, abs=1e-6)
     return float(values[0])
@@ -82,7 +85,7 @@ def test_different_sub_models_are_normalised_over_their_holders():
     small = SubModelSpec(kept={"hidden": 2})
     before = replace(state(), params=ZERO)
     sent = [stepped("a", constant(4), 2), stepped("b", constant(4), 4, spec=small)]
-    after = close(make_strategy(NOVA, RATIOS), before, sent, MAP).params["hidden.bias"]
+    after = close_round(make_strategy(NOVA, RATIOS), before, sent, MAP).params["hidden.bias"]
     np.testing.assert_allclose(after, [4.5, 4.5, 6, 6, 6])
 
 

@@ -6,7 +6,7 @@ import pytest
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
@@ -42,7 +42,7 @@ def moved(
     ]
     fill = Component(name="fill-with-global", options=options)
     strategy = make_strategy(StrategySpec(transforms=(fill,)), (0.5, 0.0))
-    after = close(strategy, State(params=before), updates, channels)
+    after = close_round(strategy, State(params=before), updates, channels)
     return {
         name: float(after.params[name].ravel()[1]) - start for name in layouts if after.params[name].size > 1
     }

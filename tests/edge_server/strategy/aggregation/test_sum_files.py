@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.compression.zstd import unpack
-from edge_server.strategy.aggregation.accumulator import joined
+from edge_server.strategy.aggregation.accumulator import join_sums
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
 from edge_server.strategy.aggregation.sum_files import most_sum_bytes, planes_of, read_sum, write_sum
 from schemas.errors import PeerError
@@ -57,8 +57,8 @@ def test_a_sum_reads_back_as_the_same_numbers(tmp_path: Path, coarse: int, fine:
         )
         assert before == after
         assert (
-            joined(*(read[g][name] for g in (COARSE, FINE)))
-            == joined(*(groups[g][name] for g in (COARSE, FINE)))
+            join_sums(*(read[g][name] for g in (COARSE, FINE)))
+            == join_sums(*(groups[g][name] for g in (COARSE, FINE)))
         ).all()
 
 

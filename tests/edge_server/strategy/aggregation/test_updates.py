@@ -12,7 +12,7 @@ from edge_server.strategy.aggregation.updates import (
     to_global,
 )
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FileGroups
@@ -40,8 +40,8 @@ def test_a_round_streamed_from_disk_equals_a_round_from_memory(tmp_path, combine
     )
     specs = (SubModelSpec(), SubModelSpec(kept={"hidden": 2}), SubModelSpec(kept={"hidden": (4, 0)}))
     sent = [update(f"c{k}", arrays(k), spec=specs[k % 3], examples=k + 1) for k in range(7)]
-    kept = close(strategy, state(), sent, MAP)
-    streamed = close(strategy, state(), [spooled(tmp_path, source) for source in sent], MAP)
+    kept = close_round(strategy, state(), sent, MAP)
+    streamed = close_round(strategy, state(), [spooled(tmp_path, source) for source in sent], MAP)
     assert all((kept.params[name] == streamed.params[name]).all() for name in kept.params)
     assert kept.observed == streamed.observed
 

@@ -13,13 +13,13 @@ from edge_client.pruning.surgery import arrays_of
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client
-from edge_server.strategy.strategy import Network, start
+from edge_server.strategy.strategy import Network, start_state
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
@@ -58,8 +58,8 @@ def updates(name: str) -> list[ClientUpdate]:
 @pytest.mark.parametrize("name", GROUPS)
 def test_the_groups_that_a_device_receives_fit_its_sub_model(name):
     strategy = strategy_with(name)
-    before = start(strategy, arrays_of(MODULE))
-    for state in (before, close(strategy, before, updates(name), MAP, clients=CLIENTS)):
+    before = start_state(strategy, arrays_of(MODULE))
+    for state in (before, close_round(strategy, before, updates(name), MAP, clients=CLIENTS)):
         for spec in SUB_MODELS:
             groups = downlink_groups(strategy, state, spec, MAP)
             shapes = expected_shapes(spec, MAP)
@@ -80,23 +80,24 @@ def test_a_rule_states_bounded_shapes_for_what_devices_send(name):
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_round_without_the_group_equals_a_round_without_the_rule(name):
     strategy = strategy_with(name)
-    before = start(strategy, arrays_of(MODULE))
+    before = start_state(strategy, arrays_of(MODULE))
     sent = [
         ClientUpdate(update.client, update.spec, {"model": update.groups["model"]}, 5)
         for update in updates(name)
     ]
-    after = close(strategy, before, sent, MAP, clients=CLIENTS)
+    after = close_round(strategy, before, sent, MAP, clients=CLIENTS)
     assert after.round == 1
-    plain = close(make_strategy(StrategySpec(), (0.0,)), before, sent, MAP, clients=CLIENTS)
+    plain = close_round(make_strategy(StrategySpec(), (0.0,)), before, sent, MAP, clients=CLIENTS)
     assert all(np.array_equal(array, plain.params[n]) for n, array in after.params.items())
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_the_order_of_clients_is_irrelevant_to_a_group(name):
     strategy = strategy_with(name)
-    before = start(strategy, arrays_of(MODULE))
+    before = start_state(strategy, arrays_of(MODULE))
     results = [
-        close(strategy, before, permutation, MAP) for permutation in itertools.permutations(updates(name))
+        close_round(strategy, before, permutation, MAP)
+        for permutation in itertools.permutations(updates(name))
     ]
     rule = strategy.groups[0].name
     for n, array in results[0].groups[rule].items():
@@ -107,10 +108,12 @@ def test_the_order_of_clients_is_irrelevant_to_a_group(name):
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_round_after_loading_a_checkpoint_gives_the_same_group(name, tmp_path):
     strategy = strategy_with(name)
-    first = close(strategy, start(strategy, arrays_of(MODULE)), updates(name), MAP, clients=CLIENTS)
+    first = close_round(
+        strategy, start_state(strategy, arrays_of(MODULE)), updates(name), MAP, clients=CLIENTS
+    )
     save_checkpoint(tmp_path / "state", first)
     ends = [
-        close(strategy, state, updates(name), MAP, clients=CLIENTS)
+        close_round(strategy, state, updates(name), MAP, clients=CLIENTS)
         for state in (first, load_checkpoint(tmp_path / "state", {"model": first.params}))
     ]
     rule = strategy.groups[0].name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_component
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
 from schemas.errors import ConfigError
@@ -92,7 +92,9 @@ def test_the_velocity_is_carried_over_between_rounds():
     # Two rounds of the same change d: d, then 0.9 d + d: together 2.9 d.
     strategy = make_strategy(StrategySpec(server_optimizer=Component(name="momentum")), RATIOS)
     before, delta = state(), arrays(1)
-    after = close(strategy, close(strategy, before, [update("a", delta)], MAP), [update("a", delta)], MAP)
+    after = close_round(
+        strategy, close_round(strategy, before, [update("a", delta)], MAP), [update("a", delta)], MAP
+    )
     for name, array in delta.items():
         assert np.allclose(after.params[name], before.params[name] + 2.9 * array, atol=1e-5)
 

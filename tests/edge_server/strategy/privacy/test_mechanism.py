@@ -9,7 +9,7 @@ import pytest
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.optimizer.optimizers import clamp_variances
 from edge_server.strategy.privacy.mechanism import (
     Gaussian,
@@ -201,7 +201,7 @@ def test_closing_counts_the_release_and_reports_the_spent_epsilon():
     strategy = private_strategy(noise_multiplier=2.0)
     now = state(privacy=planned(strategy.privacy, WHOLE, WHOLE))
     for number in (1, 2, 3):
-        now = close(strategy, now, [update("a", arrays(number)), update("b", arrays(9))], MAP)
+        now = close_round(strategy, now, [update("a", arrays(number)), update("b", arrays(9))], MAP)
     assert now.privacy["releases"] == ((2.0, 1, 1, 3),)
     assert now.observed["epsilon"] == pytest.approx(3.709, abs=1e-3)
     assert (now.observed["delta"], now.observed["clip"]) == (1e-5, 1.0)
@@ -210,7 +210,7 @@ def test_closing_counts_the_release_and_reports_the_spent_epsilon():
 
 def test_weights_do_not_reveal_which_clients_have_no_examples():
     strategy = private_strategy()
-    now = close(
+    now = close_round(
         strategy,
         state(privacy=planned(strategy.privacy, WHOLE, WHOLE)),
         [update("a", arrays(1), examples=0), update("b", arrays(2))],
@@ -232,7 +232,7 @@ def test_the_state_survives_a_checkpoint(tmp_path):
     back = load_checkpoint(tmp_path / "state", {"model": before.params})
     assert back.privacy == before.privacy
     sent = [update("a", arrays(1), spec=SMALL), update("b", arrays(2))]
-    one, other = close(strategy, before, sent, MAP), close(strategy, back, sent, MAP)
+    one, other = close_round(strategy, before, sent, MAP), close_round(strategy, back, sent, MAP)
     assert all((one.params[name] == other.params[name]).all() for name in one.params)
     assert one.privacy == other.privacy
 

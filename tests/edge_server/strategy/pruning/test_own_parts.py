@@ -10,7 +10,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.planning import cut
 from edge_server.strategy.pruning.own_parts import Head, Named, Normalisation, OwnModel
-from edge_server.strategy.strategy import Network, start
+from edge_server.strategy.strategy import Network, start_state
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap
@@ -66,7 +66,7 @@ def test_a_cut_asks_for_all_layers_but_the_devices_own(ratio: float) -> None:
     spec = StrategySpec(own=Component(name="head"), pruner=Component(name="index"))
     strategy = make_strategy(spec, (ratio,))
     params = {name: np.zeros(layout.shape, np.float32) for name, layout in MLP.parameters.items()}
-    made = cut(strategy, start(strategy, params), Network(entry("mlp"), MLP), ratio)
+    made = cut(strategy, start_state(strategy, params), Network(entry("mlp"), MLP), ratio)
     *shared, head = layers_of(MLP)
     assert made.own == (head,)
     assert made.returned == tuple(shared)
@@ -76,7 +76,7 @@ def test_with_a_model_of_its_own_a_device_sends_all_of_the_shared_one() -> None:
     spec = StrategySpec(own=Component(name="model", options={"mu": 0.5}))
     strategy = make_strategy(spec, (0.0,))
     params = {name: np.zeros(layout.shape, np.float32) for name, layout in MLP.parameters.items()}
-    made = cut(strategy, start(strategy, params), Network(entry("mlp"), MLP), 0.0)
+    made = cut(strategy, start_state(strategy, params), Network(entry("mlp"), MLP), 0.0)
     assert (made.own, made.returned) == ((), None)
     assert made.own_model == Component(name="prox", options={"mu": 0.5})
     assert OwnModel().layers(MLP) == tuple(layers_of(MLP))
@@ -88,5 +88,5 @@ def test_with_a_model_of_its_own_a_device_sends_all_of_the_shared_one() -> None:
 def test_without_own_layers_everything_is_asked_for() -> None:
     strategy = make_strategy(StrategySpec(), (0.0,))
     params = {name: np.zeros(layout.shape, np.float32) for name, layout in MLP.parameters.items()}
-    made = cut(strategy, start(strategy, params), Network(entry("mlp"), MLP), 0.0)
+    made = cut(strategy, start_state(strategy, params), Network(entry("mlp"), MLP), 0.0)
     assert (made.own, made.returned) == ((), None)

@@ -6,7 +6,7 @@ import pytest
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.planning import plan, tier_spec
 from edge_server.strategy.pruning.pruners import (
     PRUNERS,
@@ -167,14 +167,14 @@ def test_each_client_ranks_the_whole_network_once_and_trains_its_own_channels_fr
     assert all(assignment.cut.spec == SubModelSpec() for assignment in first.values())
     assert all(assignment.cut.personal and assignment.cut.train for assignment in first.values())
     assert [objective.name for objective in first["a"].cut.objectives] == ["magnitude-scores"]
-    after = close(own, State(params=PARAMS), [ranked_by("a", (4, 1)), ranked_by("d", (0, 2))], MAP)
+    after = close_round(own, State(params=PARAMS), [ranked_by("a", (4, 1)), ranked_by("d", (0, 2))], MAP)
     later = plan(own, after, CLIENTS, NETWORK, np.random.default_rng(0)).assignments
     # a and d, of one tier, keep their own channels; b was not chosen in round one and ranks in this one.
     assert later["a"].cut.spec.kept == {"hidden": (1, 4)}
     assert later["d"].cut.spec.kept == {"hidden": (0, 2)}
     assert later["b"].cut.personal is not None
     assert later["a"].cut.objectives == ()
-    again = close(own, after, [ranked_by("a", (2, 3))], MAP)
+    again = close_round(own, after, [ranked_by("a", (2, 3))], MAP)
     assert again.pruning["a/hidden"].tolist() == [1, 4]
 
 
@@ -201,7 +201,7 @@ def test_heterofl_averages_each_channel_over_its_holders():
         update("b", threes, spec=SubModelSpec(kept={"hidden": 4}), examples=30),
     ]
     before = state()
-    after = close(config.make_strategy(), before, sent, MAP)
+    after = close_round(config.make_strategy(), before, sent, MAP)
     moved = after.params["hidden.bias"] - before.params["hidden.bias"]
     # Both hold channels 0 and 1: (10 * 1 + 30 * 3) / 40 = 2.5; only b holds 2 and 3; nobody holds 4.
     assert moved == pytest.approx([2.5, 2.5, 3, 3, 0], abs=1e-5)
@@ -215,7 +215,7 @@ def test_global_ranking_by_magnitude_counts_missing_channels_as_unchanged():
         update("b", ones, spec=SubModelSpec(kept={"hidden": (0, 1, 3, 4)}), examples=30),
     ]
     before = State(params=PARAMS)
-    after = close(config.make_strategy(), before, sent, MAP)
+    after = close_round(config.make_strategy(), before, sent, MAP)
     # Only b moves channels 0 and 1, with its weight of 30 / 40; both move 3 and 4; nobody moves 2.
     moved = after.params["hidden.bias"] - PARAMS["hidden.bias"]
     assert moved == pytest.approx([0.75, 0.75, 0, 1, 1], abs=1e-5)

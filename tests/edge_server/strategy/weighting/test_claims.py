@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.weighting.claims import Claims
 from schemas.strategy import StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update
@@ -29,7 +29,7 @@ def sent(*examples: int, **metrics: tuple[float, ...]):
 
 def believed(updates, births=None, claims: Claims = CLAIMS):
     known = {source.client: source.examples for source in updates} if births is None else births
-    return claims.believed(updates, known)
+    return claims.bound_figures(updates, known)
 
 
 @pytest.mark.parametrize("claimed", [10**12, 3 * 10**9, 301])
@@ -135,9 +135,11 @@ def test_limiting_again_changes_nothing():
 
 def test_an_excessive_claim_of_examples_weighs_ten_medians_in_the_model():
     strategy = make_strategy(StrategySpec(), RATIOS)
-    assert close(strategy, state(), sent(30, 30, 10**12), MAP).observed["weights"]["c2"] == pytest.approx(1)
+    assert close_round(strategy, state(), sent(30, 30, 10**12), MAP).observed["weights"][
+        "c2"
+    ] == pytest.approx(1)
     bounded = load_config("fedavg", ["max-examples-factor=10"]).make_strategy()
-    weights = close(bounded, state(), sent(30, 30, 10**12), MAP).observed["weights"]
+    weights = close_round(bounded, state(), sent(30, 30, 10**12), MAP).observed["weights"]
     # 30, 30 and 300.
     assert weights == pytest.approx({"c0": 1 / 12, "c1": 1 / 12, "c2": 10 / 12})
 
@@ -145,12 +147,12 @@ def test_an_excessive_claim_of_examples_weighs_ten_medians_in_the_model():
 def test_one_claimed_accuracy_among_zeros_buys_no_weight():
     strategy = load_config("fedrad", []).make_strategy()
     liar = sent(30, 30, 30, 30, accuracy=(0.0, 0.0, 0.0, 1.0), received_loss=(1.0, 1.0, 1.0, 1.0))
-    assert set(close(strategy, state(), liar, MAP).observed["weights"].values()) == {0.25}
+    assert set(close_round(strategy, state(), liar, MAP).observed["weights"].values()) == {0.25}
 
 
 def test_weights_from_reported_figures_are_limited_to_a_multiple_of_the_median():
     weights = np.array([0.0, 0.01, 0.01, 0.98])
     # The lower median of the weights above 0 is 0.01: 0.01, 0.01 and 0.1, divided by their sum.
-    assert CLAIMS.limited(weights) == pytest.approx(np.array([0, 1, 1, 10]) / 12)
+    assert CLAIMS.limit_weights(weights) == pytest.approx(np.array([0, 1, 1, 10]) / 12)
     fair = np.array([0.1, 0.4, 0.5])
-    assert CLAIMS.limited(fair) is fair
+    assert CLAIMS.limit_weights(fair) is fair

@@ -11,7 +11,7 @@ from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
 from edge_server.strategy.build import make_strategy
 from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.weighting.fedrad import (
     FedRad,
@@ -159,11 +159,14 @@ def test_equal_seeds_draw_equal_networks():
 
 def test_the_network_survives_a_checkpoint(tmp_path):
     strategy = make_strategy(StrategySpec(weighting=Component(name="fedrad")), RATIOS)
-    after = close(strategy, state(), UNLIKE, MAP)
+    after = close_round(strategy, state(), UNLIKE, MAP)
     save_checkpoint(tmp_path / "state", after)
     again = load_checkpoint(tmp_path / "state", {"model": after.params})
     assert all((again.weighting[name] == array).all() for name, array in after.weighting.items())
-    assert close(strategy, again, UNLIKE, MAP).observed == close(strategy, after, UNLIKE, MAP).observed
+    assert (
+        close_round(strategy, again, UNLIKE, MAP).observed
+        == close_round(strategy, after, UNLIKE, MAP).observed
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.build import make_strategy
-from edge_server.strategy.closing import close
+from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_component
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.weighting import igfl
@@ -104,7 +104,9 @@ def test_the_products_computed_for_the_weights_give_the_similarity_of_updates():
     # similar to none, not even to itself.
     pairs, names = ((3, 0), (4, 4), (0, -2), (0, 0)), "abcd"
     strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-self")), RATIOS)
-    after = close(strategy, state(), [update(n, bias(*p)) for n, p in zip(names, pairs, strict=True)], MAP)
+    after = close_round(
+        strategy, state(), [update(n, bias(*p)) for n, p in zip(names, pairs, strict=True)], MAP
+    )
     half = 0.7071
     assert after.observed["similarity"] == {
         "clients": ["a", "b", "c", "d"],
@@ -117,7 +119,7 @@ def test_dot_products_are_computed_once_for_weights_and_similarity(monkeypatch):
     monkeypatch.setattr(igfl, "dot_products", lambda updates: calls.append(1) or np.eye(2))
     for name in ("igfl-self", "igfl-global"):
         strategy = make_strategy(StrategySpec(weighting=Component(name=name)), RATIOS)
-        close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)
+        close_round(strategy, state(), [update("a", bias(1, 0)), update("b", bias(0, 1))], MAP)
     assert len(calls) == 2
 
 
@@ -128,7 +130,7 @@ def test_the_similarity_table_contains_at_most_64_clients():
 
 
 def test_a_weighting_that_compares_no_updates_reports_no_similarity():
-    after = close(make_strategy(StrategySpec(), RATIOS), state(), [update("a", bias(1, 0))], MAP)
+    after = close_round(make_strategy(StrategySpec(), RATIOS), state(), [update("a", bias(1, 0))], MAP)
     assert "similarity" not in after.observed
 
 
@@ -200,7 +202,7 @@ def test_equal_updates_give_fedavg_with_equal_weights(name):
     now = state()
     for seed in (1, 2):  # time-attention has its memory in the second round
         clients = [update(f"c{k}", arrays(seed), examples=10**k) for k in range(4)]
-        before, now = now, close(strategy, now, clients, MAP)
+        before, now = now, close_round(strategy, now, clients, MAP)
         assert list(now.observed["weights"].values()) == pytest.approx([0.25] * 4)
         for n, delta in arrays(seed).items():
             assert np.allclose(now.params[n], before.params[n] + delta, atol=1e-5)
@@ -208,8 +210,8 @@ def test_equal_updates_give_fedavg_with_equal_weights(name):
 
 def test_the_memory_of_time_attention_is_carried_over_between_rounds():
     strategy = make_strategy(StrategySpec(weighting=Component(name="igfl-time")), RATIOS)
-    first = close(strategy, state(), [update("a", bias(1, 0)), update("b", bias(1, 0))], MAP)
-    second = close(strategy, first, [update("a", bias(LN2, 0)), update("b", bias(0, 0))], MAP)
+    first = close_round(strategy, state(), [update("a", bias(1, 0)), update("b", bias(1, 0))], MAP)
+    second = close_round(strategy, first, [update("a", bias(LN2, 0)), update("b", bias(0, 0))], MAP)
     # psi is ln 2 and 0: weights 2/3 and 1/3.
     assert second.observed["weights"] == pytest.approx({"a": 2 / 3, "b": 1 / 3})
 

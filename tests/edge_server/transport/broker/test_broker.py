@@ -66,19 +66,19 @@ class Scene:
 
     def join(self, client_id: str, *filters: str, **more: object) -> FakeLink:
         link = FakeLink(self.broker)
-        assert self.broker.opened(link)
+        assert self.broker.admit_link(link)
         settings: dict[str, object] = {"version": V5, **more}
-        self.broker.received(link, Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
+        self.broker.on_packet(link, Connect(client_id=client_id, **settings))  # type: ignore[arg-type]
         if filters:
-            self.broker.received(
+            self.broker.on_packet(
                 link, Subscribe(1, tuple(Filter(topic_filter, 1) for topic_filter in filters))
             )
         return link
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, **more: object) -> None:
         link = self.join("", clean_start=True)
-        self.broker.received(link, Publish(topic, payload, qos, packet_id=qos, **more))  # type: ignore[arg-type]
-        self.broker.closed(link)
+        self.broker.on_packet(link, Publish(topic, payload, qos, packet_id=qos, **more))  # type: ignore[arg-type]
+        self.broker.on_closed(link)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
@@ -101,7 +101,7 @@ def offline_after(delay_s: int) -> Will:
 def test_a_will_is_published_when_it_is_due(delay_s: int, expiry_s: int, due_s: int) -> None:
     scene = Scene()
     watcher = scene.join("watcher", "state")
-    scene.broker.closed(scene.join("device", will=offline_after(delay_s), **lasting(expiry_s)))
+    scene.broker.on_closed(scene.join("device", will=offline_after(delay_s), **lasting(expiry_s)))
     if due_s:
         scene.pass_time(due_s - 1)
         assert watcher.messages == []
@@ -121,12 +121,12 @@ def test_a_clean_start_ends_the_old_session_and_publishes_its_delayed_will() -> 
 
 def test_a_session_and_its_subscriptions_end_after_its_expiry() -> None:
     scene = Scene()
-    scene.broker.closed(scene.join("device", "t", **lasting(10)))
+    scene.broker.on_closed(scene.join("device", "t", **lasting(10)))
     scene.pass_time(9)
     scene.publish("t", b"kept")
     back = scene.join("device", **lasting(10))
     assert back.messages == [b"kept"]
-    scene.broker.closed(back)
+    scene.broker.on_closed(back)
     scene.pass_time(10)
     scene.publish("t", b"missed")
     assert scene.join("device", **lasting(10)).messages == []
@@ -141,14 +141,14 @@ def test_the_broker_limits_the_session_expiry() -> None:
 def test_a_disconnect_can_change_the_expiry() -> None:
     scene = Scene()
     link = scene.join("device", "t", **lasting(60))
-    scene.broker.received(link, Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 0),)))
+    scene.broker.on_packet(link, Disconnect(properties=(Property(Prop.SESSION_EXPIRY, 0),)))
     scene.publish("t", b"missed")
     assert scene.join("device", **lasting(60)).messages == []
 
 
 def test_an_expired_message_is_not_delivered_and_not_retained() -> None:
     scene = Scene()
-    scene.broker.closed(scene.join("device", "t", **lasting(100)))
+    scene.broker.on_closed(scene.join("device", "t", **lasting(100)))
     for life_s in (5, 50):
         block = (Property(Prop.MESSAGE_EXPIRY, life_s),)
         scene.publish("t", b"%d" % life_s, properties=block)
@@ -173,7 +173,7 @@ def test_a_client_is_dead_after_one_and_a_half_keep_alives() -> None:
 def test_a_connection_without_a_connect_packet_is_ended() -> None:
     scene = Scene(Limits(connect_seconds=10))
     link = FakeLink(scene.broker)
-    scene.broker.opened(link)
+    scene.broker.admit_link(link)
     scene.pass_time(10)
     assert link.ended is None
     scene.pass_time(1)
@@ -186,10 +186,10 @@ def test_the_window_moves_by_one_for_each_acknowledgment() -> None:
     for letter in (b"a", b"b", b"c", b"d"):
         scene.publish("t", letter)
     assert link.messages == [b"a", b"b"]
-    scene.broker.received(link, PubAck(1))
+    scene.broker.on_packet(link, PubAck(1))
     assert link.messages == [b"a", b"b", b"c"]
     # An acknowledgment of an unknown identifier changes nothing.
-    scene.broker.received(link, PubAck(999))
+    scene.broker.on_packet(link, PubAck(999))
     assert link.messages == [b"a", b"b", b"c"]
 
 
@@ -198,9 +198,9 @@ def test_unacknowledged_messages_are_resent_before_queued_ones() -> None:
     link = scene.join("device", "t", **lasting(60))
     for letter in (b"a", b"b", b"c"):
         scene.publish("t", letter)
-    scene.broker.received(link, PubAck(1))
+    scene.broker.on_packet(link, PubAck(1))
     assert link.messages == [b"a", b"b", b"c"]
-    scene.broker.closed(link)
+    scene.broker.on_closed(link)
     back = scene.join("device", **lasting(60))
     again = [packet for packet in back.sent if isinstance(packet, Publish)]
     assert [(packet.payload, packet.dup, packet.packet_id) for packet in again] == [
@@ -214,11 +214,11 @@ def test_resent_messages_respect_the_new_window() -> None:
     link = scene.join("device", "t", **lasting(60))
     for letter in (b"a", b"b", b"c"):
         scene.publish("t", letter)
-    scene.broker.closed(link)
+    scene.broker.on_closed(link)
     narrow = (Property(Prop.SESSION_EXPIRY, 60), Property(Prop.RECEIVE_MAXIMUM, 1))
     back = scene.join("device", clean_start=False, properties=narrow)
     assert back.messages == [b"a"]
-    scene.broker.received(back, PubAck(1))
+    scene.broker.on_packet(back, PubAck(1))
     assert back.messages == [b"a", b"b"]
 
 
@@ -238,7 +238,7 @@ def test_a_full_output_drops_qos_0_and_keeps_qos_1_waiting() -> None:
 @pytest.mark.parametrize("limits", [Limits(queue_messages=3), Limits(queue_bytes=6)], ids=["count", "bytes"])
 def test_a_full_queue_keeps_the_oldest(limits: Limits) -> None:
     scene = Scene(limits)
-    scene.broker.closed(scene.join("device", "t", **lasting(60)))
+    scene.broker.on_closed(scene.join("device", "t", **lasting(60)))
     # A message on "t" of one byte costs two.
     for letter in (b"a", b"b", b"c", b"d"):
         scene.publish("t", letter)
@@ -249,8 +249,8 @@ def test_a_full_queue_keeps_the_oldest(limits: Limits) -> None:
 def test_a_message_that_cannot_be_retained_is_delivered_and_reported(limits: Limits) -> None:
     scene = Scene(limits)
     link = scene.join("device", "+")
-    scene.broker.received(link, Publish("a", b"1", 1, True, packet_id=1))
-    scene.broker.received(link, Publish("b", b"2", 1, True, packet_id=2))
+    scene.broker.on_packet(link, Publish("a", b"1", 1, True, packet_id=1))
+    scene.broker.on_packet(link, Publish("b", b"2", 1, True, packet_id=2))
     assert [p.code for p in link.sent if isinstance(p, PubAck)] == [Code.SUCCESS, Code.QUOTA_EXCEEDED]
     assert link.messages == [b"1", b"2"]
     assert scene.join("late", "+").messages == [b"1"]
@@ -281,7 +281,7 @@ def test_each_subscription_has_its_own_code() -> None:
         (V311, (1, 0x80, 0x80, 0, 0x80, 1)),
     ):
         link = scene.join(f"device-{version}", version=version)
-        scene.broker.received(link, Subscribe(1, filters_sent))
+        scene.broker.on_packet(link, Subscribe(1, filters_sent))
         assert getattr(link.sent[-1], "codes", None) == expected
 
 
@@ -293,7 +293,7 @@ def test_a_shared_subscription_is_served_in_turn_and_skips_absent_clients() -> N
     # Each group receives every message once: the two clients of g share them, the client of h gets all.
     assert (first.messages, second.messages) == ([b"1", b"3"], [b"2"])
     assert other.messages == [b"1", b"2", b"3"]
-    scene.broker.closed(second)
+    scene.broker.on_closed(second)
     for payload in (b"4", b"5"):
         scene.publish("a/b", payload)
     assert first.messages == [b"1", b"3", b"4", b"5"]
@@ -318,7 +318,7 @@ def test_an_unsupported_first_packet_is_refused(connect: Packet, code: Code) -> 
     scene = Scene()
     link = FakeLink(scene.broker)
     with pytest.raises(MqttError) as refused:
-        scene.broker.received(link, connect)
+        scene.broker.on_packet(link, connect)
     assert refused.value.code is code
 
 
@@ -335,12 +335,12 @@ def test_a_packet_that_a_client_may_not_send_is_refused(packet: Packet) -> None:
     scene = Scene()
     link = scene.join("device")
     with pytest.raises(MqttError):
-        scene.broker.received(link, packet)
+        scene.broker.on_packet(link, packet)
 
 
 def test_sessions_are_bounded() -> None:
     scene = Scene(Limits(sessions=1))
-    scene.broker.closed(scene.join("one", **lasting(60)))
+    scene.broker.on_closed(scene.join("one", **lasting(60)))
     with pytest.raises(MqttError) as refused:
         scene.join("two")
     assert refused.value.code is Code.QUOTA_EXCEEDED

@@ -50,7 +50,7 @@ def test_a_filter_covers_the_topics_of_the_standard(topic_filter: str, topic: st
     assert list(filters.matching(topic)) == ([("client", "value")] if covered else [])
     topics: TopicTree[str] = TopicTree()
     topics.put(topic, "client", "value")
-    assert list(topics.covered(topic_filter)) == ([("client", "value")] if covered else [])
+    assert list(topics.find_covered(topic_filter)) == ([("client", "value")] if covered else [])
 
 
 def test_every_covering_filter_of_every_client_is_found() -> None:
@@ -68,7 +68,7 @@ def test_a_removed_path_leaves_nothing_behind() -> None:
     assert tree.pop("a/b/c", "two") is None
     assert tree.pop("a/b/c", "one") == 2
     assert tree.pop("a/b", "one") is None
-    assert list(tree.covered("#")) == [("one", 3)]
+    assert list(tree.find_covered("#")) == [("one", 3)]
     assert tree.pop("a", "one") == 3
     assert not tree._root.children
 

@@ -35,7 +35,9 @@ class HttpStore:
     def put(self, url: str, ref: BlobRef | None = None) -> TransferOutcome:
         """Upload a blob of the device to `url`."""
         never = threading.Event()
-        return over_http.put(HttpClient(), url, ref or self.ref, self.mine, resumable=True, stopped=never)
+        return over_http.put_blob(
+            HttpClient(), url, ref or self.ref, self.mine, resumable=True, stopped=never
+        )
 
     def blob(self) -> str:
         """The name of the blob in the addresses of the server."""
@@ -54,7 +56,7 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def http_store(tmp_path: Path) -> Iterator[HttpStore]:
     mine = BlobStore(tmp_path / "mine", durable=False)
-    ref = mine.put(DATA, chunk_bytes=CHUNK)
+    ref = mine.put_blob(DATA, chunk_bytes=CHUNK)
     with serve_objects(tmp_path / "http_store", KEY) as address:
         yield HttpStore(HmacUrlSigner(address, KEY), tmp_path / "http_store", mine, ref)
 

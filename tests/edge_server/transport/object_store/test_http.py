@@ -24,7 +24,7 @@ def theirs(tmp_path: Path) -> BlobStore:
 
 
 def fetch(url: str, http_store: HttpStore, store: BlobStore) -> TransferOutcome:
-    return over_http.fetch(HttpClient(timeout_s=30), url, http_store.ref, store, threading.Event())
+    return over_http.fetch_blob(HttpClient(timeout_s=30), url, http_store.ref, store, threading.Event())
 
 
 def published(http_store: HttpStore) -> str:
@@ -181,7 +181,9 @@ def test_an_answer_that_does_not_match_the_request_is_discarded(
 
 def test_with_tls_at_the_broker_plain_http_is_refused(http_store: HttpStore, theirs: BlobStore) -> None:
     url, careful = published(http_store), http_client(TlsFiles())
-    assert over_http.fetch(careful, url, http_store.ref, theirs, threading.Event()) == TransferOutcome(False)
+    assert over_http.fetch_blob(careful, url, http_store.ref, theirs, threading.Event()) == TransferOutcome(
+        False
+    )
     assert theirs.parts() == set()
     assert fetch(url, http_store, theirs).done
 
@@ -189,8 +191,8 @@ def test_with_tls_at_the_broker_plain_http_is_refused(http_store: HttpStore, the
 def test_a_stopped_transfer_ends(http_store: HttpStore, theirs: BlobStore) -> None:
     url, stopped = published(http_store), threading.Event()
     stopped.set()
-    assert over_http.fetch(HttpClient(), url, http_store.ref, theirs, stopped) == TransferOutcome(False)
+    assert over_http.fetch_blob(HttpClient(), url, http_store.ref, theirs, stopped) == TransferOutcome(False)
     place = http_store.links.url("PUT", PLACE, seconds=60, most=len(DATA))
-    assert not over_http.put(
+    assert not over_http.put_blob(
         HttpClient(), place, http_store.ref, http_store.mine, resumable=True, stopped=stopped
     ).done

@@ -121,7 +121,7 @@ def test_no_name_leaves_the_folder(http_store: HttpStore, name: str) -> None:
 def test_a_device_has_one_object_per_place(http_store: HttpStore) -> None:
     """After a restart a device trains again; its new update, of the same size, replaces the first."""
     url = http_store.links.url("PUT", PLACE, seconds=60, most=len(DATA))
-    anew = http_store.mine.put(DATA[::-1], chunk_bytes=1024)
+    anew = http_store.mine.put_blob(DATA[::-1], chunk_bytes=1024)
     assert http_store.put(url).done
     assert http_store.put(url, anew).done
     held = [path.name for path in (http_store.folder / "objects" / PLACE).iterdir()]
@@ -133,7 +133,7 @@ def test_an_interrupted_upload_of_another_object_is_not_continued(http_store: Ht
     half = {"Content_Range": f"bytes 0-99/{len(DATA)}", **digest_header(http_store.ref)}
     status, headers, _ = ask("PUT", url, DATA[:100], **half)
     assert (status, headers["Range"]) == (308, "bytes=0-99")
-    anew = http_store.mine.put(DATA[::-1], chunk_bytes=1024)
+    anew = http_store.mine.put_blob(DATA[::-1], chunk_bytes=1024)
     assert http_store.put(url, anew).done
     assert http_store.holds(f"{PLACE}/{anew.digest}")
     assert not list((http_store.folder / "parts").iterdir())

@@ -24,18 +24,18 @@ NEVER = threading.Event()
 def test_a_store_with_a_certificate_accepts_clients_that_trust_its_authority(tmp_path: Path) -> None:
     broker = new_authority(tmp_path / "authority").broker
     mine, theirs = BlobStore(tmp_path / "mine", durable=False), BlobStore(tmp_path / "theirs", durable=False)
-    ref, pair = mine.put(DATA, chunk_bytes=CHUNK), (broker / "broker.pem", broker / "broker.key")
+    ref, pair = mine.put_blob(DATA, chunk_bytes=CHUNK), (broker / "broker.pem", broker / "broker.key")
     # The store listens on all addresses; its certificate contains the name localhost.
     with serve_objects(tmp_path / "shop", KEY, host="0.0.0.0", pair=pair) as address:
         links = HmacUrlSigner(address.replace("0.0.0.0", "localhost"), KEY)
         trusting, untrusting = HttpClient(ca=broker / "ca.pem", only_tls=True), HttpClient()
         url = links.url("PUT", PLACE, seconds=60, most=ref.size)
-        assert over_http.put(untrusting, url, ref, mine, resumable=True, stopped=NEVER) == TransferOutcome(
-            False
-        )
-        assert over_http.put(trusting, url, ref, mine, resumable=True, stopped=NEVER).done
+        assert over_http.put_blob(
+            untrusting, url, ref, mine, resumable=True, stopped=NEVER
+        ) == TransferOutcome(False)
+        assert over_http.put_blob(trusting, url, ref, mine, resumable=True, stopped=NEVER).done
         url = links.url("GET", f"{PLACE}/{ref.digest}", seconds=60)
-        assert over_http.fetch(trusting, url, ref, theirs, NEVER).done
+        assert over_http.fetch_blob(trusting, url, ref, theirs, NEVER).done
         assert theirs.verify(ref)
 
 
@@ -48,10 +48,10 @@ def test_the_command_serves_until_it_is_terminated(tmp_path: Path) -> None:
         assert process.stdout is not None
         address = process.stdout.readline().split()[1]
         mine = BlobStore(tmp_path / "mine", durable=False)
-        ref = mine.put(DATA, chunk_bytes=CHUNK)
+        ref = mine.put_blob(DATA, chunk_bytes=CHUNK)
         links = HmacUrlSigner(address, read_secret(tmp_path / "secret"))
         url = links.url("PUT", f"home/{PLACE}", seconds=60, most=ref.size)
-        assert over_http.put(HttpClient(), url, ref, mine, resumable=True, stopped=NEVER).done
+        assert over_http.put_blob(HttpClient(), url, ref, mine, resumable=True, stopped=NEVER).done
         process.terminate()
         assert process.wait(timeout=30) == 0
     finally:

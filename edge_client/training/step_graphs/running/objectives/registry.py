@@ -291,7 +291,7 @@ DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "distil", "masked-los
 """Objectives that change the graph itself (`drawn_objectives`)."""
 
 
-def unsupported(objectives: Iterable[Component]) -> str:
+def why_unsupported(objectives: Iterable[Component]) -> str:
     """Why a device without torch cannot train with these objectives; empty if it can."""
     for component in objectives:
         if component.name not in OBJECTIVES:

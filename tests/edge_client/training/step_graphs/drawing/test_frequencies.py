@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from edge_client.training.step_graphs.drawing.frequencies import (
     Geometry,
-    convolved,
+    convolve_maps,
     gradient_of_kernel,
     gradient_of_maps,
     is_faster,
@@ -33,7 +33,7 @@ def test_it_is_torchs_convolution_with_its_gradients(size, kernel) -> None:
     gradient = torch.randn_like(expected)
     expected.backward(gradient)
     single, kernels, ours = (tensor.detach().float() for tensor in (maps, weight, gradient))
-    assert difference(convolved(single, kernels), expected) < 2e-6
+    assert difference(convolve_maps(single, kernels), expected) < 2e-6
     assert difference(gradient_of_maps(ours, kernels), maps.grad) < 2e-6
     assert difference(gradient_of_kernel(ours, single, kernels), weight.grad) < 2e-6
 

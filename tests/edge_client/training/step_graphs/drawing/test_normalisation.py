@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.training.step_graphs.drawing.normalisation import (
-    grouped,
     grouped_backward,
-    normalised,
+    normalise_batch,
+    normalise_groups,
     normalised_backward,
 )
 
@@ -38,7 +38,7 @@ def test_passes_are_torchs(name: str) -> None:
     gradients = torch.autograd.grad(expected, leaves, gradient)
 
     weight, bias = layer.weight, layer.bias
-    outputs, mean, deviation = normalised(x, weight, bias, *running, training, layer.momentum, layer.eps)
+    outputs, mean, deviation = normalise_batch(x, weight, bias, *running, training, layer.momentum, layer.eps)
     found = normalised_backward(
         gradient, x, weight, *running, mean, deviation, training, layer.eps, [True] * 3
     )
@@ -64,7 +64,7 @@ def test_passes_of_groups_are_torchs(groups: int, shape: tuple[int, ...], affine
     gradients = torch.autograd.grad(expected, [x, *layer.parameters()], gradient)
 
     sizes = (shape[0], shape[1], x[0, 0].numel(), groups)
-    outputs, mean, deviation = grouped(x, layer.weight, layer.bias, *sizes, layer.eps)
+    outputs, mean, deviation = normalise_groups(x, layer.weight, layer.bias, *sizes, layer.eps)
     found = grouped_backward(gradient, x, mean, deviation, layer.weight, *sizes, [True] * 3)
     close(outputs, expected)
     for ours, known in zip(found, gradients, strict=False):

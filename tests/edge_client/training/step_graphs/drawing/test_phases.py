@@ -53,7 +53,7 @@ def whole_numbers(seed: int, *shape: int) -> Tensor:
 def test_numbers_and_gradients_are_those_of_torch(
     pooling: Mapping[str, Any], bias: bool, in_phases: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawn_pools, "MOST_MULTIPLICATIONS", 4)
+    monkeypatch.setattr(drawn_pools, "MAX_MULTIPLICATIONS", 4)
     given = [whole_numbers(1, 2, 3, SIDE, SIDE), whole_numbers(2, 4, 3, KERNEL, KERNEL)]
     given += [whole_numbers(3, 4)] if bias else []
 

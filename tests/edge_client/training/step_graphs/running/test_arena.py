@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edge_client.training.step_graphs.running.arena import BLOCK_BYTES, LEAST_BYTES, MOST_BYTES, region_bytes
+from edge_client.training.step_graphs.running.arena import BLOCK_BYTES, MAX_BYTES, MIN_BYTES, region_bytes
 
 MB = 1_000_000
 
@@ -14,8 +14,8 @@ MB = 1_000_000
 def test_a_region_holds_a_run_in_whole_blocks(working: float) -> None:
     region = region_bytes(working)
     assert region % BLOCK_BYTES == 0
-    assert LEAST_BYTES <= region <= MOST_BYTES
-    assert region >= min(1.5 * working, MOST_BYTES)
+    assert MIN_BYTES <= region <= MAX_BYTES
+    assert region >= min(1.5 * working, MAX_BYTES)
 
 
 def test_a_run_far_larger_than_memory_makes_an_arena_all_the_same() -> None:

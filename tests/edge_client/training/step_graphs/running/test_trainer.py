@@ -70,7 +70,7 @@ def trained(task: Task, place: TaskContext, trainer: Trainer, **more: Any) -> Up
 
 
 def groups_of(place: TaskContext, update: Update) -> FlatGroups:
-    found: FlatGroups = decode_groups(place.store.path(update.blob.digest).read_bytes())
+    found: FlatGroups = decode_groups(place.store.blob_path(update.blob.digest).read_bytes())
     return found
 
 
@@ -134,7 +134,7 @@ def test_batches_in_parts_give_torchs_updates(
     runs: list[int] = []
     monkeypatch.setattr(memory, "AT_ONCE", 1)
     monkeypatch.setattr(memory, "PER_WEIGHT_BYTE", 0)
-    monkeypatch.setattr(memory, "LEAST_EXAMPLES", 3)
+    monkeypatch.setattr(memory, "MIN_EXAMPLES", 3)
     monkeypatch.setattr(StepSession, "run", counting(StepSession.run, runs))
     bench = TorchFreeBench(tmp_path, recipe, *RECIPES[recipe])
     for number in (1, 2):
@@ -265,7 +265,7 @@ def _missing_operator(model: Any) -> None:
 def test_a_graph_that_is_not_sound_is_refused(change: Callable[[Any], None], tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, "fedavg")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    path = place.store.path(task.blobs["step"].digest)
+    path = place.store.blob_path(task.blobs["step"].digest)
     model = ModelProto.FromString(path.read_bytes())
     change(model)
     path.write_bytes(model.SerializeToString())
@@ -277,7 +277,7 @@ def test_a_graph_that_is_not_sound_is_refused(change: Callable[[Any], None], tmp
 def test_a_graph_that_asks_for_more_than_the_memory_of_the_board_is_a_shortage(tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, "fedavg")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    path = place.store.path(task.blobs["step"].digest)
+    path = place.store.blob_path(task.blobs["step"].digest)
     sound = path.read_bytes()
     path.write_bytes(_greedy(sound))
     with pytest.raises(Exception, match="smaller than requested bytes") as error:
@@ -303,7 +303,7 @@ def _greedy(data: bytes) -> bytes:
 def test_bytes_that_are_no_graph_are_refused(tmp_path: Path) -> None:
     bench = TorchFreeBench(tmp_path, "fedavg")
     task, place = bench.tasks(1, 1)["weak"], bench.places["weak"]
-    place.store.path(task.blobs["step"].digest).write_bytes(b"no graph at all")
+    place.store.blob_path(task.blobs["step"].digest).write_bytes(b"no graph at all")
     with pytest.raises(PeerError) as error:
         trained(task, place, OnnxTrainer(threads=1))
     assert error.value.reason == Reason.BAD_GRAPH

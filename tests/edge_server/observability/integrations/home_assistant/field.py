@@ -85,7 +85,7 @@ class Run:
                 message: Any = decode_message(event.payload)
                 born = isinstance(message, Birth)
                 fleet = self._fleet
-                self._fleet = fleet.born(message) if born else fleet.died(message, time.monotonic())
+                self._fleet = fleet.born(message) if born else fleet.with_death(message, time.monotonic())
 
     def _show(self) -> None:
         federation = Federation(self._federation, "home-1", RoundRules(rounds=3), fleet=self._fleet)

@@ -37,7 +37,7 @@ UNDER_WAY = {
 
 
 def messages(*devices, **more):
-    return DeviceMessages(PLACES).wanted(moment(*devices, **more), gone=frozenset(), away=())
+    return DeviceMessages(PLACES).wanted_messages(moment(*devices, **more), gone=frozenset(), away=())
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_availability_follows_the_state_of_a_device() -> None:
 
 
 def test_removed_devices_are_cleared_and_no_longer_published() -> None:
-    found = DeviceMessages(PLACES).wanted(
+    found = DeviceMessages(PLACES).wanted_messages(
         moment(KITCHEN, GARAGE), gone=frozenset({"pi_garage"}), away=("pi-5",)
     )
     assert not [topic for topic in found if "garage" in topic]
@@ -179,7 +179,7 @@ def test_foreign_topics_are_ignored() -> None:
 def test_messages_are_reused_until_one_of_their_inputs_changes() -> None:
     """After a change of any single input, the messages equal those of a new mapper."""
     mapped, before = DeviceMessages(PLACES), moment(KITCHEN, GARAGE)
-    mapped.wanted(before, gone=frozenset(), away=())
+    mapped.wanted_messages(before, gone=frozenset(), away=())
     others = [
         before,
         moment(replace(KITCHEN, state="idle"), GARAGE),
@@ -189,6 +189,8 @@ def test_messages_are_reused_until_one_of_their_inputs_changes() -> None:
         moment(KITCHEN, GARAGE, versions=ModelVersions("v2", {"pi-4.kitchen": "v2"})),
         moment(KITCHEN, GARAGE, installations=UNDER_WAY),
     ]
-    seen = [mapped.wanted(other, gone=frozenset(), away=()) for other in others]
-    assert seen == [DeviceMessages(PLACES).wanted(other, gone=frozenset(), away=()) for other in others]
+    seen = [mapped.wanted_messages(other, gone=frozenset(), away=()) for other in others]
+    assert seen == [
+        DeviceMessages(PLACES).wanted_messages(other, gone=frozenset(), away=()) for other in others
+    ]
     assert all(found != seen[0] for found in seen[1:])

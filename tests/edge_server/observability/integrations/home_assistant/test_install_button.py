@@ -153,7 +153,7 @@ def test_the_rollout_is_withdrawn_from_a_device_lost_before_its_switch(harness) 
     harness.installer.show_progress(rollout, "")
     assert given_up == []
     away = replace(rollout.targets["pi-1"], status=TargetStatus.AWAY)
-    harness.installer.show_progress(rollout.put(away), "")
+    harness.installer.show_progress(rollout.with_target(away), "")
     assert given_up == ["pi-1 is not connected"]
 
 

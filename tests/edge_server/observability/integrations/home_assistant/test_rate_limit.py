@@ -1,7 +1,7 @@
 """Only changed messages are sent, at a limited rate."""
 
 from edge_server.observability.integrations.home_assistant.rate_limit import (
-    MOST_PER_S,
+    MAX_PER_S,
     SPACING_S,
     SentMessages,
     due,
@@ -39,14 +39,14 @@ def test_a_lost_or_cleared_device_is_published_at_once() -> None:
 def test_a_thousand_new_devices_are_all_published_in_turn() -> None:
     """4,000 messages at 100 a second, in turns of half a second: 100 in the first turn, then 50 each."""
     devices = [named(f"pi-{number}") for number in range(1000)]
-    messages = DeviceMessages(PLACES).wanted(moment(*devices), gone=frozenset(), away=())
+    messages = DeviceMessages(PLACES).wanted_messages(moment(*devices), gone=frozenset(), away=())
     assert len(messages) == 4000
     outbox, sizes, sent = SentMessages(), [], {}
     for turn in range(100):
         outbox, new = due(outbox, messages, turn / 2)
         sizes.append(len(new))
         sent |= dict(new)
-    assert sizes[0] == MOST_PER_S
+    assert sizes[0] == MAX_PER_S
     assert set(sizes[1:79]) == {50}
     assert sent == messages
     assert sizes[-1] == 0
@@ -68,4 +68,4 @@ def test_after_a_reconnect_all_is_sent_again_at_the_limited_rate() -> None:
     for turn in range(20):
         outbox, _ = due(outbox, messages, turn / 2)
     outbox, new = due(forget_sent(outbox), messages, 10.0)
-    assert 0 < len(new) <= MOST_PER_S
+    assert 0 < len(new) <= MAX_PER_S

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from edge_server.observability.integrations.sparkplug.edge_node import (
-    MOST_DATA,
+    MAX_DATA,
     REBIRTH_MS,
     SPACING_MS,
     Connected,
@@ -186,7 +186,7 @@ def test_changes_of_a_thousand_devices_are_sent_in_turn(world) -> None:
     world.do(Observed(NODE, {name: metrics() for name in names}))
     changed = Observed(NODE, {name: metrics("training") for name in names})
     sizes = [len(world.do(changed)) for _ in range(6)]
-    assert sizes == [MOST_DATA] * 5 + [0]
+    assert sizes == [MAX_DATA] * 5 + [0]
     assert all(device["State"] == "training" for device in world.host.devices.values())
 
 
