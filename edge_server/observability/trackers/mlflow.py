@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from edge_server.observability.trackers.interface import LAST, RunFacts, scalars
+from edge_server.observability.trackers.writers import LAST, RunFacts, scalars
 from edge_server.storage.records import RoundRecord, Summary
 
 TAG = "edge_federation.run"

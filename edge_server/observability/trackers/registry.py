@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from edge_server.observability.trackers.interface import Writer
+from edge_server.observability.trackers.writers import Writer
 from schemas.errors import ConfigError, nearest
 
 

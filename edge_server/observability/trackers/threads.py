@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.observability.snapshot import Snapshot
-from edge_server.observability.trackers.interface import RunFacts, Writer
+from edge_server.observability.trackers.writers import RunFacts, Writer
 from edge_server.storage.records import RoundRecord, Summary
 
 log = logging.getLogger(__name__)

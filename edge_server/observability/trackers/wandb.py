@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from edge_server.observability.trackers.interface import RunFacts, scalars
+from edge_server.observability.trackers.writers import RunFacts, scalars
 from edge_server.storage.records import RoundRecord, Summary
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.observability.trackers.interface import LAST, RunFacts, Writer, scalars
+from edge_server.observability.trackers.writers import LAST, RunFacts, Writer, scalars
 from edge_server.observability.trackers.registry import make_writer
 from tests.edge_server.observability.terminal.shown import scored, summary
 
