@@ -1,6 +1,6 @@
 """Not tests: sets of chunks, written as bits."""
 
-from schemas.tensors.chunk_sets import ChunkSet
+from schemas.tensors.chunks import ChunkSet
 
 
 def chunks_of(bits: int) -> ChunkSet:

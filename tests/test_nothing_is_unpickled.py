@@ -23,7 +23,7 @@ KNOWN = {
     ("edge_server/simulation/local_engine.py", "multiprocessing"),
     ("edge_server/simulation/local_engine.py", "concurrent.futures.ProcessPoolExecutor"),
     ("edge_server/simulation/local_engine.py", "concurrent.futures.process"),
-    ("edge_server/simulation/experiments/parallel.py", "multiprocessing"),
+    ("edge_server/simulation/experiments/runner.py", "multiprocessing"),
     ("edge_server/coordinator/aggregators/pool.py", "multiprocessing"),
     ("edge_server/coordinator/model_process.py", "multiprocessing"),
     ("edge_server/coordinator/worker_processes.py", "multiprocessing"),

@@ -17,9 +17,9 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.system.watchdog import watchdog_of
-from edge_client.transport.connection_attempts import ConnectionAttempts
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp, NotGranted
+from edge_client.transport.paho_client import ConnectionAttempts
 from schemas.errors import PeerError
 from schemas.topics import parse_topic
 

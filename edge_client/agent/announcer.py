@@ -15,8 +15,8 @@ from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import DataChanged
-from edge_client.transport.connection_attempts import device_name_conflict
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
+from edge_client.transport.paho_client import device_name_conflict
 from schemas.messages import Birth, Death, Refusal, decode_message
 from schemas.topics import Channel, DeviceTopic, StateTopic
 from schemas.values import Reason

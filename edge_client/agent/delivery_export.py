@@ -136,7 +136,7 @@ def with_frequencies(export: Exporter, job: ExportJob) -> ExportedModel:
 
     They know it by the array that is added to them, which is found by exporting with each that fits.
     """
-    from edge_client.agent.model_choice import MIN_EXAMPLES, useful_offsets
+    from edge_client.agent.device_training import MIN_EXAMPLES, useful_offsets
     from edge_client.inference.onnx_model import load_model
 
     exported = export(job)

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_client.data.dataset import LabelledData, sample
-from edge_client.data.drift import DriftResult, Values, feature_statistics, most_different
-from edge_client.data.example_record import Chosen, ExampleRecord
+from edge_client.data.drift import (
+    Chosen,
+    DriftResult,
+    ExampleRecord,
+    Values,
+    feature_statistics,
+    most_different,
+)
 from edge_client.data.local import LocalData
 from edge_client.data.tasks.conversion import in_task
-from edge_client.data.tasks.losses import losses_of
+from edge_client.data.tasks.metrics import losses_of
 from edge_client.inference.installed_model import served_model_path
 from schemas.errors import ConfigError
 from schemas.values import DriftFinding

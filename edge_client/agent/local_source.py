@@ -12,8 +12,7 @@ import numpy as np
 from edge_client.data.changes import Mark, Marks, is_past, mark_of_examples, mark_of_files, marks_of_images
 from edge_client.data.classes import remark_on_gaps, remark_on_numbers
 from edge_client.data.dataset import LabelledData
-from edge_client.data.drift import DriftTest
-from edge_client.data.example_record import ExampleRecord, among, read_record, write_record
+from edge_client.data.drift import DriftTest, ExampleRecord, among, read_record, write_record
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Partition, holdout, share, split_indices
 from edge_client.data.sources import files_of, is_function, load_source

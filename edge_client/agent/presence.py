@@ -14,7 +14,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.card import card_of
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Slots
-from edge_client.storage.session_number import note_session
+from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.capabilities import birth_fields
 from schemas.messages import Birth, BlobRequest, Death, encode_message

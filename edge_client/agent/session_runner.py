@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from edge_client.agent.disk_errors import keep_blob, keep_chunk
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.service import Service
 from edge_client.agent.session import machine
@@ -37,19 +36,19 @@ from edge_client.agent.session.events import (
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.settings import AgentSettings
-from edge_client.agent.state_store import StateStore
+from edge_client.agent.state_store import StateStore, keep_blob, keep_chunk
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.telemetry import WorkTelemetry
 from edge_client.agent.worker import DataChanged, Progress, Worker
 from edge_client.security.secure_aggregation.keys import ENTROPY_BYTES
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.link_events import Inbox, LinkDown, LinkUp
 from edge_client.transport.object_store.http import http_client
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
 from edge_client.transport.object_store.transfer_threads import TransferThreads
 from schemas.messages import Task, TrainTask, Update
-from schemas.tensors.chunk_sets import ChunkSet
+from schemas.tensors.chunks import ChunkSet
 from schemas.topics import Channel
 
 log = logging.getLogger(__name__)

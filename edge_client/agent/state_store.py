@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.agent.disk_errors import forget_others
-from edge_client.agent.session.events import Settled
+from edge_client.agent.session.events import BlobChecked, ChunkLost, Settled
 from edge_client.agent.session.snapshot import SessionSnapshot, blobs_of
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings
@@ -16,7 +15,39 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.free_space import check_free
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
+from edge_client.transport.chunk_transfer import WriteChunk
 from schemas.messages import Task, Update
+from schemas.tensors.chunks import BlobRef
+
+# Writes that a full or failing disk may refuse, which must never end the device.
+
+
+def keep_chunk(store: BlobStore, chunk: WriteChunk) -> ChunkLost | None:
+    """Write a chunk; returns the event if that fails."""
+    try:
+        store.write_chunk(chunk.ref, chunk.index, chunk.data, chunk.crc)
+    except OSError as error:
+        log.warning("chunk %d of %s cannot be kept: %s", chunk.index, chunk.ref.digest[:16], error)
+        return ChunkLost(chunk.ref.digest, chunk.index)
+    return None
+
+
+def keep_blob(store: BlobStore, ref: BlobRef) -> BlobChecked | ChunkLost:
+    """Verify a complete blob; if the disk fails, its last chunk is requested again and then retried."""
+    try:
+        return BlobChecked(ref.digest, store.verify(ref))
+    except OSError as error:
+        log.warning("blob %s cannot be kept: %s", ref.digest[:16], error)
+        return ChunkLost(ref.digest, ref.chunks - 1)
+
+
+def forget_others(store: BlobStore, needed: frozenset[str]) -> None:
+    """Remove all blobs but those needed."""
+    try:
+        store.keep_only(needed)
+    except OSError as error:
+        log.warning("what is no longer needed cannot be removed: %s", error)
+
 
 log = logging.getLogger(__name__)
 

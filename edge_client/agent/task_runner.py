@@ -10,14 +10,21 @@ from edge_client.agent.device_training import DeviceTraining, Pruned
 from edge_client.agent.task_context import TaskContext
 from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decode_groups
-from edge_client.compression.layered_model import received_groups
-from edge_client.compression.unpacking import unpack_blobs
+from edge_client.compression.layered_model import received_groups, unpack_blobs
 from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.statistics import not_finite, statistics_of
 from edge_client.data.tasks.registry import learning_task
-from edge_client.pruning.own_layers import ANCHOR, HELD, OWN, kept_own, with_own
-from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
+from edge_client.pruning.update_coordinates import (
+    ANCHOR,
+    HELD,
+    OWN,
+    Answer,
+    in_global,
+    in_sub_model,
+    kept_own,
+    with_own,
+)
 from edge_client.training.choice import make_trainer
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.results import EpochReport
@@ -156,7 +163,7 @@ def _export(
 ) -> "tuple[ExportedModel, Personalisation | None]":
     """Export the received sub-model with the device's own layers, trained on its data if the task asks."""
     from edge_client.agent.delivery_export import ExportJob, with_frequencies, with_threshold
-    from edge_client.agent.personalisation import note_of, personalise
+    from edge_client.agent.device_training import note_of, personalise
 
     context, channel_map = training.context, training.channel_map
     # The last round's own layers are those of this round, which the server has counted.

@@ -65,7 +65,7 @@ class PrintVersion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         """Print the command's name and the package's version, and end."""
-        from edge_client.system.hardware.versions import release
+        from edge_client.system.libraries import release
 
         say(f"{parser.prog} {release('edge-federation') or 'of unknown version'}")
         parser.exit()

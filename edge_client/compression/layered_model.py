@@ -6,24 +6,72 @@ array are sent, they are in the group `{group}+`, flat, row by row. Any other ar
 """
 
 import math
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from edge_client.compression.delta_frames import added_up
-from edge_client.compression.unpacking import GroupStore
+from edge_client.compression.zstd import unpack
 from edge_client.pruning.index_sets import IndexSet, as_slice, submodel_index_set, to_array
 from edge_client.pruning.lazy_slicing import read_rows
+from edge_client.storage.blob_store import BlobStore
 from schemas.errors import PeerError
 from schemas.messages import Task
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
 from schemas.tensors.blobs import FileGroups, Groups
+
+# Unpacks a task's blobs into temporary files.
+
+
+class GroupStore(Protocol):
+    """Finds the files of blobs."""
+
+    def blob_path(self, digest: str) -> Path:
+        """The file with the (unpacked) content of a blob."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A store's blobs, some of which are unpacked into other files."""
+
+    store: GroupStore
+    files: Mapping[str, Path]
+
+    def blob_path(self, digest: str) -> Path:
+        return self.files.get(digest) or self.store.blob_path(digest)
+
+
+@contextmanager
+def unpack_blobs(task: Task, store: BlobStore) -> Iterator[GroupStore]:
+    """The blobs of a task, with its packed layers unpacked until the block ends.
+
+    Raises `PeerError` for a damaged layer, or one that is larger than the task states.
+    """
+    packed = [layer for layer in task.layers if layer.unpacked is not None]
+    sizes = {task.blobs[layer.blob].digest: layer.unpacked for layer in packed}
+    owner = f"{os.getpid()}.{threading.get_ident()}"
+    files = {digest: store.directory / f".unpacked-{digest}.{owner}.part" for digest in sizes}
+    try:
+        for digest, path in files.items():
+            with path.open("wb") as file:
+                unpack(store.blob_path(digest), file, limit=sizes[digest])
+        yield Unpacked(store, files)
+    finally:
+        for path in files.values():
+            path.unlink(missing_ok=True)
+
 
 ADDED = "+"
 SPEC = "spec+"  # the completed sub-model's channels: the length of a prefix, or a list of indices

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.classes import by_number, numbers
 from edge_client.data.tasks.learning_task import Answers, LearningTask
-from edge_client.data.tasks.naive import naive_forecasts
+from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from schemas.errors import ConfigError
 from schemas.values import Feature, Preprocessing, SkippedFiles

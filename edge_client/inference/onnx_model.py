@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from edge_client.data.dataset import Inputs, LabelledData, Labels, Pixels, in_units, preprocess
 from edge_client.data.shapes import fit_data, fit_images, in_words, say_other_scale
 from edge_client.data.tasks.learning_task import Answers, LearningTask
-from edge_client.data.tasks.naive import naive_forecasts
+from edge_client.data.tasks.metrics import naive_forecasts
 from edge_client.data.tasks.registry import CLASSIFICATION, learning_task
 from edge_client.inference.export.metadata import APART
 from edge_client.security.trusted_key import TrustedKey, check_model

@@ -9,6 +9,7 @@ pruning keeps whole groups, so that the statistics of a sub-model's groups are t
 With a single group they would change with every channel that is cut.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -16,6 +17,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edge_client.models.shapes import image_shape
+
+# The multi-layer perceptron of McMahan et al. 2017 ("2NN" there), which AdaFL trains on MNIST.
+
+
+class MLP(nn.Module):
+    """Two hidden layers with ReLU. Input [B, *input_shape], flattened; 199,210 parameters for MNIST."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, hidden: int = 200) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(math.prod(input_shape), hidden)
+        self.linear2 = nn.Linear(hidden, hidden)
+        self.linear3 = nn.Linear(hidden, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class scores [B, classes]."""
+        x = torch.relu(self.linear1(torch.flatten(x, 1)))
+        return self.linear3(torch.relu(self.linear2(x)))  # type: ignore[no-any-return]
+
 
 Norm = Literal["none", "batch", "group"]
 WIDTH, GROUPS = 64, 32  # channels of each convolution, and groups of group normalisation

@@ -49,7 +49,7 @@ MODELS: Registry[ModelEntry] = Registry(
             pictures=True,
         ),
         "mlp": ModelEntry(
-            factory="edge_client.models.mlp:MLP",
+            factory="edge_client.models.cnn:MLP",
             summary="two hidden layers of 200, 0.2M parameters (McMahan et al. 2017; AdaFL on MNIST)",
             flattens=True,
         ),

@@ -20,8 +20,7 @@ from edge_client.storage.atomic_files import (
     write_synced,
 )
 from edge_client.storage.file_recycling import SUFFIX, Spares, opened_over
-from schemas.tensors.chunk_sets import ChunkSet
-from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of, encode_chunk
+from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, ChunkSet, digest_of, encode_chunk
 
 if TYPE_CHECKING:
     from schemas.tensors.arrays import AnyArray

@@ -5,10 +5,24 @@ refer to the same rounds. Arrays named after a parameter are stored in global co
 round may have another sub-model.
 """
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.storage.atomic_files import put_in_place, written_aside
+from edge_client.storage.atomic_files import put_in_place, write_synced, written_aside
+
+# The number of a connection, stored so that the next one is greater.
+
+log = logging.getLogger(__name__)
+
+
+def note_session(path: Path, number: int) -> None:
+    """Store the number of this connection; if that fails, the clock provides the next one."""
+    try:
+        write_synced(path, str(number).encode())
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
 
 if TYPE_CHECKING:
     from schemas.tensors.blobs import Groups

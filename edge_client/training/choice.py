@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from edge_client.system.hardware.versions import release
-from edge_client.system.libraries import has_file, is_installed
+from edge_client.system.libraries import has_file, is_installed, release
 from edge_client.system.process_memory import resident_bytes
 from schemas.errors import ConfigError
 from schemas.values import MeasuredSpeed, TrainerName

@@ -29,7 +29,7 @@ from edge_client.training.results import (
     bound_loss,
     merge_groups,
 )
-from edge_client.training.sharpness import step_gradients
+from edge_client.training.shared_forward import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
 from schemas.errors import ConfigError

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from edge_client.data.tasks.losses import loss_in
+from edge_client.data.tasks.metrics import loss_in
 from edge_client.data.tasks.registry import learning_task
 from edge_client.system.plugins import Registry
 

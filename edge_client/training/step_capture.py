@@ -24,7 +24,7 @@ from edge_client.training.captured_graph import products, turned_beforehand, wit
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import StepNetwork
 from edge_client.training.optimizers import Optimizer, fused_sgd
-from edge_client.training.sharpness import restore_after, uphill
+from edge_client.training.shared_forward import restore_after, uphill
 
 log = logging.getLogger(__name__)
 

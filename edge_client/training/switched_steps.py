@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from edge_client.training.losses import Loss
 from edge_client.training.objectives.objective import LocalObjective, StepNetwork
 from edge_client.training.optimizers import Optimizer
-from edge_client.training.sharpness import step_gradients
+from edge_client.training.shared_forward import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 
 

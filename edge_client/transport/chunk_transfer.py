@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.errors import PeerError
 from schemas.messages.blobs import BlobRequest
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import BlobRef, Chunk
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
 
 WINDOW = 16  # Largest number of chunks requested and not yet received: 4 MB of 256 kB chunks
 PATIENCE_S = 2.0

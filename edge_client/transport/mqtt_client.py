@@ -29,8 +29,7 @@ from edge_client.transport.link_events import (
     NotGranted,
     Subscribed,
 )
-from edge_client.transport.message_parts import Parts, split
-from edge_client.transport.outbox import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox
+from edge_client.transport.message_parts import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox, Parts, split
 from edge_client.transport.paho_client import connect_terms, make_client
 from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
 from schemas.errors import ConfigError

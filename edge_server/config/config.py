@@ -9,8 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from edge_server.config.integrations import HomeAssistantSettings, SparkplugSettings
-from edge_server.config.object_store import ObjectStoreSettings
+from edge_server.config.object_store import HomeAssistantSettings, ObjectStoreSettings, SparkplugSettings
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.sections import (
     ClientSettings,
@@ -23,7 +22,7 @@ from edge_server.config.sections import (
     SimulationSettings,
     TierSettings,
 )
-from edge_server.strategy.build import make_strategy
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.data_statistics import ROUNDS, rough_request
 from edge_server.strategy.selection.schedules import constant
 from edge_server.strategy.strategy import Strategy

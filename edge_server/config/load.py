@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from edge_server.config.config import Config
 from edge_server.config.errors import explain
-from edge_server.config.overrides import merge_tables, override_table
 from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.test_data import merge_tables, override_table
 from schemas.errors import ConfigError, nearest
 
 

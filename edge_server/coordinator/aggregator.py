@@ -8,12 +8,17 @@ from typing import Any
 
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import group_ratios
-from edge_server.coordinator.aggregators.early_sums import ToAdd
 from edge_server.coordinator.aggregators.pool import AggregatorPool
+from edge_server.coordinator.aggregators.worker import ToAdd
 from edge_server.coordinator.global_model import has_diverged
 from edge_server.coordinator.model_state import ModelState
-from edge_server.coordinator.observations import is_observed, observation
-from edge_server.coordinator.round_record import NO_FIGURES, RoundFigures, round_record
+from edge_server.coordinator.round_record import (
+    NO_FIGURES,
+    RoundFigures,
+    is_observed,
+    observation,
+    round_record,
+)
 from edge_server.coordinator.round_recorder import RoundRecorder
 from edge_server.coordinator.round_tests import RoundTest, RoundTests
 from edge_server.coordinator.run_storage import RunStorage
@@ -36,8 +41,7 @@ from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from edge_server.storage.disk import wait_for_disk
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.records import RoundRecord
-from edge_server.strategy.aggregation.partial_sums import PartialSum
-from edge_server.strategy.aggregation.sum_files import most_sum_bytes
+from edge_server.strategy.aggregation.partial_sums import PartialSum, most_sum_bytes
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round, whole_weights
 from edge_server.strategy.explanations import Observation

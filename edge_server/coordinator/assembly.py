@@ -4,19 +4,16 @@ from edge_server.config.config import Config
 from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.aggregators.pool import WORTH_BYTES, AggregatorPool, usual_count
 from edge_server.coordinator.aggregators.worker import AggregatorSetup
-from edge_server.coordinator.blob_repair import BlobRepair
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.early_graphs import EarlyGraphs
 from edge_server.coordinator.evaluation import Testing
-from edge_server.coordinator.exporter import Exporter
+from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.initial_model import InitialModel
 from edge_server.coordinator.model_state import ModelState, open_model
 from edge_server.coordinator.planner import Planner
-from edge_server.coordinator.rollback import Rollback
-from edge_server.coordinator.round_recorder import RoundRecorder
+from edge_server.coordinator.round_recorder import Rollback, RoundRecorder
 from edge_server.coordinator.round_tests import RoundTests
 from edge_server.coordinator.run_context import RunContext, make_context
-from edge_server.coordinator.run_storage import RunStorage, open_storage
+from edge_server.coordinator.run_storage import BlobRepair, RunStorage, open_storage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
 from edge_server.coordinator.tier_assignment import make_tier_assigner

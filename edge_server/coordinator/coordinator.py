@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from edge_server.coordinator.aggregator import Aggregator
 from edge_server.coordinator.aggregators.pool import AggregatorPool
-from edge_server.coordinator.blob_repair import BlobRepair
-from edge_server.coordinator.early_graphs import EarlyGraphs
-from edge_server.coordinator.exporter import Exporter
+from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.planner import Planner
-from edge_server.coordinator.rollback import Rollback
-from edge_server.coordinator.round_recorder import RoundRecorder
+from edge_server.coordinator.round_recorder import Rollback, RoundRecorder
 from edge_server.coordinator.round_tests import RoundTests
 from edge_server.coordinator.run_context import RunContext
-from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.run_storage import BlobRepair, RunStorage
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
 from edge_server.coordinator.tier_assignment import TierAssigner
 from edge_server.coordinator.validation.checker import UpdateChecker

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from edge_client.pruning.channel_selection import shape_spec
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.early_graphs import EarlyGraphs
+from edge_server.coordinator.exporter import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.step_graphs import StepGraphs
 from edge_server.coordinator.tasks.task import TaskPlan

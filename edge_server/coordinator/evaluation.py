@@ -20,9 +20,9 @@ from edge_server.config.test_data import (
     stated_columns,
 )
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.validation.canary import SAMPLES, Canary
 from edge_server.coordinator.validation.harm_sample import make_sample
 from edge_server.coordinator.validation.leave_one_out import Sample
+from edge_server.coordinator.validation.round_review import SAMPLES, Canary
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec

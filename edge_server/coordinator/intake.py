@@ -27,7 +27,7 @@ from schemas.messages import (
 )
 from schemas.names import is_of_site
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 from schemas.topics import Channel, DeviceTopic, SiteTopic
 from schemas.values import Reason
 

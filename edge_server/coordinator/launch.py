@@ -17,18 +17,17 @@ from edge_client.system.plain_text import say
 from edge_client.system.process_memory import lasting_objects
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles, is_loopback, parse_address
 from edge_server.config.config import Config
-from edge_server.coordinator.endings import Deposed, Suspended
 from edge_server.coordinator.reception import Reception, open_reception
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import lock_folder, open_run
-from edge_server.coordinator.standby.run_lease import lease_of
 from edge_server.coordinator.standby.standby_status import following
+from edge_server.coordinator.standby.writing_right import Deposed, Suspended, lease_of
 from edge_server.observability.snapshot import Watcher, WatcherGroup
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.watchers import watchers
 from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
-from edge_server.storage.run_names import RUNS, run_name
+from edge_server.storage.service_folder import RUNS, run_name
 from edge_server.transport.broker.launch import running_broker
 from edge_server.transport.lease.keeper import LeaseKeeper
 from schemas.counted import format_count
@@ -124,8 +123,8 @@ def _serve(start: ServerStart, held: LeaseKeeper | None = None) -> Summary:
 
 def _serve_received(start: ServerStart, lease: LeaseKeeper | None, reception: Reception) -> Summary:
     """Serve once the lease is held and devices get answers; the run's report and models come after."""
-    from edge_server.coordinator.label_watch import watched_labels
-    from edge_server.coordinator.object_store import open_object_store
+    from edge_server.coordinator.publisher import open_object_store
+    from edge_server.coordinator.reception import watched_labels
     from edge_server.coordinator.server import Server
     from edge_server.observability.integrations.open import open_bridges
     from edge_server.releases.registry.register import try_enter_run
@@ -157,7 +156,7 @@ def _open_coordinator(
     """The coordinator of a new run, or of the unfinished one in the folder with what is known of it."""
     from edge_server.coordinator.assembly import assemble
     from edge_server.coordinator.initial_model import find_initial_model
-    from edge_server.observability.report.provenance_file import write_provenance
+    from edge_server.observability.report.contents import write_provenance
     from edge_server.security.manifest_signer import open_manifest_signer
 
     config = start.config

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from edge_client.data.dataset import LabelledData
-from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.metadata import ExportRefused
 from edge_client.system.logging.setup import begin_inherited_log
 from edge_client.system.malloc import keep_freed_memory
 from edge_client.training.results import Evaluation

@@ -19,7 +19,7 @@ from edge_server.storage.records import StartedFrom
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
-from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.planning import params_of, tier_spec
 from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError

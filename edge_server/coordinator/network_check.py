@@ -14,7 +14,7 @@ from edge_client.models.build import build_model
 from edge_client.models.fixed_state import drawn_state
 from edge_client.models.modes import evaluating
 from edge_client.models.registry import MODELS
-from edge_client.pruning.channel_graph.stops import Stop
+from edge_client.pruning.channel_graph.ledger import Stop
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
 from edge_client.pruning.surgery import arrays_of

@@ -1,30 +1,30 @@
 """Planning a round or a delivery: which devices take part, and their tasks."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
-from edge_server.coordinator.early_graphs import EarlyGraphs
+from edge_server.coordinator.exporter import EarlyGraphs
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.network_check import no_export
 from edge_server.coordinator.run_storage import RunStorage
 from edge_server.coordinator.tasks.masking import with_local_examples
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher
-from edge_server.coordinator.tasks.selection_log import record_selection
 from edge_server.coordinator.tasks.task import TaskPlan, personal_training, plan_training_tasks
 from edge_server.coordinator.tasks.task_assigner import TaskAssigner
-from edge_server.coordinator.tier_assignment import TierAssigner
+from edge_server.coordinator.tier_assignment import TierAssigner, WidthWork
 from edge_server.coordinator.validation.consistency import cap_birth_claims
-from edge_server.coordinator.width_work import WidthWork
 from edge_server.rounds.events import ExcludedDevice, PlanRound, RoundPlanned
 from edge_server.rounds.fleet import Device
-from edge_server.strategy.explanations import RoundChoices
+from edge_server.strategy.explanations import MAX_DEVICES, DeviceChoice, RoundChoices
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import Cut
+from edge_server.strategy.selection.interface import Explanation
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import Plan
 from schemas.capabilities import Capability
@@ -32,6 +32,58 @@ from schemas.errors import ConfigError
 from schemas.strategy import Component
 from schemas.tensors.blobs import CHUNK_BYTES
 from schemas.values import Feature
+
+# The record of a planning: which devices were present, which were chosen, and why.
+
+MAX_REASON_CHARS = 500
+
+
+def record_selection(
+    command: PlanRound,
+    ratios: Mapping[str, float],
+    why: Callable[[str], Explanation],
+    tier: Callable[[Device], int],
+) -> RoundChoices:
+    """Record a planning; `ratios` has the chosen devices.
+
+    The chosen come first. A planning that adds devices to a round records the chosen only, since the round's
+    first planning has the others.
+    """
+    chosen = [device for device in command.devices if device.name in ratios]
+    first = command.wanted is None or command.retry == 0
+    passed = (device for device in command.devices if first and device.name not in ratios)
+    listed = [*chosen, *islice(passed, max(0, MAX_DEVICES - len(chosen)))][:MAX_DEVICES]
+    replaced = dict(zip((device.name for device in chosen), command.places, strict=False))
+    recorded = [
+        DeviceChoice(
+            device=device.name,
+            chosen=device.name in ratios,
+            because=_reason(explanation, replaced.get(device.name)),
+            score=explanation.score,
+            tier=tier(device),
+            ratio=ratios.get(device.name),
+        )
+        for device, explanation in ((device, why(device.name)) for device in listed)
+    ]
+    excluded = islice(command.left_out, MAX_DEVICES - len(recorded))
+    recorded += [_describe_excluded(device, tier) for device in excluded]
+    return RoundChoices(
+        attempt=command.attempt,
+        round=command.round,
+        devices=tuple(recorded),
+        left_out=max(0, command.known - len(recorded)),
+    )
+
+
+def _reason(explanation: Explanation, replaced: str | None) -> str:
+    prefix = f"takes the place of {replaced}, which gave its task back; " if replaced else ""
+    return f"{prefix}{explanation.because}"[:MAX_REASON_CHARS]
+
+
+def _describe_excluded(excluded: ExcludedDevice, tier: Callable[[Device], int]) -> DeviceChoice:
+    device, because = excluded.device, excluded.because[:MAX_REASON_CHARS]
+    return DeviceChoice(device=device.name, chosen=False, because=because, tier=tier(device))
+
 
 log = logging.getLogger(__name__)
 

@@ -15,19 +15,17 @@ from pathlib import Path
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import data_statistics
+from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.coordinator.validation.site_sums import open_sum
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import client_update, known_clients, site_update
-from edge_server.storage.data_statistics import DataStatistics
 from edge_server.storage.journal import AggregatedUpdate
 from edge_server.storage.journal_reader import REMEDY, ClosedRound, JournalReader, RecordedPlanning
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import DataStatistics, RoundRecord
 from edge_server.storage.run_folder import RunFolder
 from edge_server.storage.update_archive import BEFORE, MODEL, UpdateArchive, sum_name
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
-from edge_server.strategy.checkpoint import load_state
-from edge_server.strategy.closing import close_round, whole_weights
+from edge_server.strategy.closing import close_round, load_state, whole_weights
 from edge_server.strategy.data_statistics import STATISTICS
 from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, PeerError

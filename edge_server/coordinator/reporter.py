@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_client.data.tasks.words import leading
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.durations import PhaseClock

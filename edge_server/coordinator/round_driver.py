@@ -5,15 +5,22 @@ import secrets
 import time
 from dataclasses import replace
 
-from edge_client.system.logging.context import about
-from edge_server.coordinator.blob_repair import open_tasks
+from edge_client.system.logging.formatters import about
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
+from edge_server.coordinator.jobs import (
+    ChecksDone,
+    Collected,
+    JobDone,
+    JobFailed,
+    Jobs,
+    RoundRecorded,
+    reissue_tasks,
+)
 from edge_server.coordinator.publisher import Publisher
-from edge_server.coordinator.reissued_tasks import reissue_tasks
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.round_rules import make_membership, make_rules
+from edge_server.coordinator.run_storage import open_tasks
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.event_entry import EventKind
 from edge_server.rounds.events import (

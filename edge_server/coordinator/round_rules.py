@@ -2,7 +2,7 @@
 
 from edge_server.config.config import Config
 from edge_server.config.sections import FederationSettings
-from edge_server.rounds.membership import Membership, OwnLabels
+from edge_server.rounds.fleet import Membership, OwnLabels
 from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.reputation import ReputationRules
 from edge_server.rounds.state import Buffering, RoundRules

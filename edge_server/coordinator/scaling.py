@@ -14,8 +14,7 @@ from edge_server.config.load import load_config
 from edge_server.config.scaling import Scaling, scaling_in
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.observability.data_statistics import as_json, last_statistics
-from edge_server.storage.data_statistics import DataStatistics, Distribution
-from edge_server.storage.records import Summary
+from edge_server.storage.records import DataStatistics, Distribution, Summary
 from edge_server.storage.run_folder import PASS, RunFolder
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing

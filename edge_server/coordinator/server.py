@@ -12,16 +12,14 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, LinkDown, LinkEvent, LinkUp
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.intake import Intake
 from edge_server.coordinator.jobs import ChecksDone, Collected, JobDone, JobFailed, Jobs, RoundRecorded
-from edge_server.coordinator.label_watch import LabelWatch
 from edge_server.coordinator.publisher import Publisher
-from edge_server.coordinator.reception import Reception
+from edge_server.coordinator.reception import LabelWatch, Reception
 from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_driver import RoundDriver, new_federation
 from edge_server.coordinator.standby.shipper import EntryMade, FollowedRun, Shipper, StandbyOutput
-from edge_server.coordinator.standby.writing_right import HeldInbox, WritingRight
+from edge_server.coordinator.standby.writing_right import HeldInbox, Suspended, WritingRight
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import ServerParts, Watcher
 from edge_server.rounds.event_entry import EventKind

@@ -20,10 +20,10 @@ from edge_client.training.step_graphs.running.objectives.registry import why_uns
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.round_rules import make_membership
-from edge_server.coordinator.width_work import WidthWork
-from edge_server.rounds.fleet import Device
-from edge_server.rounds.tiers import tier_of
+from edge_server.rounds.fleet import Device, tier_of
 from edge_server.storage.recovery import Resumption
+from edge_server.strategy.groups.widths import own_probability, smaller_tiers, step_share
+from edge_server.strategy.planning import sends_widths
 from edge_server.strategy.selection.tier_evidence import (
     ByEvidence,
     Candidate,
@@ -36,7 +36,50 @@ from edge_server.strategy.selection.tier_evidence import (
 )
 from schemas.messages import Update
 from schemas.strategy import TrainingSettings
+from schemas.submodel import SubModelSpec
 from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
+
+# How much devices compute that train smaller widths in some of their steps.
+
+
+class WidthWork:
+    """Counts the work of a run's sub-models: each shape once, and each sub-model's share once per round."""
+
+    def __init__(self, model: ModelState) -> None:
+        self._model = model
+        self._own = own_probability(model.context.strategy.objectives)
+        self._macs: dict[tuple[int, ...], int] = {}
+        self._round, self._shares = 0, dict[str, float]()
+
+    def macs(self, spec: SubModelSpec) -> int:
+        groups = self._model.context.channel_map.groups
+        counts = tuple(spec.count(name, group.channels) for name, group in groups.items())
+        if counts not in self._macs:
+            self._macs[counts] = self._model.network.macs(spec)
+        return self._macs[counts]
+
+    def share(self, spec: SubModelSpec) -> float:
+        """Multiply-accumulates of a mean step over those of a step that trains all of the sub-model."""
+        model = self._model
+        if self._own is None or not sends_widths(model.context.strategy, model.state):
+            return 1.0
+        if self._round != model.state.round:
+            self._round, self._shares = model.state.round, {}
+        key = spec.model_dump_json()
+        if key not in self._shares:
+            smaller = smaller_tiers(spec, model.context.channel_map, model.tier_specs().values())
+            macs = [self.macs(tier) for tier in smaller]
+            self._shares[key] = step_share(self._own, self.macs(spec), macs)
+        return self._shares[key]
+
+    def planned_share(self, spec: SubModelSpec) -> float:
+        """That share where devices make up for it with further epochs, else 1."""
+        return self.share(spec) if self._model.context.config.tiers.equal_work else 1.0
+
+    def planned_share_of_tier(self, tier: int) -> float:
+        """As `planned_share`, of a tier's sub-model."""
+        return self.planned_share(self._model.tier_spec(self._model.context.config.tiers.ratios[tier - 1]))
+
 
 log = logging.getLogger(__name__)
 

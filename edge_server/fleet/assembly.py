@@ -2,9 +2,8 @@
 
 from edge_server.fleet.alerts.alert_keeper import AlertKeeper
 from edge_server.fleet.diagnostics.remote_part import RemotePart
-from edge_server.fleet.metrics import FleetMetrics
 from edge_server.fleet.part import Part, ServiceContext
-from edge_server.fleet.presence import PresenceKeeper
+from edge_server.fleet.presence import FleetMetrics, PresenceKeeper
 from edge_server.fleet.queue.jobs_part import JobsPart
 
 

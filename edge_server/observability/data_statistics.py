@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from edge_server.config.units import UNKNOWN, clean, count_text, counted_text, percent_text
-from edge_server.storage.data_statistics import DataStatistics, Distribution
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import DataStatistics, Distribution, RoundRecord
 from edge_server.storage.run_folder import RunFolder
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

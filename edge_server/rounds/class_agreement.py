@@ -11,8 +11,7 @@ from edge_server.rounds.agreed_lists import (
     remarks,
 )
 from edge_server.rounds.events import Command, Note, RecordStrike, send_refusal
-from edge_server.rounds.fleet import Device
-from edge_server.rounds.membership import OwnLabels
+from edge_server.rounds.fleet import Device, OwnLabels
 from edge_server.rounds.quarantine import trusted_devices
 from edge_server.rounds.state import Federation, Phase, Step, end
 from schemas.errors import ConfigError

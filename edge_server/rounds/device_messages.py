@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edge_client.data.tasks.words import leading
 from edge_client.security.identity.validity import format_utc
-from edge_server.rounds import admission, name_conflicts, secure_aggregation
+from edge_server.rounds import admission, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import check_data, mark_misfit
@@ -48,7 +48,7 @@ from schemas.messages import (
 )
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import Chunk
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 from schemas.values import Eligibility, Reason
 
 
@@ -101,7 +101,7 @@ def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = 
         detail = f"{federation.fleet.most} devices are known, and no more are taken"
         return federation, [send_refusal(birth.federation, birth.device, Reason.NOT_SELECTED, detail)]
     known = federation.fleet.devices.get(birth.device)
-    federation, twins = name_conflicts.check_name(federation, birth, known)
+    federation, twins = admission.check_name(federation, birth, known)
     fleet = federation.fleet.born(birth)
     hearsay = known is None or not known.alive or known.doubted or birth.session > known.session
     if retained and hearsay and fleet is not federation.fleet:

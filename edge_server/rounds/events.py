@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.event_entry import EventKind, RunEvent
-from edge_server.rounds.fleet import Device
-from edge_server.rounds.membership import OwnLabels
+from edge_server.rounds.fleet import Device, OwnLabels
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets
 from schemas.messages import Delivery, FromDevice, FromSite, Message, Refusal, SiteSum, Task, Update
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import BlobRef, Chunk
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 from schemas.values import Feature, Reason
 
 RunOutcome = Literal["finished", "failed", "interrupted"]

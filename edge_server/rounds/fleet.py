@@ -6,11 +6,65 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from edge_server.rounds import newcomers as fresh
-from edge_server.rounds.membership import Membership
 from edge_server.rounds.newcomers import Newcomers
 from schemas.capabilities import Capability
+from schemas.labels import EVERY, Where, selectable
 from schemas.messages import Birth, Death, Update
+from schemas.names import site_of
 from schemas.values import CapabilityProfile, DataCard, Eligibility
+
+# The capability tier of a device.
+
+GIB = 1024**3
+MEMORY_STEPS = (1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB)
+"""Upper bounds of tiers 1 to 4 of five; a Pi Zero 2 (below 1 GiB) is in tier 1."""
+
+
+def tier_of(profile: CapabilityProfile, tiers: int, *, given: int | None = None) -> int:
+    """The tier that the device states, else the tier `given` by evidence, else the tier of its memory.
+
+    In 1..`tiers`, 1 the weakest; 1 if nothing is known of the device.
+    """
+    if profile.tier is not None:
+        return min(profile.tier, tiers)
+    if given is not None:
+        return min(given, tiers)
+    if profile.memory_bytes == 0:
+        return 1
+    steps = sum(profile.memory_bytes >= step for step in MEMORY_STEPS)
+    return 1 + round(steps * (tiers - 1) / len(MEMORY_STEPS))
+
+
+# Which devices a run or a rollout is for: a selector on their labels.
+
+OwnLabels = Mapping[str, Mapping[str, str]]  # The labels that the operator has set, by device
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The devices that `where` chooses; the operator's labels win over those that a device states."""
+
+    where: Where = EVERY
+    federation: str = ""
+    sites: tuple[str, ...] = ()
+    own_labels: OwnLabels = field(default_factory=dict)
+
+    def labels(self, device: str, stated: Mapping[str, str]) -> dict[str, str]:
+        return {**stated, **self.own_labels.get(device, {})}
+
+    def selectable(self, device: str, labels: Mapping[str, str]) -> dict[str, str]:
+        """The labels that a selector sees, of a device with these."""
+        site = site_of(device, self.sites)
+        return selectable(labels, device=device, federation=self.federation, site=site)
+
+    def admits(self, device: str, stated: Mapping[str, str]) -> bool:
+        if not self.where.requirements:
+            return True
+        return self.where.matches(self.selectable(device, self.labels(device, stated)))
+
+    def __str__(self) -> str:
+        return f"where = '{self.where}'"
+
 
 MAX_DEVICES = 50_000  # Limit of known devices: without access control anyone can invent names
 PLAN_AFTER_S = 10.0  # Seconds for which a planning waits for doubted devices, which may be about to reconnect

@@ -15,7 +15,7 @@ phases (see `modes`).
 from dataclasses import replace
 from itertools import islice
 
-from edge_server.rounds import admission, doubts, secure_aggregation
+from edge_server.rounds import admission, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import relabel
@@ -96,7 +96,7 @@ def _apply(federation: Federation, event: Event, now: float) -> Step:
         case Started():
             return _start(federation, now)
         case Reconnected():
-            return doubts.doubt_all(federation, now), []
+            return quarantine.doubt_all(federation, now), []
         case MessageReceived(message, have, accepted, retained):
             return receive(federation, message, now, have=have, accepted=accepted, retained=retained)
         case ChunkReceived(device, chunk):
@@ -242,7 +242,7 @@ def _tick(federation: Federation, now: float) -> Step:
             changed.append(ticked)
         commands += more
     after = replace(federation, participants=federation.participants.with_all(changed))
-    for tick in (admission.tick, doubts.tick, _give_up, site_rounds.tick):
+    for tick in (admission.tick, quarantine.tick, _give_up, site_rounds.tick):
         after, more = tick(after, now)
         commands += more
     return after, commands
@@ -259,7 +259,7 @@ def _give_up(federation: Federation, now: float) -> Step:
         if (late or gone) and participant.status is not Status.CHECKING:
             out.append(mark_missed(participant))
         if late and participant.status is Status.OFFERED:
-            federation, notes = doubts.miss_deadline(federation, participant.device, now)
+            federation, notes = quarantine.miss_deadline(federation, participant.device, now)
             commands += notes
     return replace(federation, participants=federation.participants.with_all(out)), commands
 

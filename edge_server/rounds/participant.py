@@ -17,7 +17,7 @@ from edge_server.rounds.events import (
 )
 from schemas.messages import DeliverTask, Delivery, TaskReply, Update
 from schemas.tensors.blobs import Chunk
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 from schemas.values import Reason
 
 OFFER_PATIENCE_S = 5.0  # Seconds before an unanswered offer is repeated

@@ -9,10 +9,9 @@ from edge_server.rounds.agreed_lists import ClassList, ColumnList
 from edge_server.rounds.broadcast.pacing import Broadcast
 from edge_server.rounds.events import Announce, Command, EndRun, RunOutcome
 from edge_server.rounds.fleet import Fleet
-from edge_server.rounds.name_sightings import Sightings
 from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.participant import AT_WORK, Participant, Status
-from edge_server.rounds.participants import Participants
+from edge_server.rounds.participants import Participants, Sightings
 from edge_server.rounds.reputation import ReputationRules, Reputations
 from edge_server.rounds.sites.presence import Sites
 from edge_server.rounds.sites.sums import Summing

@@ -14,11 +14,11 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_client.training.choice import make_trainer
+from edge_server.simulation.clock import board_files
 from edge_server.simulation.engine import ClientJob, Outcome
-from edge_server.simulation.shared_data import DataShares, SharedData
-from edge_server.simulation.virtual_board import board_files
+from edge_server.simulation.population import DataShares, SharedData
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import DeliverTask, decode_task, encode_message
 from schemas.values import Reason, TrainerName

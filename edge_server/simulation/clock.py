@@ -7,12 +7,15 @@ backward per weight). Element-wise layers and the optimizer's step are not count
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from edge_client.storage.atomic_files import write_synced
+from edge_client.training.choice import PROCESS_BYTES
 from edge_client.transport.chunk_transfer import WINDOW
 from edge_server.config.board_profiles import BoardProfile
 from schemas.messages import BlobRequest, DeliverTask, Task, encode_message
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
-from schemas.values import TRAINING_PASSES
+from schemas.values import TRAINING_PASSES, CapabilityProfile, MeasuredSpeed, TrainerName
 
 FLOPS_PER_MAC = 2
 DELIVERY_PASSES = 16
@@ -126,3 +129,42 @@ def later_windows(chunks: int) -> Iterator[tuple[int, int]]:
     half = WINDOW // 2
     for first in range(WINDOW, chunks, half):
         yield first, min(half, chunks - first)
+
+
+# What a virtual device says of its board, and the memory that its training finds there.
+UNBOUNDED_MACS_PER_S, UNBOUNDED_BYTES_PER_S = 1e18, 1e15
+"""The largest speeds that a device may report: the virtual clock does not count what memory moves."""
+
+
+def undecided_profile(board: BoardProfile, trainer: TrainerName) -> CapabilityProfile:
+    """The profile of a device that states no tier, as the board would have measured it with that trainer."""
+    return CapabilityProfile(
+        machine=board.name,
+        memory_bytes=board.memory_bytes,
+        memory_free_bytes=board.available_bytes,
+        speed=MeasuredSpeed(
+            trainer=trainer,
+            training_macs_per_s=min(board.training_flops / FLOPS_PER_MAC, UNBOUNDED_MACS_PER_S),
+            memory_bytes_per_s=UNBOUNDED_BYTES_PER_S,
+            resident_bytes=PROCESS_BYTES[trainer],
+        ),
+        trainers=(trainer,),
+    )
+
+
+def free_for_training(profile: CapabilityProfile) -> int | None:
+    """Bytes that are free besides the trainer's process; None if the board's memory does not count."""
+    if profile.memory_free_bytes is None or profile.speed is None:
+        return None
+    return max(0, profile.memory_free_bytes - (profile.speed.resident_bytes or 0))
+
+
+def board_files(folder: Path, free: int) -> Path:
+    """A directory in `folder` that stands for the `/` of a board with `free` bytes of memory."""
+    root = folder / f"{free}"
+    meminfo = root / "proc" / "meminfo"
+    if not meminfo.exists():
+        meminfo.parent.mkdir(parents=True, exist_ok=True)
+        lines = (f"{name}: {free // 1024} kB\n" for name in ("MemTotal", "MemAvailable"))
+        write_synced(meminfo, "".join(lines).encode(), durable=False)
+    return root

@@ -35,7 +35,13 @@ from edge_client.security.secure_aggregation.mask_update import mask_update
 from edge_client.storage.blob_store import BlobStore
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.client_work import private_state
-from edge_server.simulation.clock import Pace, Transits, later_request_bytes, transfer_bytes
+from edge_server.simulation.clock import (
+    Pace,
+    Transits,
+    free_for_training,
+    later_request_bytes,
+    transfer_bytes,
+)
 from edge_server.simulation.engine import ClientJob, Engine, Outcome
 from edge_server.simulation.events import (
     Downloaded,
@@ -47,7 +53,6 @@ from edge_server.simulation.events import (
 )
 from edge_server.simulation.growth import GrowingData, Growth
 from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.virtual_board import free_for_training
 from schemas.capabilities import birth_fields
 from schemas.errors import PeerError
 from schemas.messages import (

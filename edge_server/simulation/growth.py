@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import Labels
-from edge_client.data.drift import DriftTest
+from edge_client.data.drift import DriftTest, ExampleRecord
 from edge_client.data.drift_alarm import DriftAlarm
-from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import Indices
 from schemas.messages import Update

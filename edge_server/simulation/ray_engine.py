@@ -27,8 +27,8 @@ from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_server.simulation.client_work import WorkSetup, private_state
 from edge_server.simulation.engine import ClientJob, Engine, EngineError, Outcome
+from edge_server.simulation.population import SharedData
 from edge_server.simulation.remote_work import Files, RemoteOutcome, read_bytes, work
-from edge_server.simulation.shared_data import SharedData
 from schemas.errors import ConfigError
 from schemas.messages import decode_task
 

@@ -20,7 +20,7 @@ from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import part_of
 from edge_client.data.tasks.registry import learning_task
-from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.metadata import ExportRefused
 from edge_client.models.registry import entry, is_ours
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS, users_function
@@ -37,7 +37,7 @@ from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanR
 from edge_server.rounds.fleet import Device
 from edge_server.simulation.population import make_population
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.run_names import RUNS
+from edge_server.storage.service_folder import RUNS
 from schemas.capabilities import ALL
 from schemas.errors import ConfigError
 from schemas.messages import TrainTask, Update

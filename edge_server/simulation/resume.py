@@ -13,7 +13,7 @@ from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.config.load import differences
 from edge_server.observability.counters import RunCounters
-from edge_server.observability.report.provenance_file import write_provenance
+from edge_server.observability.report.contents import write_provenance
 from edge_server.rounds.reputation import ReputationRules, Reputations, replay_strikes
 from edge_server.rounds.state import Undone
 from edge_server.simulation.device import DeviceState

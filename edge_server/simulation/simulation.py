@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.reporter import Moment, RunReporter

@@ -16,7 +16,7 @@ from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
-from edge_server.coordinator.privacy_session import repeatable_secret
+from edge_server.coordinator.run_context import repeatable_secret
 from edge_server.coordinator.scaling import with_scaling
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.report.report import write_report
@@ -27,15 +27,14 @@ from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engines import prepare_engine
 from edge_server.simulation.events import Timeline, TimelineEvent
 from edge_server.simulation.inputs import as_simulated, training_data
-from edge_server.simulation.population import make_population
+from edge_server.simulation.population import make_population, share_data
 from edge_server.simulation.resume import ResumedRun, open_folder, restore
-from edge_server.simulation.shared_data import share_data
 from edge_server.simulation.simulation import Simulation
 from edge_server.simulation.virtual_devices import make_edges, make_surroundings
 from edge_server.storage.disk import told_in_words
 from edge_server.storage.records import Summary
 from edge_server.storage.run_folder import RunFolder
-from edge_server.storage.run_names import RUNS
+from edge_server.storage.service_folder import RUNS
 
 Notify = Callable[[Iterable[str]], None]
 Stopped = Callable[[Callable[[], None]], AbstractContextManager[None]]

@@ -16,17 +16,15 @@ from edge_client.storage.blob_store import BlobStore
 from edge_server.config.board_profiles import BoardProfile, profile
 from edge_server.config.config import Config
 from edge_server.coordinator.coordinator import Coordinator
-from edge_server.coordinator.width_work import WidthWork
+from edge_server.coordinator.tier_assignment import WidthWork
 from edge_server.observability.counters import RunCounters
 from edge_server.simulation.client_work import WorkSetup, device_folder
-from edge_server.simulation.clock import Pace
+from edge_server.simulation.clock import Pace, undecided_profile
 from edge_server.simulation.device import DeviceEdge, Presence, Surroundings
 from edge_server.simulation.engine import Engine
 from edge_server.simulation.events import Timeline, TimelineEvent
 from edge_server.simulation.growth import GrowingData
-from edge_server.simulation.population import VirtualDevice
-from edge_server.simulation.shared_data import SharedData
-from edge_server.simulation.virtual_board import undecided_profile
+from edge_server.simulation.population import SharedData, VirtualDevice
 from schemas.errors import InvariantError
 from schemas.messages import Task, TrainTask
 from schemas.submodel import ChannelMap

@@ -18,7 +18,7 @@ from typing import Any
 from edge_server.rounds.events import Assignment
 from edge_server.rounds.fleet import Device
 from edge_server.storage.disk import naming
-from edge_server.storage.sqlite_changes import Changes, RecordedConnection
+from edge_server.storage.sqlite_file import Changes, RecordedConnection
 from edge_server.strategy.explanations import Observation, RoundChoices
 from schemas.base import Frozen
 from schemas.errors import ConfigError

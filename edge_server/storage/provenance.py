@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from edge_client.system.hardware.processor import usable_cores
-from edge_client.system.hardware.versions import releases
+from edge_client.system.libraries import releases
 from schemas.base import Frozen
 
 PACKAGES = ("torch", "torchvision", "numpy", "edge-federation")

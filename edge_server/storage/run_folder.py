@@ -13,7 +13,7 @@ from edge_client.storage.file_recycling import Spares, opened_over
 from edge_server.config.config import Config
 from edge_server.storage.records import RoundRecord, Summary
 from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
-from edge_server.strategy.checkpoint import load_state, save_checkpoint
+from edge_server.strategy.closing import load_state, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, PeerError
 from schemas.messages.tasks import FIXED

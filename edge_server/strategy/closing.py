@@ -1,14 +1,17 @@
 """The second half of a round: from its updates to the next model and what the strategy learns from them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 
+from edge_client.storage.file_recycling import Spares
+from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
 from edge_server.strategy.aggregation.accumulator import Floats
-from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore
+from edge_server.strategy.aggregation.array_stores import MemoryArrays, NewArrayStore, store_arrays
 from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays
-from edge_server.strategy.aggregation.coverage import UpdateCoverage, sum_weights
+from edge_server.strategy.aggregation.deltas import UpdateCoverage, sum_weights
 from edge_server.strategy.aggregation.means import exact_mean, kinds_of
 from edge_server.strategy.aggregation.partial_sums import PartialSum
 from edge_server.strategy.aggregation.transforms import norm_ratios, transform_updates
@@ -28,10 +31,55 @@ from edge_server.strategy.pruning.interface import SCORES
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State, Strategy, known_examples, statistics_request
 from edge_server.strategy.weighting.interface import WeighedUpdates, WeightingTraits, similarity
+from schemas.errors import ConfigError, PeerError
 from schemas.statistics import StatisticsRequest
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import rows_of
-from schemas.tensors.blobs import Array, Arrays, Groups
+from schemas.tensors.blobs import Array, Arrays, FileGroups, FlatGroups, Groups
+from schemas.tensors.files import digest_of_tensors
+
+# The state of a run in one file, except for the model, which has a file of its own.
+
+_MODEL = "params"
+
+
+def save_checkpoint(path: Path, state: State, *, durable: bool = True, spares: Spares | None = None) -> None:
+    """Write the state at `path` atomically; raises `InvariantError` for values that are not plain."""
+    values = {field.name: getattr(state, field.name) for field in fields(State)}
+    write_plain(path, {**values, _MODEL: list(state.params)}, durable=durable, spares=spares)
+
+
+def load_checkpoint(path: Path, model: Groups, *, keep: NewArrayStore = MemoryArrays) -> State:
+    """Read a state back bit for bit, with the parameters of `model`; `keep` as in `close`.
+
+    Raises `ConfigError` for a file that is no checkpoint, and for a model that does not belong to it.
+    """
+    try:
+        values = read_plain(path)
+        state = State(**{**values, _MODEL: {name: model["model"][name] for name in values[_MODEL]}})
+        optimizer = _store_groups(state.server_optimizer, keep)
+        return replace(state, groups=_store_groups(state.groups, keep), server_optimizer=optimizer)
+    except (NotPlainFile, TypeError) as error:
+        raise ConfigError(f"{path} is not a checkpoint of this program: {error}") from error
+    except (OSError, PeerError, KeyError) as error:
+        raise ConfigError(f"{path}: its model cannot be read: {error}") from error
+
+
+def load_state(
+    checkpoint: Path, model: Path, sha256: str | None = None, *, keep: NewArrayStore = MemoryArrays
+) -> State:
+    """The state of a checkpoint with the model from the file `model`; `keep` as in `close`.
+
+    Raises `ConfigError` if a file is missing or damaged, or the model's digest is not `sha256`.
+    """
+    state = load_checkpoint(checkpoint, FileGroups(model), keep=keep)
+    if sha256 not in (None, digest_of_tensors(FlatGroups({"model": state.params}))):
+        raise ConfigError(f"{model} is not the model that round {state.round} ended with: put that back")
+    return state
+
+
+def _store_groups(groups: Groups, keep: NewArrayStore) -> Groups:
+    return {name: store_arrays(arrays, keep) for name, arrays in groups.items()}
 
 
 def close_round(

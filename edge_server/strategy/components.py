@@ -1,14 +1,28 @@
 """Make a strategy's components from the names and options in a recipe."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from edge_client.compression.chain import make_chain
+from edge_client.compression.downlink import make_downlink
+from edge_client.pruning.channel_selection import Ratio
+from edge_client.training.objectives.registry import OBJECTIVES
+from edge_server.strategy.aggregation.combiners import COMBINERS
+from edge_server.strategy.aggregation.transforms import TRANSFORMS
+from edge_server.strategy.groups.registry import GROUPS
+from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
+from edge_server.strategy.pruning.own_parts import OWN_PARTS
+from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.selection.policies import RATIOS, SELECTIONS
+from edge_server.strategy.selection.schedules import SCHEDULES
+from edge_server.strategy.strategy import Strategy
+from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.base import kebab
 from schemas.errors import ConfigError, nearest, reason_of
-from schemas.strategy import Component
+from schemas.strategy import Component, StrategySpec
 
 T = TypeVar("T")
 
@@ -48,3 +62,63 @@ def _check_option(
     except ValidationError as error:
         reason = reason_of(error.errors(include_url=False)[0])
         raise ConfigError(f"{named}: {kebab(option)}: {reason}, got {value!r}") from error
+
+
+# Build a strategy from the names and options in a recipe.
+_ALL_DEVICES = Component(name="constant", options={"value": 1.0})
+
+
+def make_strategy(
+    spec: StrategySpec, ratios: tuple[Ratio, ...], *, rounds: int = 10, seed: int = 0
+) -> Strategy:
+    """Build every component that the spec names; raises `ConfigError` for the first that is wrong.
+
+    `ratios`, `rounds` and `seed` are the run's, for components that ask for them.
+    """
+    run = {"rounds": rounds, "seed": seed}
+    fraction = make_component("schedule", SCHEDULES, spec.fraction or _ALL_DEVICES, **run)
+    epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
+    make_chain(spec.uplink or ())
+    # An objective that is unknown is refused elsewhere.
+    measuring = tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), "measures", False))
+    return Strategy(
+        fraction=fraction,
+        local_epochs=epochs,
+        selection=make_component("selection", SELECTIONS, spec.selection),
+        ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
+        pruner=make_component("pruner", PRUNERS, spec.pruner),
+        objectives=tuple(objective for objective in spec.objectives if objective not in measuring),
+        groups=tuple(make_component("group rule", GROUPS, rule) for rule in spec.groups),
+        transforms=tuple(make_component("transform", TRANSFORMS, transform) for transform in spec.transforms),
+        weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
+        combiner=make_component("combiner", COMBINERS, spec.combiner),
+        server_optimizer=make_component("server optimizer", SERVER_OPTIMIZERS, spec.server_optimizer),
+        own_order=any(TRANSFORMS.traits(each.name).moves_channels for each in spec.transforms),
+        uplink=spec.uplink or (),
+        downlink=make_downlink(spec.downlink or ()),
+        measuring=measuring,
+        measure_every=rounds,
+        summed=not any(needs_each_update(spec)),
+        own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
+    )
+
+
+def needs_each_update(spec: StrategySpec) -> Iterator[str]:
+    """The components that need every update by itself, as "combiner 'median'"; none for sums.
+
+    The sum of the updates of a strategy without any is exact (`aggregation.accumulator`), so it may be added
+    in parts, in any order: by several processes, or at several sites. What a device sends besides its model
+    (metrics, scores, small groups) is still seen device by device.
+    """
+    if not COMBINERS.traits(spec.combiner.name).is_sum:
+        yield f"combiner '{spec.combiner.name}'"
+    if not WEIGHTINGS.traits(spec.weighting.name).counted:
+        yield f"weighting '{spec.weighting.name}'"
+    if SELECTIONS.traits(spec.selection.name).compares_models:
+        yield f"selection '{spec.selection.name}'"
+    for transform in spec.transforms:
+        if not TRANSFORMS.traits(transform.name).is_single:
+            yield f"transform '{transform.name}'"
+    for group in spec.groups:
+        if not GROUPS.traits(group.name).ignores_models:
+            yield f"group '{group.name}'"

@@ -1,12 +1,59 @@
 """Transfers of blobs: requested by the receiver, or published once for several devices."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from schemas.base import Frozen
 from schemas.messages.message import Message, ServedMessage
 from schemas.names import Digest, Name
-from schemas.values import Attempt
+from schemas.tensors.chunks import BlobRef
+from schemas.values import Attempt, Text
+
+# An object store for large blobs, and the presigned addresses in it that one device may use.
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=4000)]
+StoreUrl = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/([A-Za-z0-9._~/-]*/)?$")]
+MAX_BLOBS = 100
+DIGEST_HEADER = "X-Blob-Digest"
+
+
+class ObjectStoreTerms(Frozen):
+    """The object store of a run: its URL prefix `address`, for blobs of more than `above` bytes.
+
+    In a `resumable` store an upload states its digest (`DIGEST_HEADER`) and resumes where it was interrupted
+    (`Content-Range`); in others it starts again.
+    """
+
+    address: Annotated[StoreUrl, Field(max_length=1000)]
+    above: int = Field(ge=0)
+    resumable: bool = False
+
+    def holds(self, ref: BlobRef) -> bool:
+        """Whether a blob is large enough for the store; blobs sent with their message never are."""
+        return ref.size > self.above and not ref.inline
+
+    def has(self, url: str) -> bool:
+        """Whether an address is within this store, without `..`, escapes or fragments in its path."""
+        inside = url.removeprefix(self.address).partition("?")[0]
+        return url.startswith(self.address) and not any(odd in inside for odd in ("..", "%", "\\", "#"))
+
+
+class Addresses(Frozen):
+    """Presigned, expiring addresses: `get` by the blobs' names in the task, `put` for the update.
+
+    Anyone who has an address can use it, so addresses are secrets and never logged.
+    """
+
+    get: Annotated[Mapping[Text, Url], Field(max_length=MAX_BLOBS, repr=False)] = {}
+    put: Annotated[Url | None, Field(repr=False)] = None
+
+
+def strip_signature(url: str) -> str:
+    """An address without its signature, as it may be logged."""
+    return url.partition("?")[0]
+
 
 UNKNOWN_DIGEST = "0" * 64  # a digest that no blob has: a device asks for it where no server has answered
 

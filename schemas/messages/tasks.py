@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from schemas.base import Frozen
+from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
-from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest

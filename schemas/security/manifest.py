@@ -21,7 +21,7 @@ from schemas.values import Attempt, Reason, RoundNumber
 PREFIX = b"edge-federation manifest 1\n"
 MAX_MANIFEST_BYTES = 4 * 1024
 NOT_SIGNED = frozenset({"deadline_s", "addresses", "epoch", "manifest"})
-"""Unsigned fields of a task: the time left, the addresses (see `schemas.messages.object_store`) and the epoch
+"""Unsigned fields of a task: the time left, the addresses (see `schemas.messages.blobs`) and the epoch
 differ in each repeat, and the manifest cannot sign itself."""
 
 Kind = Literal["task", "model", "tier-export", "device-export", "client-release"]

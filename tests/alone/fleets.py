@@ -10,9 +10,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.agent import personalisation
-from edge_client.agent.device_training import DeviceTraining
-from edge_client.agent.model_choice import useful_offsets
+from edge_client.agent import device_training
+from edge_client.agent.device_training import DeviceTraining, useful_offsets
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
 from edge_client.models.build import build_model
@@ -54,7 +53,7 @@ def play(
         load_source("FashionMNIST", data_root=data_root, split="test"),
         list[dict[str, Accuracies]](),
     )
-    choose = personalisation.personalise
+    choose = device_training.personalise
 
     def observed(
         task: DeliverTask, training: DeviceTraining, received: Groups
@@ -72,7 +71,7 @@ def play(
     epochs = (config.federation.last_round or 0) * config.training.local_epochs
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(personalisation, "personalise", observed),
+        patch.object(device_training, "personalise", observed),
         in_process(),
     ):
         simulate(config, out=Path(folder) / "run", watcher=Quiet(), export=False)

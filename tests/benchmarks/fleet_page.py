@@ -4,9 +4,8 @@ import socket
 import time
 
 from edge_server.fleet.people.passwords import hash_password
-from edge_server.fleet.people.roles import Role
 from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import User
+from edge_server.fleet.people.values import Role, User
 from edge_server.storage.service_folder import ServiceFolder
 from tests.browser.screen import opened_browser
 

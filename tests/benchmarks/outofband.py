@@ -31,7 +31,7 @@ from edge_client.transport.broker_address import parse_address
 from edge_server.cli.demo import end_device
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.object_store import open_object_store
+from edge_server.coordinator.publisher import open_object_store
 from edge_server.coordinator.server import Server
 from edge_server.transport.broker.launch import running_broker
 from tests.benchmarks.figure import Figure

@@ -32,8 +32,8 @@ import numpy as np
 from edge_client.pruning.lazy_slicing import LazySlice
 from edge_server.strategy.aggregation.array_stores import FileArrays, store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.rule import zeros
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state
 from edge_server.strategy.selection.policies import Client

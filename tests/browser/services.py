@@ -9,8 +9,8 @@ from pathlib import Path
 from edge_server.fleet.diagnostics.remote_part import RemotePart
 from edge_server.fleet.page.page_part import PagePart
 from edge_server.fleet.part import ServiceContext
-from edge_server.fleet.people.roles import Role
 from edge_server.fleet.people.store import People
+from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import PageSettings
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.inventory.inventory import Inventory

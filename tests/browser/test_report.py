@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from edge_server.observability.report.charts import Chart, Series
-from edge_server.observability.report.curves import percent
 from edge_server.observability.report.document import Curves, Document, FactList, Section, Sweep
+from edge_server.observability.report.figure_tables import percent
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.parallel_axes import ParallelAxes
 from edge_server.observability.report.report import write_report

@@ -46,7 +46,7 @@ from edge_server.rounds.machine import Federation
 from edge_server.storage.records import Summary
 from schemas.messages import Birth, BlobRequest, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.tensors.blobs import decode_chunk, digest_of
-from schemas.tensors.chunk_sets import NO_CHUNKS
+from schemas.tensors.chunks import NO_CHUNKS
 from schemas.values import CapabilityProfile, DataCard, DeliveryMetrics
 
 FEDERATION, RUN = "single", "single-1"

@@ -105,7 +105,7 @@ def _train(case: _Case, into: list[LabelledData]) -> str:
 def _step(data: LabelledData) -> str:
     """Train a small network for a step; words if its loss is not a number."""
     # Imported here: torch takes seconds.
-    from edge_client.models.mlp import MLP
+    from edge_client.models.cnn import MLP
     from edge_client.training.loop import train
     from schemas.strategy import TrainingPlan
 

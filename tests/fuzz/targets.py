@@ -29,8 +29,7 @@ from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
 from edge_server.coordinator.tasks.increments import difference
 from edge_server.coordinator.validation.contents import examine
 from edge_server.coordinator.validation.update import check_encoding
-from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
-from edge_server.strategy.aggregation.sum_files import planes_of, read_sum
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum, planes_of, read_sum
 from edge_server.transport.broker.decoding import decode, frame_length
 from edge_server.transport.broker.encoding import encode
 from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publish, Subscribe, Will

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edge_client.transport.broker_address import parse_address
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
+from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.fleet.backup.chain import Chain
 from edge_server.fleet.backup.making import make_backup
 from edge_server.fleet.backup.restoring import restore_backup

@@ -8,9 +8,9 @@ import pytest
 
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.config import Config
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.planner import Planner
 from edge_server.coordinator.replay import ReplayVerdict, replay
+from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.transport.broker.launch import running_broker
 from tests.integration.conftest import demo_config
 from tests.integration.device_threads import devices

@@ -10,7 +10,7 @@ from edge_server.cli.main import main
 from edge_server.config.load import load_config
 from edge_server.coordinator.round_record import measured_device
 from edge_server.coordinator.tasks.task import counts_classes
-from edge_server.observability.by_class import sum_by_class
+from edge_server.observability.report.figure_tables import sum_by_class
 from edge_server.observability.terminal.measured import print_measured, rows_of
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.records import MeasuredDevice, RoundRecord

@@ -14,7 +14,7 @@ from edge_client.inference.onnx_model import load_model
 from edge_client.models.fixed_state import fixed_tensors
 from edge_server.config.load import load_config
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.early_graphs import EarlyGraphs
+from edge_server.coordinator.exporter import EarlyGraphs
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.model_process import EvaluationJob, ModelBench, ModelSetup
 from edge_server.observability.dashboard.grad_cam_process import tier_model

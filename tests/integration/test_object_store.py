@@ -17,7 +17,7 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.object_store import http
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
-from edge_server.coordinator.object_store import open_object_store
+from edge_server.coordinator.publisher import open_object_store
 from edge_server.storage.records import Summary
 from schemas.errors import ConfigError
 from schemas.messages import Update

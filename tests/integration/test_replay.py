@@ -7,7 +7,7 @@ import pytest
 
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.coordinator.validation.update_history import UpdateHistory
+from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.storage.journal_reader import read_examined
 from edge_server.storage.update_archive import BEFORE, MODEL
 from schemas.messages import Update

@@ -16,12 +16,12 @@ import pytest
 from edge_client.transport.broker_address import BrokerAddress, parse_address
 from edge_server.config.config import Config
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import lock_folder, open_run, unfinished_run
 from edge_server.coordinator.server import Server
-from edge_server.storage.run_names import run_name
+from edge_server.coordinator.standby.writing_right import Suspended
+from edge_server.storage.service_folder import run_name
 from edge_server.transport.broker.launch import running_broker
 from schemas.errors import ConfigError
 from tests.integration.conftest import DEADLINE_S, Command, Watched, demo_config, read_until

@@ -15,8 +15,7 @@ from edge_server.rounds.events import CheckSum, CheckUpdate, CloseRound, SumChec
 from edge_server.rounds.gateway.events import MakeSum
 from edge_server.storage.gateway_journal import GatewayJournal
 from edge_server.storage.records import RoundRecord
-from edge_server.strategy.aggregation.partial_sums import COARSE, FINE
-from edge_server.strategy.aggregation.sum_files import planes_of, write_sum
+from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, planes_of, write_sum
 from schemas.messages import SiteSum, SumMember, SumRequest, TrainTask, Update
 from schemas.tensors.blobs import Groups
 from schemas.values import Reason

@@ -9,7 +9,7 @@ import pytest
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
 from edge_server.coordinator import launch
-from edge_server.coordinator.standby.run_lease import lease_of
+from edge_server.coordinator.standby.writing_right import lease_of
 from edge_server.transport.lease.phases import Held
 from schemas.errors import ConfigError
 from tests.integration.conftest import ONE_BROKER, Watched, demo_config

@@ -51,8 +51,8 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
+from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
-from schemas.messages.object_store import Addresses, ObjectStoreTerms
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.security.manifest import Manifest, SignedManifest

@@ -188,7 +188,7 @@ MUTANTS = {
     ),
     "standby-told-later": Mutant(
         "devices hear of what the standby does not have yet",
-        "edge_server.coordinator.standby.known_standby",
+        "edge_server.coordinator.standby.replica_source",
         "OutputGate.__call__",
         "if not self.closed:",
         "if True:",
@@ -202,7 +202,7 @@ MUTANTS = {
     ),
     "epochs-of-nothing": Mutant(
         "a message of a later server that names no run silences those that name none",
-        "edge_client.agent.session.epochs",
+        "edge_client.agent.session.machine",
         "note_epoch",
         "not run or epoch",
         "epoch",

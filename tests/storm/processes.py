@@ -9,9 +9,8 @@ import numpy as np
 
 from edge_client.agent.agent import Agent
 from edge_client.agent.announcer import Announcer
-from edge_client.agent.assembly import Parts, make_link
+from edge_client.agent.assembly import MessageIntake, Parts, SignaturePolicy, make_link
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
-from edge_client.agent.message_intake import MessageIntake, SignaturePolicy
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.session_runner import SessionRunner

@@ -46,13 +46,12 @@ import edge_server.coordinator.run_storage
 import edge_server.coordinator.server
 import edge_server.coordinator.standby.takeover
 import edge_server.security.signing_key
-import edge_server.storage.background_delete
 import edge_server.storage.disk
+import edge_server.storage.run_files
 import edge_server.transport.lease.keeper
 from edge_server.coordinator import run_context
 from edge_server.coordinator.device_graphs import DeviceGraphs
-from edge_server.coordinator.early_graphs import EarlyGraphs
-from edge_server.coordinator.exporter import Exporter
+from edge_server.coordinator.exporter import EarlyGraphs, Exporter
 from edge_server.coordinator.reporter import RunReporter
 from edge_server.coordinator.validation import checker
 from edge_server.observability.counters import RunCounters
@@ -260,7 +259,7 @@ def _threads(around: Around) -> list[tuple[Any, str, Any]]:
     queues = over(queue, SimpleQueue=around.make_queue)
     inline = (
         checker,
-        edge_server.storage.background_delete,
+        edge_server.storage.run_files,
         edge_server.storage.disk,
         edge_client.storage.blob_store,
     )

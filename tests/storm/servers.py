@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.round_rules import make_rules
 from edge_server.coordinator.run_start import open_run, read_run_and_epoch
 from edge_server.coordinator.server import Server
 from edge_server.coordinator.standby.replica_copy import mark_as_copy, was_copy
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.coordinator.standby.takeover import Standby
+from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.rounds.events import EndRun
 from edge_server.storage.disk import disk_has_failed
 from edge_server.storage.records import Summary

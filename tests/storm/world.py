@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_server.coordinator.endings import Deposed, Suspended
+from edge_server.coordinator.standby.writing_right import Deposed, Suspended
 from edge_server.storage.disk import disk_has_failed
 from schemas.errors import ConfigError, EdgeError
 from tests.storm import seams

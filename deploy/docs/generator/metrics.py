@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_server.observability import prometheus
-from edge_server.observability.prometheus.metric_names import PREFIX
+from edge_server.observability.prometheus.devices import PREFIX
 
 MAKERS = {
     "gauge": "gauge",

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.agent.eligibility.rules import Rules, is_quiet
-from edge_client.system.hardware.load import pressure, read_load
 from edge_client.system.hardware.network import Kind, connection
-from edge_client.system.hardware.power import Source, power
+from edge_client.system.hardware.power import Source, hottest, power, zones
+from edge_client.system.hardware.processor import pressure, read_load
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.hardware.thermal import hottest, zones
 from schemas.values import Eligibility
 
 # The readings that the rules apply to; None if the board does not provide one.

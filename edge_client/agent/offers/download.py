@@ -14,8 +14,7 @@ from edge_client.transport.chunk_transfer import (
     VerifyBlob,
     WriteChunk,
 )
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import BlobRef
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 State = TypeVar("State", bound=TrialState)
 FileCommand = SendMessage | WriteChunk | VerifyBlob

@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_client.agent.disk_errors import forget_others, keep_blob, keep_chunk
 from edge_client.agent.offers import machine
 from edge_client.agent.offers.trial import (
     CleanUp,
@@ -37,6 +36,7 @@ from edge_client.agent.offers.trial import (
 )
 from edge_client.agent.restart import RestartWanted
 from edge_client.agent.session.events import ChunkArrived, Connected, Disconnected, SendMessage, Tick
+from edge_client.agent.state_store import forget_others, keep_blob, keep_chunk
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk

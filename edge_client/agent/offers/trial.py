@@ -25,8 +25,7 @@ from edge_client.agent.session.events import (
 )
 from edge_client.transport.chunk_transfer import Receiving, VerifyBlob, WriteChunk
 from schemas.messages import ClientOffer, ClientWithdrawal, Message, ModelOffer, ModelWithdrawal
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import Chunk
+from schemas.tensors.chunks import NO_CHUNKS, Chunk, ChunkSet
 
 Offer = ModelOffer | ClientOffer
 Withdrawal = ModelWithdrawal | ClientWithdrawal

@@ -18,7 +18,7 @@ from edge_client.agent.settings import AgentSettings
 from edge_client.data.sources import has_path
 from edge_client.system.crash_record import last_crash
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.logging.recent_log import recent_lines
+from edge_client.system.logging.setup import recent_lines
 from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import MAX_ANSWER_CHARS, Diagnostic
 
@@ -81,7 +81,7 @@ class Collector:
     def _versions(self) -> dict[str, str]:
         import platform
 
-        from edge_client.system.hardware.versions import releases
+        from edge_client.system.libraries import releases
 
         return {"python": platform.python_version(), "system": platform.platform(), **releases(LIBRARIES)}
 

@@ -4,8 +4,13 @@ import logging
 from dataclasses import dataclass
 
 from edge_client.agent.offers.trial import Objection
-from edge_client.agent.rollout.acceptance import Comparison, figures_text, judge_comparison
-from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
+from edge_client.agent.rollout.trial import (
+    Comparison,
+    ComparisonRunner,
+    ModelPair,
+    figures_text,
+    judge_comparison,
+)
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model

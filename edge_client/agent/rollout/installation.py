@@ -15,9 +15,14 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.rollout.acceptance import Comparison
-from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
-from edge_client.agent.rollout.trial import Look, ModelState, ModelTrial
+from edge_client.agent.rollout.trial import (
+    Comparison,
+    ComparisonRunner,
+    Look,
+    ModelPair,
+    ModelState,
+    ModelTrial,
+)
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.local import LocalData
 from edge_client.inference.model_slots import Served, ServedModel, SlotIsEmpty, Slots

@@ -5,9 +5,17 @@
 The model is compared with the one in use before the switch, and again while it is watched.
 """
 
-from collections.abc import Sequence
+import json
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
 
 from edge_client.agent.offers.machine import finish, object_to
 from edge_client.agent.offers.trial import (
@@ -20,13 +28,109 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.rollout.acceptance import Comparison, judge_comparison, judge_service
+from edge_client.data.local import LocalData
+from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
 from edge_client.inference.service.health import Health
 from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
 from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.names import Digest
 from schemas.values import Variant
+
+# Whether a new model is worse than the former one: pure functions of measurements.
+
+CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count
+SLACK_MS = 0.5  # Milliseconds below which differences are noise of the clock
+MIN_ERRORS = 3
+MIN_REQUESTS = 50  # Minimum requests for a mean latency
+
+
+@dataclass(frozen=True)
+class ServedForm:
+    """A variant of the offered file that is served in its place, and its sha256."""
+
+    variant: Variant
+    digest: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same examples: only the running is right on `lost`, only the new on `won`.
+
+    `running` is None without a model in use. `made`: the candidate is a variant of the offered file.
+    Without a `candidate` there is an `objection`.
+    """
+
+    running: ModelMeasurement | None = None
+    candidate: ModelMeasurement | None = None
+    lost: int = 0
+    won: int = 0
+    made: ServedForm | None = None
+    objection: Objection | None = None
+
+
+def judge_comparison(found: Comparison, terms: TrialTerms) -> Objection | None:
+    """The objection to the candidate, if any."""
+    if found.objection is not None:
+        return found.objection
+    if found.candidate is None or found.running is None:
+        return None
+    return _accuracy(found, found.running, found.candidate, terms) or _latency(
+        found.running.latency_ms, found.candidate.latency_ms, terms
+    )
+
+
+def judge_service(before: Health | None, after: Health | None, terms: TrialTerms) -> Objection | None:
+    """The objection to the new model from its requests since the switch, if any."""
+    if after is None:
+        return None
+    if after.crashes > terms.crashes:
+        return Cause.CRASHES, f"the process that serves it has crashed {after.crashes} times"
+    if after.refusals:
+        return Cause.DAMAGED, f"the process that serves it has refused it {after.refusals} times"
+    usual = 0.0 if before is None else before.error_rate
+    if after.errors >= MIN_ERRORS and after.error_rate > usual + terms.error_rate:
+        detail = f"{after.errors} of {after.requests} requests failed, {usual:.1%} before"
+        return Cause.ERRORS, detail
+    if before is None or min(before.requests, after.requests) < MIN_REQUESTS:
+        return None
+    if before.mean_ms is None or after.mean_ms is None:
+        return None
+    return _latency(before.mean_ms, after.mean_ms, terms)
+
+
+def chance_of(lost: int, won: int) -> float:
+    """The probability that of two equally good models one loses `lost` or more of `lost + won` examples."""
+    count = lost + won
+    ways: int = sum(math.comb(count, k) for k in range(lost, count + 1))
+    return ways / (1 << count)
+
+
+def _accuracy(
+    found: Comparison, old: ModelMeasurement, new: ModelMeasurement, terms: TrialTerms
+) -> Objection | None:
+    worse = found.lost - found.won
+    if worse <= terms.accuracy_drop * new.examples or chance_of(found.lost, found.won) >= CHANCE:
+        return None
+    text = figures_text(old, new)
+    return (Cause.ACCURACY, text) if text else None
+
+
+def figures_text(old: ModelMeasurement, new: ModelMeasurement) -> str:
+    """The leading figures of two models; empty where one has none."""
+    if not old.metrics or not new.metrics:
+        return ""
+    # Imported here: a device's start has no use for arrays.
+    from edge_client.data.tasks.words import figure_text
+
+    return f"{figure_text(new.metrics)} of {new.examples} examples, {figure_text(old.metrics)} before"
+
+
+def _latency(old_ms: float, new_ms: float, terms: TrialTerms) -> Objection | None:
+    if new_ms <= old_ms * terms.latency_ratio + SLACK_MS:
+        return None
+    return Cause.LATENCY, f"{new_ms:.3g} ms for one image, {old_ms:.3g} ms before"
+
 
 LOOKS = 10
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.5, 60.0
@@ -137,3 +241,104 @@ class ModelState(TrialState):
 
 def _interval(terms: TrialTerms) -> float:
     return min(max(terms.watch_s / LOOKS, SHORTEST_LOOK_S), LONGEST_LOOK_S)
+
+
+# Compares two models in a separate process.
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 300.0
+LAST_LINES = 300
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """The model in use, if there is one, and the candidate.
+
+    With `made`, variants of the candidate are tried first, and a better one is written to that path.
+    """
+
+    running: Path | None
+    candidate: Path
+    made: Path | None = None
+
+
+class ComparisonRunner:
+    """One comparison at a time, in a process of its own."""
+
+    def __init__(
+        self, get_data: Callable[[], LocalData], examples: Path, variants: VariantSettings = EXPORT_ALONE
+    ) -> None:
+        self._get_data, self._examples, self._variants = get_data, examples, variants
+        self._process: subprocess.Popen[str] | None = None
+        self._ended = False
+
+    def forget(self) -> None:
+        self._examples.unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Kill the process; its result is dropped."""
+        self._ended = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def compare(self, pair: ModelPair, most: int) -> Comparison:
+        """Compare on at most `most` examples and wait for the result."""
+        try:
+            # Imported here: importing numpy would delay the start.
+            from edge_client.agent.rollout.examples import write_examples
+
+            if not write_examples(self._examples, self._get_data(), most):
+                return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))
+            job = {
+                "running": None if pair.running is None else str(pair.running),
+                "candidate": str(pair.candidate),
+                "examples": str(self._examples),
+                "made": None if pair.made is None or not self._variants.others else str(pair.made),
+                "variants": self._variants.variants,
+                "max_loss": self._variants.max_loss,
+            }
+            return self._run(json.dumps(job))
+        except OSError as error:
+            return Comparison(objection=(Cause.NO_SPACE, f"the comparison cannot be made: {error}"))
+
+    def _run(self, job: str) -> Comparison:
+        command = [sys.executable, "-m", "edge_client.agent.rollout.comparison_process"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        if self._ended:
+            self._process.kill()
+        try:
+            out, err = self._process.communicate(job, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            return Comparison(objection=(Cause.LATENCY, f"it was not done within {TIMEOUT_S:.0f} s"))
+        if self._process.returncode != 0:
+            return Comparison(objection=_make_crash_objection(self._process.returncode, err))
+        return read_comparison(out)
+
+
+def read_comparison(text: str) -> Comparison:
+    try:
+        found = json.loads(text.strip().splitlines()[-1])
+        objection, made = found.get("objection"), found.get("made")
+        return Comparison(
+            running=_parse_measurement(found.get("running")),
+            candidate=_parse_measurement(found.get("candidate")),
+            lost=int(found.get("lost", 0)),
+            won=int(found.get("won", 0)),
+            made=None if made is None else ServedForm(*made),
+            objection=None if objection is None else (Cause(objection[0]), str(objection[1])),
+        )
+    except (ValueError, IndexError, TypeError, AttributeError, ValidationError) as error:
+        return Comparison(objection=(Cause.CRASHES, f"running it ended with {error!r}"[:LAST_LINES]))
+
+
+def _parse_measurement(value: Any) -> ModelMeasurement | None:
+    return None if value is None else ModelMeasurement.model_validate(value)
+
+
+def _make_crash_objection(code: int, err: str) -> Objection:
+    last = (err.strip().splitlines() or [""])[-1][-LAST_LINES:]
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return Cause.CRASHES, f"running it ended with {how}{': ' if last else ''}{last}"

@@ -11,8 +11,7 @@ from edge_client.transport.chunk_transfer import Receiving
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, ObjectStoreTransfers
 from schemas.messages import BroadcastEnd, BroadcastProgress, Refusal, Task
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import CHUNK_HEADER_BYTES, Chunk
+from schemas.tensors.chunks import CHUNK_HEADER_BYTES, NO_CHUNKS, Chunk, ChunkSet
 from schemas.values import Reason
 
 Asking = Callable[[Receiving, float], tuple[Receiving, list[chunk_transfer.TransferCommand]]]

@@ -18,8 +18,7 @@ from schemas.messages import (
     TrainTask,
     Update,
 )
-from schemas.tensors.chunk_sets import ChunkSet
-from schemas.tensors.chunks import BlobRef, Chunk
+from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet
 from schemas.values import Reason
 
 Result = Update | Delivery | TaskReply  # what a task ends in; a reply if the device could not do it

@@ -11,21 +11,16 @@ Every message may be lost, duplicated, reordered or stale; important ones are re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from edge_client.agent.session import (
-    downloads,
-    epochs,
-    events,
-    results,
-    secure_aggregation,
-    secure_participation,
-)
+from edge_client.agent.session import downloads, events, results, secure_aggregation, secure_participation
 from edge_client.agent.session.events import Command, RunEnded, SendMessage
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.agent.session.state import RESEND_S, Session, SessionPhase, Step, drop_task, task_reply
 from edge_client.transport.object_store import http_transfers
 from edge_client.transport.object_store.http_transfers import FetchEnded, PutEnded
+from schemas.errors import PeerError
 from schemas.messages import (
     Acknowledgement,
+    AnyMessage,
     BlobRequest,
     BroadcastEnd,
     DeliverTask,
@@ -39,8 +34,40 @@ from schemas.messages import (
     UnmaskRequest,
     Update,
 )
-from schemas.tensors.chunk_sets import ChunkSet
+from schemas.messages.message import ServedMessage
+from schemas.tensors.chunks import ChunkSet
 from schemas.values import Reason
+
+# Servers that were replaced: what they still say in an old epoch is refused.
+
+
+def check_epoch(session: Session, message: AnyMessage) -> None:
+    """Raise `PeerError` for a message about a run of which a newer epoch is known."""
+    run, epoch = _epoch_of(message)
+    known = session.epochs.get(run, 0)
+    if epoch < known:
+        said = f"'{message.kind}' of run {run} by a server that was replaced"
+        detail = f"{said}: its epoch is {epoch or 'the first'}, the newest is {known}"
+        raise PeerError(detail, reason=Reason.SUPERSEDED)
+
+
+def note_epoch(session: Session, message: AnyMessage) -> Session:
+    """Remember the epoch of a message that was accepted.
+
+    One that names no run says nothing of the epoch of those that name none either.
+    """
+    run, epoch = _epoch_of(message)
+    if not run or epoch <= session.epochs.get(run, 0):
+        return session
+    return replace(session, epochs={**session.epochs, run: epoch})
+
+
+def _epoch_of(message: AnyMessage) -> tuple[str, int]:
+    """A message's run, empty if it names none, and its epoch, 0 in the first one."""
+    if not isinstance(message, ServedMessage):
+        return "", 0
+    return getattr(message, "run", None) or "", message.epoch or 0
+
 
 __all__ = ["RESEND_S", "Session", "SessionPhase", "Step", "step"]
 
@@ -67,8 +94,8 @@ def step(session: Session, event: events.Event, now: float) -> Step:
         case events.ChunkLost(digest, index):
             return downloads.chunk_lost(session, digest, index, now), []
         case events.Received(message):
-            epochs.check_epoch(session, message)
-            return _receive(epochs.note_epoch(session, message), event, now)
+            check_epoch(session, message)
+            return _receive(note_epoch(session, message), event, now)
         case events.ChunkArrived(chunk, shared):
             take = downloads.take_shared_chunk if shared else downloads.take_chunk
             return take(session, chunk, now)

@@ -165,7 +165,7 @@ def _labels(stated: list[str]) -> dict[str, str]:
 def _keep_records(state: Path) -> None:
     """Keep the log and unexpected ends of this process in the state folder; log how the last one ended."""
     from edge_client.system.crash_record import record_crashes
-    from edge_client.system.logging.recent_log import keep_recent_log
+    from edge_client.system.logging.setup import keep_recent_log
 
     keep_recent_log(state)
     ended = record_crashes(state)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
-from edge_client.system.hardware.memory import Memory
-from edge_client.system.hardware.storage import storage
+from edge_client.system.hardware.memory import Memory, storage
 from schemas.values import TrainerName
 
 FULL, NEARLY_FULL = 100e6, 1e9

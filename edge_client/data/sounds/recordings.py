@@ -34,8 +34,16 @@ from edge_client.data.class_folders import (
 from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
-from edge_client.data.sounds.resampling import Samples
-from edge_client.data.sounds.sound_files import ENDINGS, FURTHER, PLAIN, RATES, REMEDIES, Sound, read_sound
+from edge_client.data.sounds.sound_files import (
+    ENDINGS,
+    FURTHER,
+    PLAIN,
+    RATES,
+    REMEDIES,
+    Samples,
+    Sound,
+    read_sound,
+)
 from edge_client.data.source_options import number, options_of
 from schemas.counted import format_count
 from schemas.errors import ConfigError

@@ -15,7 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 from edge_client.data.source_options import names_in
-from edge_client.data.tables.long_table import TIME, Reading, numbered_rows, seconds_of, wide_rows
+from edge_client.data.tables.series_rows import TIME, Reading, numbered_rows, seconds_of, wide_rows
 from edge_client.data.tables.sqlite_table import open_database
 from edge_client.data.tables.table import Row, Table
 from schemas.errors import ConfigError, nearest

@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from edge_client.data.source_options import names_in
-from edge_client.data.tables.long_table import seconds_of, wide_rows
-from edge_client.data.tables.series_rows import in_series
+from edge_client.data.tables.series_rows import in_series, seconds_of, wide_rows
 from edge_client.data.tables.table import ROW, Row, Table
 from schemas.counted import format_count
 from schemas.errors import ConfigError, nearest

@@ -32,8 +32,7 @@ from edge_client.data.said_once import say_once
 from edge_client.data.source_options import names_in, number, one_of, whole_number
 from edge_client.data.tables.plan import Fill
 from edge_client.data.tables.table import ROW, Table, first_row, header_of
-from edge_client.data.tables.times import parse_gap
-from edge_client.data.tables.values import Numbers, is_number, missing_column, remedy_of
+from edge_client.data.tables.values import Numbers, is_number, missing_column, parse_gap, remedy_of
 from schemas.errors import ConfigError
 
 OPTIONS = (

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from edge_client.data.said_once import say_once
 from edge_client.data.tables.plan import Column, TablePlan, TableRows
 from edge_client.data.tables.table import Row, Table, header_of
-from edge_client.data.tables.times import Times
 from edge_client.data.tables.values import (
     MISSING,
     TRUTH,
     WITH_COMMA,
     Numbers,
+    Times,
     is_number,
     missing_column,
     number_of,

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from edge_client.data.tables.long_table import TIME, numbered_rows, seconds_of, wide_rows
+from edge_client.data.tables.series_rows import TIME, numbered_rows, seconds_of, wide_rows
 from edge_client.data.tables.table import Row, Table
 from edge_client.data.tables.value_files import read_values
 from schemas.errors import ConfigError

@@ -5,12 +5,101 @@ They are those of scikit-learn with the same names: `balanced_accuracy_score`, `
 occur in the labels.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from edge_client.data.tasks.learning_task import Answers, Array
-from edge_client.data.tasks.losses import squared_error
+from edge_client.data.tasks.learning_task import Answers, Array, LearningTask
+from edge_client.system.plugins import Registry, group_of
+from schemas.errors import ConfigError
+
+# What a forecast has to beat: "no change", and "the same as a season ago" (Hyndman and Athanasopoulos 2021,
+
+NO_CHANGE, SEASON_AGO = 0, 1
+LABEL = re.compile(r"(?P<column>.*)\+(?P<step>\d+)(?P<change> change)?")
+"""The name of a table's label that is forecast: `co2+1`, `co2+1 change`."""
+FALLEN = 0.8  # the error at a season over the largest one at a shorter distance
+MAX_EXAMPLES = 2000  # examples from which the season is found
+
+
+def naive_forecasts(inputs: Array, labels: Array, names: Sequence[str], columns: Sequence[str]) -> Array:
+    """Both forecasts [N, 2, L] of labels [N, L] called `names`, from windows [N, columns, window].
+
+    NaN where a label is no forecast of a column that is an input, or where no season is found.
+    """
+    made = np.full((len(inputs), 2, len(names)), np.nan)
+    found = [LABEL.fullmatch(name) for name in names]
+    if inputs.ndim != 3 or labels.shape != (len(inputs), len(names)):
+        return made
+    for place, match in enumerate(found):
+        if match is None or match["column"] not in columns:
+            continue
+        series, step = inputs[:, columns.index(match["column"])].astype(np.float64), int(match["step"])
+        offset = series[:, -1] if match["change"] else np.zeros(len(series))
+        made[:, NO_CHANGE, place] = series[:, -1] - offset
+        first = names.index(f"{match['column']}+1{match['change'] or ''}")
+        season = _season(series, labels[:, first] + offset)
+        if season and (back := -(-step // season) * season - step + 1) <= series.shape[1]:
+            made[:, SEASON_AGO, place] = series[:, -back] - offset
+    return made
+
+
+def _season(series: Array, following: Array) -> int:
+    """The season of windows [N, window] and the value [N] behind each, in rows; 0 without one."""
+    chosen = slice(None, None, max(1, len(series) // MAX_EXAMPLES))
+    # By distance from 1 on.
+    errors = np.abs(series[chosen, ::-1] - following[chosen, None]).mean(0)
+    fallen = np.flatnonzero(errors <= FALLEN * np.maximum.accumulate(errors))
+    return int(fallen[errors[fallen].argmin()]) + 1 if len(fallen) else 0
+
+
+# Losses of each example in double precision, by the names that learning tasks give them.
+
+T = TypeVar("T")
+
+
+def cross_entropy(outputs: Array, labels: Array) -> Array:
+    """-log softmax(outputs)[label] [N], of outputs [N, classes] and labels int64 [N]."""
+    shifted = outputs.astype(np.float64) - outputs.max(1, keepdims=True)
+    return np.asarray(np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels])
+
+
+def binary_cross_entropy(outputs: Array, flags: Array) -> Array:
+    """The mean over classes of -log p(flag) [N], of outputs [N, L] before the sigmoid and flags [N, L]."""
+    x = outputs.astype(np.float64)
+    return np.asarray((np.maximum(x, 0) - x * flags + np.log1p(np.exp(-np.abs(x)))).mean(1))
+
+
+def squared_error(outputs: Array, targets: Array) -> Array:
+    """The mean square of the differences of outputs and targets [N, L], per example [N]."""
+    return np.asarray(np.square(outputs.astype(np.float64) - targets).mean(1))
+
+
+LOSSES: Registry[Callable[[Array, Array], Array]] = Registry(
+    "loss",
+    {
+        "cross-entropy": cross_entropy,
+        "binary-cross-entropy": binary_cross_entropy,
+        "squared-error": squared_error,
+    },
+)
+
+
+def losses_of(task: LearningTask) -> Callable[[Array, Array], Array]:
+    """The loss of each example [N]; `ConfigError` for a plugin's task whose loss is missing."""
+    return loss_in(LOSSES, task)
+
+
+def loss_in(losses: Registry[T], task: LearningTask) -> T:
+    """As `losses_of`, in NumPy or torch."""
+    if task.loss not in losses:
+        raise ConfigError(
+            f"task '{task.name}': nothing named '{task.loss}' is in the entry point group "
+            + group_of(losses.concept)
+        )
+    return losses[task.loss]
 
 
 def class_counts(answers: Answers) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 
 from edge_client.data.tasks import metrics
 from edge_client.data.tasks.learning_task import Answers, Array, LearningTask, Metric
-from edge_client.data.tasks.naive import NO_CHANGE, SEASON_AGO
+from edge_client.data.tasks.metrics import NO_CHANGE, SEASON_AGO
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.data.dataset import Pixels
-from edge_client.inference.export.metadata import describe
+from edge_client.inference.export.metadata import ExportRefused, describe
 from edge_client.inference.export.probes import make_probes, run_model
-from edge_client.inference.export.refusal import ExportRefused
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.costs import count_macs, parameter_count
 from edge_client.models.graphs.filling import Weights, fill

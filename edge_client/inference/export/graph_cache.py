@@ -13,11 +13,11 @@ from pathlib import Path
 
 from torch import nn
 
-from edge_client.inference.export.weights import weights_of
+from edge_client.inference.export.graph_export import weights_of
 from edge_client.models.graphs.checks import OPSET
 from edge_client.models.graphs.filling import MAX_GRAPH_BYTES
 from edge_client.storage.atomic_files import write_synced
-from edge_client.system.hardware.versions import release
+from edge_client.system.libraries import release
 
 log = logging.getLogger(__name__)
 

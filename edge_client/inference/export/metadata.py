@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from edge_client.data.tasks.registry import CLASSIFICATION
+from schemas.errors import EdgeError
 from schemas.values import Preprocessing
+
+# The error of an export.
+
+
+class ExportRefused(EdgeError):
+    """The network cannot be exported, or its ONNX form computes something else; no file was written."""
+
 
 IR_VERSION = 8  # the file format of opset 18, which onnxruntime 1.17 can read
 # Parts of the preprocessing with keys of their own: readers ignore unknown keys, not unknown parts.

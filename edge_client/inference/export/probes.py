@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 
 from edge_client.data.dataset import Inputs, Pixels, preprocess
-from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.metadata import ExportRefused
 from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.filling import INPUT, OUTPUT
 from schemas.values import Preprocessing

@@ -13,14 +13,16 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.models.graphs.checks import (
+    CONSTANT_TYPES,
     OPSET,
     GraphRefused,
+    ModelProto,
+    TensorProto,
     check_operators,
     nodes_of,
     read_graph,
     refused_if_it_cannot_run,
 )
-from edge_client.models.graphs.onnx_messages import CONSTANT_TYPES, ModelProto, TensorProto
 from schemas.tensors.arrays import kind_of
 
 INPUT, OUTPUT = "input", "logits"

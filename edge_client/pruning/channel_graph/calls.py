@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 from torch.fx import Node
 
-from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments
-from edge_client.pruning.channel_graph.stops import stop_at
+from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments, stop_at
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from torch import Tensor, fx, nn
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.pruning.channel_graph.calls import Call, Signal, Value, shape_of
 from edge_client.pruning.channel_graph.layers import LAYERS
-from edge_client.pruning.channel_graph.ledger import ChannelLedger
+from edge_client.pruning.channel_graph.ledger import ChannelLedger, Stop, line_of, stop_at
 from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
 from edge_client.pruning.channel_graph.reshaping import Rule
-from edge_client.pruning.channel_graph.stops import Stop, line_of, stop_at
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelGroup, ChannelMap, Segment
 

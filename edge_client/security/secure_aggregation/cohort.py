@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation import keys
 from schemas.messages import KeyShares, MaskCohort, TrainTask, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
 
@@ -100,22 +100,22 @@ def split_secrets(membership: Membership, names: Sequence[str]) -> dict[str, tup
     split = []
     for number, secret in enumerate([private_key(membership, "mask"), *seeds]):
         key = keys.derive(membership.entropy, f"sharing of secret {number}", membership.context)
-        coefficients = keys.keystream(key, shamir.random_bytes_needed(needed))
-        split.append(shamir.split(secret, needed, [points[name] for name in names], coefficients))
+        coefficients = keys.keystream(key, keys.random_bytes_needed(needed))
+        split.append(keys.split(secret, needed, [points[name] for name in names], coefficients))
     return {name: tuple(shares[points[name]] for shares in split) for name in names}
 
 
 def seal_parcel(membership: Membership, recipient: str, parcel: Sequence[int]) -> str:
     """Encrypt a parcel for `recipient`, in hex."""
     key = _parcel_key(membership, recipient, membership.device, recipient)
-    return keys.seal(key, b"".join(share.to_bytes(shamir.SHARE_BYTES, "big") for share in parcel)).hex()
+    return keys.seal(key, b"".join(share.to_bytes(keys.SHARE_BYTES, "big") for share in parcel)).hex()
 
 
 def open_parcel(membership: Membership, sender: str, text: str) -> tuple[int, ...]:
     """Decrypt the parcel of `sender`; raises `PeerError` unless it is for this device in this cohort."""
     data = keys.unseal(_parcel_key(membership, sender, sender, membership.device), bytes.fromhex(text))
-    pieces = range(0, len(data), shamir.SHARE_BYTES)
-    return tuple(int.from_bytes(data[at : at + shamir.SHARE_BYTES], "big") for at in pieces)
+    pieces = range(0, len(data), keys.SHARE_BYTES)
+    return tuple(int.from_bytes(data[at : at + keys.SHARE_BYTES], "big") for at in pieces)
 
 
 def _parcel_key(membership: Membership, other: str, sender: str, recipient: str) -> bytes:

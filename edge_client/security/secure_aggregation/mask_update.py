@@ -11,12 +11,13 @@ from edge_client.security.secure_aggregation.masked_figures import (
     FIGURES,
     as_means,
     as_numbers,
+    checked_labels,
     map_of,
     only_measures,
     shapes_of,
+    split,
 )
 from edge_client.security.secure_aggregation.quantization import quantise
-from edge_client.security.secure_aggregation.segments import checked_labels, split
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
 from schemas.submodel import ChannelMap

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation import keys
 from edge_client.security.secure_aggregation.cohort import (
     Membership,
     open_parcel,
@@ -195,4 +195,4 @@ def _answer(membership: Membership, survivors: frozenset[str]) -> UnmaskAnswer:
 
 
 def _written(share: int) -> str:
-    return share.to_bytes(shamir.SHARE_BYTES, "big").hex()
+    return share.to_bytes(keys.SHARE_BYTES, "big").hex()

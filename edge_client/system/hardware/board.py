@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_client.system.hardware.load import Pressure, pressure, read_load
-from edge_client.system.hardware.memory import Memory, memory
+from edge_client.system.hardware.memory import Memory, Storage, memory, storage
 from edge_client.system.hardware.network import Connection, connection
-from edge_client.system.hardware.power import Power, power
-from edge_client.system.hardware.processor import Processor, processor
-from edge_client.system.hardware.storage import Storage, storage
+from edge_client.system.hardware.power import Power, Zone, power, zones
+from edge_client.system.hardware.processor import Pressure, Processor, pressure, processor, read_load
 from edge_client.system.hardware.sysfs import ROOT, text
-from edge_client.system.hardware.thermal import Zone, zones
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,32 @@
 """Memory: of the machine, of this process, and what is left."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge_client.system.hardware.sysfs import ROOT, number, text, whole
+
+# Space on the disk of the state folder.
+
+
+@dataclass(frozen=True)
+class Storage:
+    """In bytes; `free` is what this user may use."""
+
+    free: int
+    total: int
+
+
+def storage(folder: Path) -> Storage | None:
+    """The disk of a folder that exists or will be created."""
+    for place in (folder, *folder.absolute().parents):
+        try:
+            usage = shutil.disk_usage(place)
+        except OSError:
+            continue
+        return Storage(usage.free, usage.total)
+    return None
+
 
 ADDRESS_SPACE = "Max address space"
 

@@ -4,10 +4,10 @@ import platform
 from pathlib import Path
 
 from edge_client.system.hardware.board import Board, look
+from edge_client.system.hardware.power import hottest
 from edge_client.system.hardware.speed_cache import kept_at, recall
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.hardware.thermal import hottest
-from edge_client.system.hardware.versions import releases
+from edge_client.system.libraries import releases
 from schemas.values import CapabilityProfile
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")

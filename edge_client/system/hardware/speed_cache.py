@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from edge_client.storage.atomic_files import write_synced
 from edge_client.system.hardware.processor import Processor, processor
 from edge_client.system.hardware.sysfs import ROOT, text
-from edge_client.system.hardware.versions import release
+from edge_client.system.libraries import release
 from schemas.base import Frozen
 from schemas.values import MeasuredSpeed, Text, TrainerName
 

@@ -4,12 +4,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edge_client.system.hardware.load import read_load
-from edge_client.system.hardware.memory import memory, resident
-from edge_client.system.hardware.power import power
-from edge_client.system.hardware.storage import storage
+from edge_client.system.hardware.memory import memory, resident, storage
+from edge_client.system.hardware.power import hottest, power, zones
+from edge_client.system.hardware.processor import read_load
 from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.hardware.thermal import hottest, zones
 from schemas.values import BoardState
 
 

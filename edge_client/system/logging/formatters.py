@@ -4,12 +4,33 @@ import json
 import logging
 import traceback
 import unicodedata  # noqa: F401 (loaded now: `plain` may be called where no descriptor is free)
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
-from edge_client.system.logging.context import facts_of
 from edge_client.system.plain_text import plain
 from schemas.errors import ConfigError
+
+# The context of every log line of this process: its federation, run and current round.
+
+FACTS = ("federation", "run", "round", "device", "reason")  # of a line, in this order
+_about: Mapping[str, Any] = MappingProxyType({})
+
+
+def about(**facts: Any) -> None:
+    """Add facts to all later lines; None removes one. Any thread may call this, also often."""
+    global _about
+    if any(_about.get(name) != value for name, value in facts.items()):
+        _about = MappingProxyType({**_about, **facts})
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The facts of a line: its own, else those of the process."""
+    said = {name: getattr(record, name, None) for name in FACTS}
+    found = {name: _about.get(name) if value is None else value for name, value in said.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
 
 LONGEST_MESSAGE = 8000
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from edge_client.pruning.own_layers import ANCHOR
+from edge_client.pruning.update_coordinates import ANCHOR
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
 from edge_client.training.objectives.parameters import checked_factor, tensor_for, trained_parameters

@@ -20,9 +20,8 @@ from urllib.parse import urlsplit
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.broker_address import TlsFiles
 from schemas.errors import ConfigError, EdgeError
-from schemas.messages.object_store import DIGEST_HEADER, strip_signature
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import BlobRef
+from schemas.messages.blobs import DIGEST_HEADER, strip_signature
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 log = logging.getLogger(__name__)
 

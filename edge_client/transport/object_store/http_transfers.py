@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from schemas.messages import Task, Update
-from schemas.messages.object_store import Addresses
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import BlobRef
+from schemas.messages.blobs import Addresses
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, ChunkSet
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edge_client.cli.output import Subparsers, print_json
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.fleet.serve import SERVICE
 from edge_server.cli.output import print_result, print_rows
-from edge_server.storage.run_names import RUNS
+from edge_server.storage.service_folder import RUNS
 from schemas.counted import format_count
 
 if TYPE_CHECKING:

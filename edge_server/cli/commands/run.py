@@ -16,7 +16,7 @@ from edge_server.cli.commands.options import (
     config_words,
     overrides_of,
 )
-from edge_server.storage.run_names import RUNS, run_folder
+from edge_server.storage.service_folder import RUNS, run_folder
 
 EXAMPLES = """\
 examples:

@@ -8,7 +8,7 @@ from edge_client.cli.output import Subparsers
 from edge_client.system.plain_text import say
 from edge_server.cli.commands.asking import ASKING, ask, load_asking
 from edge_server.cli.commands.options import begin_run_log
-from edge_server.storage.run_names import run_folder
+from edge_server.storage.service_folder import run_folder
 
 EXAMPLES = """\
 examples:

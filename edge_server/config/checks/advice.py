@@ -5,9 +5,9 @@ Guides: deploy/docs/guides/compare/recipes.md, deploy/docs/guides/boards/trainer
 
 from collections.abc import Iterator
 
-from edge_server.config.checks.trainers import trainer_advice
+from edge_server.config.checks.groups import trainer_advice
 from edge_server.config.config import Config
-from edge_server.strategy.aggregation.trimmed import TRIM
+from edge_server.strategy.aggregation.combiners import TRIM
 
 ORDERED_DROPOUT = "ordered-dropout"
 

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 
 from edge_client.compression.chain import make_chain
 from edge_client.data.tasks.registry import learning_task
-from edge_server.config.checks.groups import group_problems, objectives_of
-from edge_server.config.checks.layers import layer_problems
+from edge_server.config.checks.groups import group_problems, layer_problems, objectives_of, trainer_problems
 from edge_server.config.checks.openings import opening_problems
 from edge_server.config.checks.privacy import privacy_problems, statistics_problems
 from edge_server.config.checks.secure_aggregation import masking_problems
 from edge_server.config.checks.summability import site_problems
-from edge_server.config.checks.trainers import trainer_problems
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS

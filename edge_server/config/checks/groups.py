@@ -1,16 +1,89 @@
 """Checks that every additional group has an objective on devices and a rule on the server."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
+from edge_client.models.registry import MODELS, entry
+from edge_client.pruning.channel_selection import group_ratios
 from edge_client.training.objectives.objective import LocalObjective
 from edge_client.training.objectives.registry import OBJECTIVES, build_objectives
+from edge_client.training.step_graphs.running.objectives.registry import why_unsupported
 from edge_server.config.config import Config
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component
+from schemas.submodel import ChannelMap
+from schemas.values import ModelSpec
+
+# Checks of what devices without torch can train: objectives that no step graph can have.
+
+
+def trainer_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
+    """Objectives that need torch, in a simulation of devices without it."""
+    if "onnx" in config.simulation.trainers:
+        for why in _reasons(config):
+            yield ConfigError(
+                why, key="[simulation] trainer", remedy='set trainer = "torch", or leave the objective out'
+            )
+
+
+def trainer_advice(config: Config) -> Iterator[str]:
+    """One line if devices without torch would be left out of every round: the fleet is not known."""
+    if reasons := [*_reasons(config)]:
+        left_out = "Devices without torch are left out of this federation (guide: trainers)"
+        yield f"advice: {'; '.join(reasons)}. {left_out}"
+
+
+def _reasons(config: Config) -> Iterator[str]:
+    reasons = (why_unsupported((component,)) for component in config.strategy.objectives)
+    return (why for why in reasons if why)
+
+
+# Checks the layer names in the tables of `[tiers] ratios`.
+
+
+def layer_problems(config: Config) -> list[ConfigError]:
+    """One per tier whose table names layers that are missing or cannot be pruned.
+
+    A user's network is checked only if `[model]` states its shapes; otherwise the run checks it at its start.
+    """
+    spec, problems = _model_spec(config), []
+    for tier, ratio in enumerate(config.tiers.ratios, start=1):
+        if spec is None or not isinstance(ratio, Mapping):
+            continue
+        try:
+            group_ratios(
+                entry(spec.name), ratio, _trace_layers(spec.name, spec.input_shape, spec.num_classes)
+            )
+        except ConfigError as error:
+            problems.append(ConfigError(f"tier {tier} of '{spec.name}': {error}", key="[tiers] ratios"))
+    return problems
+
+
+def _model_spec(config: Config) -> ModelSpec | None:
+    """The network to check; the layers of a shipped network do not depend on its shapes."""
+    stated = config.model
+    if stated.name not in MODELS and (stated.input_shape is None or config.num_classes is None):
+        return None
+    known = entry(stated.name)
+    return ModelSpec(
+        name=stated.name,
+        input_shape=stated.input_shape or known.example_shape,
+        num_classes=config.num_classes or known.example_outputs,
+    )
+
+
+@lru_cache(maxsize=8)
+def _trace_layers(name: str, input_shape: tuple[int, ...], num_classes: int) -> ChannelMap:
+    # With torch: most files have no such table.
+    from edge_client.models.build import build_model
+    from edge_client.pruning.channel_graph.trace import trace_channels
+
+    spec = ModelSpec(name=name, input_shape=input_shape, num_classes=num_classes)
+    return trace_channels(build_model(spec), input_shape)
 
 
 def objectives_of(config: Config) -> list[tuple[Component, LocalObjective]]:

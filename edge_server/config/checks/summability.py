@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from edge_server.config.config import Config
-from edge_server.strategy.build import needs_each_update
+from edge_server.strategy.components import needs_each_update
 from edge_server.strategy.strategy import Strategy
 from schemas.errors import ConfigError
 

@@ -12,8 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, TypeVar
 
 from edge_server.coordinator.aggregators import worker
-from edge_server.coordinator.aggregators.early_sums import ToAdd
-from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToExamine
+from edge_server.coordinator.aggregators.worker import AggregatorSetup, ToAdd, ToExamine
 from edge_server.coordinator.validation.update import Examination
 from edge_server.coordinator.worker_processes import ending, spawn_context
 from edge_server.strategy.aggregation.partial_sums import PartialSum

@@ -13,10 +13,9 @@ from edge_client.system.watchdog import watchdog_of
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop, Stop
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkEvent, LinkUp
-from edge_server.coordinator.gateway.command_runner import CommandRunner
+from edge_server.coordinator.gateway.command_runner import CommandRunner, Progress
 from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
-from edge_server.coordinator.gateway.progress import Progress
 from edge_server.coordinator.gateway.site_work import SiteWork
 from edge_server.rounds.gateway import machine
 from edge_server.rounds.gateway.events import (
@@ -34,8 +33,7 @@ from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
 from schemas.messages import DiagnosticRequest, FederationEnd, Refusal, SiteTerms, Update
 from schemas.messages.remote import DiagnosticAnswer
-from schemas.tensors.chunk_sets import NO_CHUNKS
-from schemas.tensors.chunks import CHUNK_SIZES
+from schemas.tensors.chunks import CHUNK_SIZES, NO_CHUNKS
 from schemas.topics import DeviceTopic, SiteTopic
 from schemas.values import Reason
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.validation.consistency import is_variance
-from edge_server.coordinator.validation.contents import max_answer_bytes
+from edge_server.coordinator.validation.contents import UnpackedCache, max_answer_bytes
 from edge_server.coordinator.validation.magnitudes import is_moved
 from edge_server.coordinator.validation.norms import MODEL, norms_of
 from edge_server.coordinator.validation.site_sums import open_sum
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
     Examination,
@@ -20,8 +19,13 @@ from edge_server.coordinator.validation.update import (
 from edge_server.rounds.gateway.events import MakeSum, SumMade
 from edge_server.storage.gateway_journal import GatewayJournal
 from edge_server.strategy.aggregation.array_stores import FileArrays
-from edge_server.strategy.aggregation.partial_sums import PartialSum, add_sums, sum_clients
-from edge_server.strategy.aggregation.sum_files import planes_of, write_sum
+from edge_server.strategy.aggregation.partial_sums import (
+    PartialSum,
+    add_sums,
+    planes_of,
+    sum_clients,
+    write_sum,
+)
 from edge_server.strategy.aggregation.transforms import TRANSFORMS, Transform
 from edge_server.strategy.components import make_component
 from edge_server.strategy.groups.registry import GROUPS

@@ -5,9 +5,33 @@ from dataclasses import dataclass, field, replace
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import Receiving, TransferCommand
-from edge_server.coordinator.standby.replica_entry import Entry
+from schemas.base import Frozen
 from schemas.messages import StandbyEntry
+from schemas.names import Digest
 from schemas.tensors.chunks import BlobRef, Chunk
+
+# One step of a copied run folder: which files there are now, and what has changed in the journal.
+
+Value = None | int | float | str
+
+
+class Entry(Frozen):
+    """A step. `journal` is the whole file, in the first step; `changes` are made to it in the others.
+
+    `files` are new or changed, by their paths in the run folder; those that are `gone` are deleted.
+    """
+
+    files: Mapping[str, BlobRef] = {}
+    gone: tuple[str, ...] = ()
+    journal: BlobRef | None = None
+    changes: tuple[tuple[str, tuple[tuple[Value, ...], ...]], ...] = ()
+
+    @property
+    def blobs(self) -> Mapping[Digest, BlobRef]:
+        """Every blob that the step needs."""
+        refs = [*self.files.values(), *([self.journal] if self.journal else [])]
+        return {ref.digest: ref for ref in refs}
+
 
 AT_ONCE = 4  # Blobs that are fetched at once; entries are sent unasked
 

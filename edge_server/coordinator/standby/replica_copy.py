@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from edge_client.storage.atomic_files import put_in_place, sync, write_synced
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.standby.replica_entry import Entry
+from edge_server.coordinator.standby.following import Entry
 from edge_server.coordinator.standby.replica_source import (
     COPIED,
     FOLDER,
@@ -17,7 +17,7 @@ from edge_server.coordinator.standby.replica_source import (
     SUFFIXES,
     link_or_copy,
 )
-from edge_server.storage.sqlite_changes import only_rows, repeat
+from edge_server.storage.sqlite_file import only_rows, repeat
 from schemas.errors import ConfigError, PeerError
 from schemas.tensors.chunks import BlobRef
 

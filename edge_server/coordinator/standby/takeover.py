@@ -19,10 +19,9 @@ from edge_server.config.load import load_config
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.run_start import lock_folder, read_run_and_epoch
 from edge_server.coordinator.standby import following
-from edge_server.coordinator.standby.following import Following
+from edge_server.coordinator.standby.following import Entry, Following
 from edge_server.coordinator.standby.replica_copy import RunCopy, mark_as_copy
-from edge_server.coordinator.standby.replica_entry import Entry
-from edge_server.coordinator.standby.run_lease import lease_address
+from edge_server.coordinator.standby.writing_right import lease_address
 from edge_server.transport.lease.holder import this_process
 from edge_server.transport.lease.keeper import LeaseKeeper
 from edge_server.transport.lease.phases import Held, Looking
@@ -254,7 +253,7 @@ def check_copy(run: Path, federation: str) -> None:
 def preload() -> None:
     """Import what a server needs as it starts: seconds that a takeover should not take."""
     import edge_server.coordinator.assembly
-    import edge_server.coordinator.object_store
+    import edge_server.coordinator.publisher
     import edge_server.coordinator.scaling
     import edge_server.coordinator.server
     import edge_server.observability.integrations.open

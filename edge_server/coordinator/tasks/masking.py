@@ -9,12 +9,14 @@ from edge_client.security.secure_aggregation.masked_figures import (
     VALUE_RANGE,
     as_measured,
     as_sums,
+    checked_labels,
+    distinct,
     figure_shapes,
     map_of,
     mean_shapes,
+    partition,
 )
 from edge_client.security.secure_aggregation.quantization import Ring, most_weight
-from edge_client.security.secure_aggregation.segments import checked_labels, distinct, partition
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan

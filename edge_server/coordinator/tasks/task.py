@@ -9,11 +9,11 @@ from edge_client.data.tasks.registry import learning_task
 from edge_server.config.config import Config
 from edge_server.coordinator.tasks.increments import TaskBlobs
 from edge_server.rounds.events import PlanRound
-from edge_server.strategy.groups.equal_work import equal_work_epochs
+from edge_server.strategy.groups.widths import equal_work_epochs
 from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import DeliverTask, Task, TrainTask
-from schemas.messages.object_store import ObjectStoreTerms
+from schemas.messages.blobs import ObjectStoreTerms
 from schemas.messages.rollout_terms import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan

@@ -16,7 +16,7 @@ from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import State, Strategy
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import DeliverTask, Task, encode_message
-from schemas.messages.object_store import ObjectStoreTerms
+from schemas.messages.blobs import ObjectStoreTerms
 from schemas.messages.tasks import FIXED
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.submodel import ChannelMap, SubModelSpec

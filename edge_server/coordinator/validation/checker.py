@@ -12,6 +12,7 @@ from edge_server.coordinator.aggregators.worker import ToExamine
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.run_context import RunContext
 from edge_server.coordinator.run_storage import RunStorage
+from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.coordinator.validation.magnitudes import is_moved
 from edge_server.coordinator.validation.update import (
     NOT_ITS_BYTES,
@@ -20,7 +21,6 @@ from edge_server.coordinator.validation.update import (
     examine_site_update,
     examine_update,
 )
-from edge_server.coordinator.validation.update_history import UpdateHistory
 from edge_server.rounds.events import CheckUpdate, UpdateChecked
 from edge_server.storage.journal import Journal
 from edge_server.storage.recovery import Resumption

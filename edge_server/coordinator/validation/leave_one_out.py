@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edge_server.coordinator.validation.calibration import Calibration
-from edge_server.strategy.aggregation.coverage import sum_weights
+from edge_server.strategy.aggregation.deltas import sum_weights
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.tensors.blobs import Arrays
 

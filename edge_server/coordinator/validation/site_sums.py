@@ -13,15 +13,21 @@ from pathlib import Path
 import numpy as np
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.validation.canary import Canary
+from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.coordinator.validation.norms import MODEL, PEAK, STATISTICS
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.coordinator.validation.round_review import Canary
 from edge_server.rounds.events import CheckSum, SumChecked
 from edge_server.strategy.aggregation.accumulator import FINE as UNIT
 from edge_server.strategy.aggregation.accumulator import join_sums
 from edge_server.strategy.aggregation.blocks import row_blocks
-from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_sum
-from edge_server.strategy.aggregation.sum_files import most_sum_bytes, read_sum
+from edge_server.strategy.aggregation.partial_sums import (
+    COARSE,
+    FINE,
+    PartialSum,
+    check_sum,
+    most_sum_bytes,
+    read_sum,
+)
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.errors import PeerError
 from schemas.messages import SiteSum, Update

@@ -32,10 +32,14 @@ from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.compression.zstd import is_compressed
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.coordinator.validation.consistency import check_training, out_of_bounds, wrong_shape
-from edge_server.coordinator.validation.contents import examine, examine_receipt, max_answer_bytes
+from edge_server.coordinator.validation.contents import (
+    UnpackedCache,
+    examine,
+    examine_receipt,
+    max_answer_bytes,
+)
 from edge_server.coordinator.validation.data_statistics import examine_statistics
 from edge_server.coordinator.validation.magnitudes import Magnitudes
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
 from edge_server.security.secure_aggregation.validation import examine_masked
 from edge_server.strategy.aggregation.updates import ClientUpdate, SummedArrays
 from edge_server.strategy.groups.rule import GroupRule

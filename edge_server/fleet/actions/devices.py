@@ -4,8 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from edge_server.fleet.actions.action import Args, Change, Desk
-from edge_server.fleet.people.roles import NotAllowed
-from edge_server.fleet.people.values import Actor
+from edge_server.fleet.people.values import Actor, NotAllowed
 from edge_server.fleet.settings.service import ServedFederation
 from edge_server.storage.inventory.inventory import Inventory
 from edge_server.storage.inventory.records import InventoryDevice

@@ -3,10 +3,14 @@
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.people.lockout import USER_RULES
 from edge_server.fleet.people.login import USER
-from edge_server.fleet.people.passwords import check_password_rules, hash_password, is_password
-from edge_server.fleet.people.random_secrets import digest_of, new_api_token
-from edge_server.fleet.people.roles import Role
-from edge_server.fleet.people.values import Actor, ApiToken, User
+from edge_server.fleet.people.passwords import (
+    check_password_rules,
+    digest_of,
+    hash_password,
+    is_password,
+    new_api_token,
+)
+from edge_server.fleet.people.values import Actor, ApiToken, Role, User
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_where
 from schemas.names import is_name

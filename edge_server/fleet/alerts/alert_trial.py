@@ -6,9 +6,9 @@ import time
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Confirmed, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
+from edge_server.fleet.alerts.alert_keeper import build_receiver
 from edge_server.fleet.alerts.delivery import DeliveryError
 from edge_server.fleet.alerts.message import trial_notification
-from edge_server.fleet.alerts.receivers.build import build_receiver
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError, nearest

@@ -14,10 +14,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from edge_server.fleet.page.device_rows import Json
-from edge_server.fleet.page.guard import PageGuard
+from edge_server.fleet.page.guard import PageGuard, Visitor
 from edge_server.fleet.page.login_routes import DONE, LoginRoutes, PageParts, json_object
-from edge_server.fleet.page.visitor import Visitor
-from edge_server.fleet.people.roles import NotAllowed, check_role
+from edge_server.fleet.people.values import NotAllowed, check_role
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.app import ASSETS as SHARED_ASSETS
 from schemas.errors import ConfigError, EdgeError, PeerError

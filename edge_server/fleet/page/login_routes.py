@@ -14,15 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from edge_server.fleet.page.guard import Reception
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.page_actions import PageActions
-from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.people.login import LoginRefused, log_in, log_in_known
-from edge_server.fleet.people.openid import OpenIdProvider
-from edge_server.fleet.people.pending_logins import LONGEST_S, PendingLogins
-from edge_server.fleet.people.random_secrets import change_token_of, digest_of
-from edge_server.fleet.people.roles import MIN_ROLES
-from edge_server.fleet.people.values import Actor
+from edge_server.fleet.people.openid import LONGEST_S, OpenIdProvider, PendingLogins
+from edge_server.fleet.people.passwords import change_token_of, digest_of
+from edge_server.fleet.people.values import MIN_ROLES, Actor
 from edge_server.observability.dashboard.access import Access
 from edge_server.observability.dashboard.answers import error_of, json_answer
 from schemas.errors import EdgeError

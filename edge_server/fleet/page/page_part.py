@@ -14,10 +14,10 @@ from edge_server.fleet.actions.action import Desk
 from edge_server.fleet.diagnostics.kept_answers import Diagnostics
 from edge_server.fleet.diagnostics.remote_part import RemotePart
 from edge_server.fleet.page.app import make_app
+from edge_server.fleet.page.guard import Reception
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.page.login_routes import DONE, PageParts
 from edge_server.fleet.page.page_actions import PageActions
-from edge_server.fleet.page.visitor import Reception
 from edge_server.fleet.part import Part, ServiceContext
 from edge_server.fleet.people.openid import OpenIdProvider
 from edge_server.fleet.people.store import People

@@ -4,8 +4,13 @@ from dataclasses import dataclass
 
 from edge_server.fleet.people.lockout import ADDRESS_RULES, USER_RULES
 from edge_server.fleet.people.openid import KnownIdentity
-from edge_server.fleet.people.passwords import hash_password, is_password, needs_rehash
-from edge_server.fleet.people.random_secrets import digest_of, new_session_id
+from edge_server.fleet.people.passwords import (
+    digest_of,
+    hash_password,
+    is_password,
+    needs_rehash,
+    new_session_id,
+)
 from edge_server.fleet.people.store import People
 from edge_server.fleet.people.values import Actor, Session, SessionLengths, User, token_is_alive
 

@@ -1,5 +1,6 @@
 """Logging in at an OpenID provider: authorization code with PKCE and nonce, ID token checked by its keys."""
 
+import hmac
 import json
 import threading
 import time
@@ -10,11 +11,80 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from edge_server.fleet.people.claims import name_of_claims, role_of_claims
-from edge_server.fleet.people.pending_logins import PendingLogin
-from edge_server.fleet.people.roles import Role
+from edge_server.fleet.people.values import Role, rank
 from edge_server.fleet.settings.page import OidcSettings, is_safe_address
 from schemas.errors import ConfigError, EdgeError, PeerError
+from schemas.names import is_name
+
+# From the claims of an ID token to a user's name and role; pure.
+
+
+def role_of_claims(claims: Mapping[str, Any], claim: str, roles: Mapping[str, Role]) -> Role | None:
+    """The highest role that a value of `claim` is mapped to; None without one.
+
+    `claim` may name a nested claim: `realm_access.roles`. Its value is a text or a list of texts.
+    """
+    value: Any = claims
+    for part in claim.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    values = value if isinstance(value, (list, tuple)) else [value]
+    found = [roles[text] for text in values if isinstance(text, str) and text in roles]
+    return max(found, key=rank, default=None)
+
+
+def name_of_claims(claims: Mapping[str, Any], claim: str) -> str | None:
+    """The user's name; the part before `@` of an address is not enough, as domains differ."""
+    value = claims.get(claim)
+    if not isinstance(value, str):
+        return None
+    name = value.replace("@", ".at.")
+    return name if is_name(name) else None
+
+
+# Logins under way at the OpenID provider: finished once, in time, by the browser that began them.
+
+MAX_PENDING = 1_000
+LONGEST_S = 600.0
+
+
+@dataclass(frozen=True)
+class PendingLogin:
+    nonce: str
+    verifier: str
+    began_at: float
+
+
+class PendingLogins:
+    """The pending logins of this process; the oldest make room for new ones."""
+
+    def __init__(self, random: Callable[[], str]) -> None:
+        self._random, self._lock = random, threading.Lock()
+        self._kept: dict[str, tuple[str, PendingLogin]] = {}  # by state, with the browser's cookie
+
+    def begin(self, now: float) -> tuple[str, str, PendingLogin]:
+        """State, the value of the browser's cookie, and the new login."""
+        state, browser = self._random(), self._random()
+        pending = PendingLogin(self._random(), self._random(), now)
+        with self._lock:
+            self._forget(now)
+            self._kept[state] = browser, pending
+        return state, browser, pending
+
+    def finish(self, state: str, browser: str, now: float) -> PendingLogin | None:
+        """The login of that state; None if it is unknown, too old, or of another browser."""
+        with self._lock:
+            self._forget(now)
+            kept = self._kept.pop(state, None)
+        if kept is None or not hmac.compare_digest(kept[0].encode(), browser.encode()):
+            return None
+        return kept[1]
+
+    def _forget(self, now: float) -> None:
+        old = [state for state, (_, login) in self._kept.items() if now - login.began_at >= LONGEST_S]
+        excess = list(self._kept)[: max(0, len(self._kept) - MAX_PENDING + 1)]
+        for state in {*old, *excess}:
+            del self._kept[state]
+
 
 if TYPE_CHECKING:
     from authlib.oauth2 import ClientAuth

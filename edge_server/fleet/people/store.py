@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_server.fleet.people.lockout import Failures, LockoutRules, wait_s, with_failure
-from edge_server.fleet.people.roles import Role
-from edge_server.fleet.people.values import ApiToken, Session, SessionLengths, User
+from edge_server.fleet.people.values import ApiToken, Role, Session, SessionLengths, User
 from edge_server.storage.sqlite_file import SqliteFile
 
 MIGRATIONS = (

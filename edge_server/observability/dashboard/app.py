@@ -17,14 +17,18 @@ from starlette.types import ASGIApp
 from edge_server.config.measures import whole_number
 from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
-from edge_server.observability.dashboard.device_view import device_value
-from edge_server.observability.dashboard.event_view import events_value
-from edge_server.observability.dashboard.feed import Feed
-from edge_server.observability.dashboard.grad_cam_requests import MAX_IMAGES, GradCamRequests, why_not
-from edge_server.observability.dashboard.model_view import channel_value, model_value
+from edge_server.observability.dashboard.events import events_value
+from edge_server.observability.dashboard.feed import EventStream, EventWriter, Feed
+from edge_server.observability.dashboard.fleet_view import device_value
+from edge_server.observability.dashboard.model_view import (
+    MAX_IMAGES,
+    GradCamRequests,
+    channel_value,
+    model_value,
+    why_not,
+)
 from edge_server.observability.dashboard.rollout_view import rollouts_value
 from edge_server.observability.dashboard.run_reader import newest_version
-from edge_server.observability.dashboard.stream import EventStream, EventWriter
 from edge_server.observability.selection_history import read_lineage
 from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.journal_reader import JournalReader

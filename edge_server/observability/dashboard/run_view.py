@@ -10,7 +10,6 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expected_shapes
 from edge_server.config.config import Config
-from edge_server.observability.by_class import class_figures, newest_counts
 from edge_server.observability.dashboard.run_reader import FolderFacts, count_parameters
 from edge_server.observability.data_statistics import (
     FEATURE_COLUMNS,
@@ -19,6 +18,7 @@ from edge_server.observability.data_statistics import (
     newest_statistics,
 )
 from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
+from edge_server.observability.report.figure_tables import class_figures, newest_counts
 from edge_server.observability.snapshot import Snapshot, Workload
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from schemas.submodel import ChannelMap

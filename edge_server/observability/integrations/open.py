@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_server.config.config import Config
-from edge_server.config.integrations import HomeAssistantSettings, SparkplugSettings
+from edge_server.config.object_store import HomeAssistantSettings, SparkplugSettings
 from edge_server.observability.snapshot import Watcher, WatcherGroup
-from edge_server.security.identity.service_certificates import service_broker_address
+from edge_server.security.identity.settings import service_broker_address
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

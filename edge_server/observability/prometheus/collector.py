@@ -12,14 +12,15 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from edge_server.observability.prometheus.devices import device_families, readings_of_run
-from edge_server.observability.prometheus.metric_names import (
+from edge_server.observability.prometheus.devices import (
     Labelled,
     counter,
     counters,
+    device_families,
     gauge,
     gauges,
     histogram,
+    readings_of_run,
 )
 from edge_server.observability.snapshot import ServerParts, Snapshot, Workload
 from edge_server.rounds.participant import Status

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from edge_server.observability.prometheus.metric_names import Labelled, gauge, gauges
+from edge_server.observability.prometheus.devices import Labelled, gauge, gauges
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 

@@ -9,7 +9,6 @@ from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_t
 from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import training_macs
-from edge_server.observability.report.curves import curve, percent
 from edge_server.observability.report.document import (
     Block,
     Code,
@@ -23,8 +22,9 @@ from edge_server.observability.report.document import (
     table,
     words,
 )
+from edge_server.observability.report.figure_tables import curve, percent
 from edge_server.observability.report.measures import measure
-from edge_server.observability.report.settings_table import differing
+from edge_server.observability.report.origin import differing
 from edge_server.storage.records import RoundRecord
 
 RUN_COLUMNS = ("run", "recipe", "model", "devices", "rounds", "outcome", "test accuracy", "best", "epsilon")

@@ -1,24 +1,54 @@
 """Everything that a report needs from a run folder."""
 
 import json
+import shlex
 import sqlite3
+import sys
 import tomllib
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from edge_server.observability.report.provenance_file import read_provenance
+from pydantic import ValidationError
+
+from edge_client.storage.atomic_files import write_synced
 from edge_server.releases.registry.describe import describe_run
 from edge_server.releases.registry.version import Version
 from edge_server.storage.journal_reader import JournalReader
-from edge_server.storage.provenance import Provenance
+from edge_server.storage.provenance import Provenance, provenance
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
 from edge_server.storage.run_files import read_run_files
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 from schemas.labels import EVERY, Where, selectable
+
+# `made.json`: the command, the machine and the package versions that a run was started with.
+
+NAME = "made.json"
+
+
+def write_provenance(directory: Path) -> None:
+    """Record the provenance of the run in this folder; a resumed run keeps its first record."""
+    path = directory / NAME
+    if not path.exists():
+        write_synced(path, (_here().model_dump_json(indent=2) + "\n").encode())
+
+
+def read_provenance(directory: Path) -> Provenance | None:
+    """The recorded provenance; None where the file is missing or unreadable."""
+    try:
+        return Provenance.model_validate_json((directory / NAME).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _here() -> Provenance:
+    """The provenance of this process, computed once: a comparison starts hundreds of runs."""
+    return provenance(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from edge_server.config.units import UNKNOWN, bytes_text, count_text, duration_t
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Cell, Paragraph, Section, numbers, table, words
 from edge_server.observability.report.measures import measure
-from edge_server.strategy.groups.equal_work import own_probability, step_share
+from edge_server.strategy.groups.widths import own_probability, step_share
 from schemas.strategy import Component
 from schemas.values import TRAINING_PASSES
 

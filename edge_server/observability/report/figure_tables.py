@@ -1,20 +1,164 @@
 """All figures of the learning task after the last measured round, and one for each output."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import TASKS
 from edge_client.data.tasks.words import METRICS
-from edge_server.config.units import UNKNOWN, count_text, figure_text, percent_text
-from edge_server.observability.by_class import (
-    ALL_DEVICES,
-    TEST_DATA,
-    ClassFigure,
-    Counts,
-    class_figures,
-    newest_counts,
-)
+from edge_server.config.units import UNKNOWN, bytes_text, count_text, figure_text, percent_text
+from edge_server.observability.figures import leading_metric
+from edge_server.observability.report.charts import Chart, Series
 from edge_server.observability.report.document import Cell, Paragraph, Section, Table, numbers, table, words
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import MeasuredDevice, RoundRecord
+from schemas.values import ClassCounts
+
+# The charts of a run: accuracy, loss, bytes and time by round.
+
+
+def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
+    return (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
+
+
+def accuracy_chart(history: Sequence[RoundRecord]) -> Chart:
+    """The leading metric of the global model and of each tier's sub-model on the server's test data.
+
+    Without test data on the server, the devices' mean on their own data.
+    """
+    metric = leading_metric(history)
+    tiers = sorted({tier for record in history for tier in record.tier_metrics})
+    series = [curve("global", history, lambda record: record.test_metrics.get(metric.name))]
+    series += [curve(f"tier {tier}", history, _tier(tier, metric)) for tier in tiers]
+    title, unit = f"Test {metric.name}", f"{metric.name} (%)" if metric.share else metric.name
+    if not any(candidate.known_points for candidate in series):
+        series = [curve("on devices", history, lambda record: record.client_metrics.get(metric.name))]
+        title = f"Devices' own data: {metric.name}"
+    text, highest = (percent, 1.0) if metric.share else (number, None)
+    return Chart("accuracy", title, unit, tuple(series), text, highest=highest)
+
+
+def loss_chart(history: Sequence[RoundRecord]) -> Chart:
+    series = (
+        curve("training", history, lambda record: record.train_loss),
+        curve("test", history, lambda record: record.test_loss),
+    )
+    return Chart("loss", "Loss", "loss", series, lambda y: f"{y:.3g}", from_zero=True)
+
+
+def bytes_chart(history: Sequence[RoundRecord]) -> Chart:
+    """Bytes that the server sent to devices (down) and received from them (up) in each round."""
+    series = (
+        curve("down", history, lambda record: record.downlink_bytes),
+        curve("up", history, lambda record: record.uplink_bytes),
+    )
+    return Chart("bytes", "Bytes per round, at the server", "bytes", series, bytes_text, from_zero=True)
+
+
+def time_chart(history: Sequence[RoundRecord]) -> Chart:
+    series = (curve("duration", history, lambda record: record.duration_s),)
+    return Chart("time", "Time per round", "time (s)", series, lambda y: f"{y:.3g}", from_zero=True)
+
+
+def curve(label: str, history: Sequence[RoundRecord], value: Callable[[RoundRecord], float | None]) -> Series:
+    return Series(label, tuple((record.round, value(record)) for record in history))
+
+
+def percent(accuracy: float) -> str:
+    """An accuracy as an axis label, in percent with up to four digits."""
+    return f"{100 * accuracy:.4g}%"
+
+
+def number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _tier(tier: int, metric: Metric) -> Callable[[RoundRecord], float | None]:
+    return lambda record: record.tier_metrics.get(tier, {}).get(metric.name)
+
+
+# Figures by class: the share of a class's examples that a model recognises, and that share's interval.
+
+TEST_DATA, ALL_DEVICES = "test data", "all devices"
+Counts = Mapping[str, ClassCounts]
+
+
+@dataclass(frozen=True)
+class ClassFigure:
+    """A class's examples, those that are recognised, their share and its 95 % interval (Wilson 1927)."""
+
+    examples: int
+    right: int
+    recall: float | None
+    interval: tuple[float, float] | None
+
+
+def class_figures(counts: Counts) -> dict[str, ClassFigure]:
+    """The figures of each class; a class without examples has no share."""
+    return {name: _figure(*found) for name, found in counts.items()}
+
+
+def _figure(examples: int, right: int) -> ClassFigure:
+    recall = right / examples if examples else None
+    return ClassFigure(examples, right, recall, None if recall is None else wilson(recall, examples))
+
+
+def sum_by_class(devices: Iterable[MeasuredDevice]) -> dict[str, ClassCounts]:
+    sums = dict[str, ClassCounts]()
+    for device in devices:
+        for name, (examples, right) in device.by_class.items():
+            before = sums.get(name, (0, 0))
+            sums[name] = (before[0] + examples, before[1] + right)
+    return sums
+
+
+def newest_counts(history: Sequence[RoundRecord]) -> tuple[int, dict[str, Counts]]:
+    """The newest round that counted by class, and its counts: of the test data, of all devices, of each.
+
+    Round 0 without any.
+    """
+    for record in reversed(history):
+        devices = {name: device.by_class for name, device in record.measured.items()}
+        found = {
+            TEST_DATA: record.test_by_class,
+            ALL_DEVICES: sum_by_class(record.measured.values()),
+            **devices,
+        }
+        if counted := {name: counts for name, counts in found.items() if counts}:
+            return record.round, counted
+    return 0, {}
+
+
+Z = 1.959964  # The 97.5 % point of the normal distribution
+RESAMPLES, MIN_DEVICES = 2000, 3  # Bootstrap resamples, and the least number of devices for them
+
+
+def wilson(share: float, examples: int) -> tuple[float, float] | None:
+    """The 95 % interval of a share of examples (Wilson 1927); None without examples."""
+    if examples <= 0:
+        return None
+    centre = share + Z**2 / (2 * examples)
+    width = Z * math.sqrt(share * (1 - share) / examples + Z**2 / (4 * examples**2))
+    scale = 1 + Z**2 / examples
+    return max(0.0, (centre - width) / scale), min(1.0, (centre + width) / scale)
+
+
+def over_devices(
+    values: Sequence[float], examples: Sequence[float], *, power: int
+) -> tuple[float, float] | None:
+    """The 95 % interval of the devices' mean of this power, weighted by examples, by bootstrap over devices.
+
+    None for fewer than three devices.
+    """
+    if len(values) < MIN_DEVICES:
+        return None
+    chosen = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    powers, weights = np.asarray(values) ** power, np.asarray(examples, np.float64)
+    means = ((powers * weights)[chosen].sum(1) / weights[chosen].sum(1)) ** (1 / power)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def figure_section(history: Sequence[RoundRecord], task: str) -> Section:

@@ -2,13 +2,130 @@
 
 import argparse
 import hashlib
+import json
+import math
 import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import Block, Code, FactList, Paragraph, Section, table, words
-from edge_server.observability.report.settings_table import stated_settings
 from edge_server.storage.provenance import Provenance
 from edge_server.storage.run_folder import RunFolder
+
+# Federation files as flat tables: differences from the defaults and between runs.
+
+LEFT_OUT = ("recipe",)  # Sections that the report shows elsewhere
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    """`section.key` to the value in nearly TOML form; inline tables stay whole."""
+    found: dict[str, str] = {}
+    for section, table in settings.items():
+        if section in LEFT_OUT:
+            continue
+        if isinstance(table, Mapping):
+            found |= {f"{section}.{key}": _text(value) for key, value in table.items()}
+        else:
+            found[section] = _text(table)
+    return found
+
+
+def stated_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    defaults = _defaults()
+    return {key: value for key, value in flat(settings).items() if defaults.get(key) != value}
+
+
+def differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The keys in which runs differ, with each run's value, empty where it has none."""
+    tables = [flat(run) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    values = {key: tuple(table.get(key, "") for table in tables) for key in keys}
+    return {key: each for key, each in values.items() if len(set(each)) > 1}
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, str]:
+    from edge_server.config.config import Config
+
+    return flat(tomllib.loads(Config().to_toml()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+# The privacy of a run: differential privacy of its model, secure aggregation of updates.
+
+NO_NOISE = (
+    "No differential privacy: nothing limits what the model reveals about a single device's data. "
+    'To limit it, set [privacy] mechanism = "gaussian" (deploy/docs/explanation/privacy.md).'
+)
+OPEN_UPDATES = (
+    "No secure aggregation: the server could read each device's update. The training examples never left "
+    "the devices."
+)
+
+
+def privacy_section(run: RunContents) -> Section:
+    return Section("Privacy", (*_noise(run), *_masks(run)))
+
+
+def _noise(run: RunContents) -> tuple[Block, ...]:
+    if run.setting("privacy", "mechanism", "none") == "none" and run.summary.epsilon is None:
+        return (Paragraph(NO_NOISE),)
+    epsilon, delta = run.summary.epsilon, run.summary.delta
+    spent = "not known" if epsilon is None or delta is None else f"{epsilon:.3g} at delta {delta:g}"
+    clips = [record.clip for record in run.history if record.clip is not None]
+    budget = run.setting("privacy", "budget")
+    facts = (
+        ("epsilon spent", spent),
+        ("budget", "none" if budget is None else f"epsilon {budget:g}"),
+        ("mechanism", str(run.setting("privacy", "mechanism", "not known"))),
+        ("noise multiplier", f"{run.setting('privacy', 'noise-multiplier', 'not known')}"),
+        ("clip (L2 norm)", _clip(run, clips)),
+        (
+            "amplification by sampling",
+            "counted" if run.setting("privacy", "amplification") else "not counted",
+        ),
+        ("protected unit", "a device with all of its data"),
+    )
+    return (FactList(facts), Paragraph(_meaning(epsilon, delta)))
+
+
+def _clip(run: RunContents, clips: list[float]) -> str:
+    stated = run.setting("privacy", "clip", "not known")
+    return f"{stated}, ended at {clips[-1]:.3g}" if stated == "adaptive" and clips else str(stated)
+
+
+def _meaning(epsilon: float | None, delta: float | None) -> str:
+    """The definition in words (Dwork and Roth 2014, definition 2.4); neighbours differ in a device."""
+    if epsilon is None or delta is None:
+        return "No round has spent any of the budget."
+    factor = math.exp(min(epsilon, 700.0))
+    return (
+        "In other words: without any one of the devices, every possible result computed from the released "
+        f"models would be at most {factor:.3g} times (e to the epsilon) less or more likely, except for a "
+        f"probability of {delta:g}."
+    )
+
+
+def _masks(run: RunContents) -> tuple[Block, ...]:
+    if not run.setting("privacy", "secure-aggregation", False):
+        return (Paragraph(OPEN_UPDATES),)
+    holders = run.setting("privacy", "min-holders", "several")
+    text = (
+        f"Secure aggregation: updates were masked, and the server could read only sums over at least "
+        f"{holders} updates (deploy/docs/explanation/secure-aggregation.md)."
+    )
+    return (Paragraph(text),)
+
 
 NOT_RECORDED = "not recorded"
 

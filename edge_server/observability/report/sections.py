@@ -34,7 +34,6 @@ from edge_server.observability.figures import (
 )
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
-from edge_server.observability.report.curves import run_charts
 from edge_server.observability.report.devices import device_section, tier_section
 from edge_server.observability.report.document import (
     Block,
@@ -48,9 +47,13 @@ from edge_server.observability.report.document import (
     table,
     words,
 )
-from edge_server.observability.report.figure_tables import figure_section
-from edge_server.observability.report.origin import file_section, origin_section, repeat_section
-from edge_server.observability.report.privacy import privacy_section
+from edge_server.observability.report.figure_tables import figure_section, run_charts
+from edge_server.observability.report.origin import (
+    file_section,
+    origin_section,
+    privacy_section,
+    repeat_section,
+)
 from edge_server.releases.registry.card import model_card_body
 from edge_server.storage.records import DeviceRecord, RoundRecord, UndoneRecord
 from edge_server.storage.run_folder import PASS

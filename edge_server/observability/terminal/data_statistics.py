@@ -9,7 +9,7 @@ from rich.text import Text
 
 from edge_server.observability.data_statistics import FEATURE_COLUMNS, LABEL_COLUMNS, as_json, as_texts
 from edge_server.observability.terminal.tables import add_numbers, plain_table
-from edge_server.storage.data_statistics import DataStatistics
+from edge_server.storage.records import DataStatistics
 
 
 def print_statistics(found: DataStatistics, output_format: str) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text, figure_text
-from edge_server.observability.by_class import (
+from edge_server.observability.report.figure_tables import (
     MIN_DEVICES,
     ClassFigure,
     class_figures,

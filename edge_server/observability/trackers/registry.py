@@ -7,19 +7,19 @@ from schemas.errors import ConfigError, nearest
 
 
 def _tensorboard(target: str) -> Writer:
-    from edge_server.observability.trackers.tensorboard import TensorBoardWriter
+    from edge_server.observability.trackers.writers import TensorBoardWriter
 
     return TensorBoardWriter(target)
 
 
 def _mlflow(target: str) -> Writer:
-    from edge_server.observability.trackers.mlflow import MlflowWriter
+    from edge_server.observability.trackers.writers import MlflowWriter
 
     return MlflowWriter(target)
 
 
 def _wandb(target: str) -> Writer:
-    from edge_server.observability.trackers.wandb import WandbWriter
+    from edge_server.observability.trackers.writers import WandbWriter
 
     return WandbWriter(target)
 

@@ -7,9 +7,8 @@ from typing import Any, TextIO
 
 from edge_client.system.plain_text import say
 from edge_server.config.units import clean, clock_text, leading_text, ms_text, names_text
-from edge_server.releases.rollout.groups import GroupVerdict, count_group, judge, missing_tiers
+from edge_server.releases.rollout.groups import MODELS, GroupVerdict, count_group, judge, missing_tiers
 from edge_server.releases.rollout.machine import eligible, group_name
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.state import Rollout, RolloutPhase, Words
 from edge_server.releases.rollout.target import Target, TargetStatus
 from schemas.messages import ClientReport

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp

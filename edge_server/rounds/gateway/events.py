@@ -24,8 +24,7 @@ from schemas.messages import (
     Update,
 )
 from schemas.messages.remote import DiagnosticAnswer
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
-from schemas.tensors.chunks import BlobRef, Chunk
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
 
 
 @dataclass(frozen=True)

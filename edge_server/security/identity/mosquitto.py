@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from edge_server.config.integrations import identifier
+from edge_server.config.object_store import identifier
 from edge_server.security.identity.settings import AuthoritySettings
 from schemas.topics import ROOT, enrolment_root
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation import keys
 from edge_client.security.secure_aggregation.cohort import cohort_context, share_points
+from edge_client.security.secure_aggregation.masked_figures import Labels, join
 from edge_client.security.secure_aggregation.masks import pair_key, shift_vector
 from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_client.security.secure_aggregation.quantization import Ring, Scale, weighted_mean
-from edge_client.security.secure_aggregation.segments import Labels, join
 from schemas.errors import PeerError
 from schemas.messages import MaskCohort, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member
@@ -55,7 +55,7 @@ def open_secrets(
     """Combine the secrets from the members' answers; raises `PeerError` for shares that do not fit."""
     points = share_points([member.name for member in cohort.members])
     helpers = sorted(answers)[: terms.min_helpers(len(cohort.members))]
-    weights = shamir.weights_at_zero([points[name] for name in helpers])
+    weights = keys.weights_at_zero([points[name] for name in helpers])
     alive = {name: partners[name] for name in sorted(survivors)}
     shown = revealed_segments(terms, alive)
     seeds: dict[str, dict[int, bytes]] = {}
@@ -90,7 +90,7 @@ def _key_share(answer: UnmaskAnswer, name: str) -> int:
 
 def _combine_shares(name: str, shares: Mapping[int, int], weights: Mapping[int, int]) -> bytes:
     try:
-        return shamir.combine(shares, weights)
+        return keys.combine(shares, weights)
     except ValueError as error:
         raise PeerError(f"the shares of {name}: {error}") from error
 

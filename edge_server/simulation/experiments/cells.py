@@ -1,5 +1,6 @@
 """The cells of an experiment: one checked configuration per row and column, one run per seed."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 
 from edge_server.config.config import Config
 from edge_server.config.load import check_config, load_config, read_table
-from edge_server.config.overrides import merge_tables, override_table
+from edge_server.config.test_data import merge_tables, override_table
 from edge_server.simulation.experiments.experiment import (
     Change,
     Column,
@@ -19,8 +20,42 @@ from edge_server.simulation.experiments.experiment import (
     at_scale,
     scale_of,
 )
-from edge_server.simulation.grid import expand_grid
 from schemas.errors import ConfigError, nearest
+
+# A grid of settings: the words of a sweep, expanded to the words of each of its runs.
+
+_TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|.""", re.DOTALL)
+
+
+def expand_grid(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every combination of the values of `key=a,b` words, in order, the last word's values first.
+
+    Commas in quotes, brackets and braces belong to the value: `strategy.uplink=["int8","zstd"]` is one.
+    Raises `ConfigError` for a value that is missing or there twice.
+    """
+    return list(itertools.product(*map(_single_words, words)))
+
+
+def _single_words(word: str) -> list[str]:
+    key, equals, text = word.partition("=")
+    values = _values(text)
+    if len(values) > 1 and "" in values:
+        raise ConfigError(f"'{word}': a value is missing beside a comma; a sweep is key=a,b")
+    if twice := next((value for value in values if values.count(value) > 1), None):
+        raise ConfigError(f"'{word}': {twice} is named twice: name each value once")
+    return [f"{key}{equals}{value}" for value in values]
+
+
+def _values(text: str) -> list[str]:
+    values, depth = [""], 0
+    for token in _TOKEN.findall(text):
+        depth += (token in "[{") - (token in "]}")
+        if token == "," and depth == 0:
+            values.append("")
+        else:
+            values[-1] += token
+    return [value.strip() for value in values] if len(values) > 1 else [text]
+
 
 Labelled = TypeVar("Labelled", Row, Column)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edge_client.data.sources import load_source
-from edge_server.config.overrides import merge_tables
 from edge_server.config.sections import DataSettings
+from edge_server.config.test_data import merge_tables
 from edge_server.simulation.engines import check_device
 from edge_server.simulation.experiments.cells import Cell, Plan, RunSelection, make_plan
 from edge_server.simulation.experiments.experiment import Experiment, Row, experiment_names, load_experiment

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from edge_server.config.errors import explain
-from edge_server.config.overrides import merge_tables
+from edge_server.config.test_data import merge_tables
 from schemas.base import Settings
 from schemas.errors import ConfigError, nearest
 from schemas.values import Seed

@@ -13,7 +13,6 @@ from typing import Any
 from edge_server.config.units import bytes_text
 from edge_server.observability.figures import ACCURACY
 from edge_server.simulation.experiments.cells import Plan
-from edge_server.simulation.experiments.client_accuracy import client_accuracies
 from edge_server.simulation.experiments.comparison import spread_text, unit
 from edge_server.simulation.experiments.findings import NOTHING, Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.league_scores import (
@@ -25,6 +24,7 @@ from edge_server.simulation.experiments.league_scores import (
     Measure,
     Score,
     Scores,
+    client_accuracies,
     difference,
     league_scores,
 )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from edge_client.storage.atomic_files import write_synced
+from edge_server.observability.report.contents import read_provenance
 from edge_server.observability.report.document import (
     Block,
     Cell,
@@ -20,8 +21,7 @@ from edge_server.observability.report.document import (
 )
 from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
-from edge_server.observability.report.provenance_file import read_provenance
-from edge_server.observability.report.settings_table import differing
+from edge_server.observability.report.origin import differing
 from edge_server.simulation.experiments.cells import Plan
 from edge_server.simulation.experiments.ended_runs import NAME as ENDED_RUNS
 from edge_server.simulation.experiments.ended_runs import pack_runs

@@ -22,8 +22,8 @@ from edge_server.config.test_data import read_source
 from edge_server.simulation.experiments.cells import CellRun, Plan
 from edge_server.simulation.experiments.findings import Findings, Table, spread, without_empty
 from edge_server.simulation.experiments.runner import Progress
-from edge_server.strategy.aggregation.coverage import full_coverage
-from edge_server.strategy.aggregation.pairwise_products import dot_products
+from edge_server.strategy.aggregation.combiners import dot_products
+from edge_server.strategy.aggregation.deltas import full_coverage
 from edge_server.strategy.aggregation.updates import ClientUpdate, GlobalUpdate
 from edge_server.strategy.weighting.igfl import softmax
 from schemas.strategy import TrainingPlan

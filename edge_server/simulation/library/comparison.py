@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from edge_server.config.config import Config
 from edge_server.observability.report.measures import measure
-from edge_server.simulation.experiments.cells import slug
-from edge_server.simulation.grid import expand_grid
+from edge_server.simulation.experiments.cells import expand_grid, slug
 from edge_server.simulation.library.extras import data_frame, new_axes
 from edge_server.simulation.library.run import Run, html_rows
 from edge_server.simulation.library.simulate import Value, simulate, word
-from edge_server.storage.run_names import run_folder
+from edge_server.storage.service_folder import run_folder
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

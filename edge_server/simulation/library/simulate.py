@@ -20,7 +20,7 @@ from edge_client.data.dataset import LabelledData
 from edge_server.config import own_networks
 from edge_server.config.config import Config
 from edge_server.config.load import check_config, load_config
-from edge_server.config.overrides import merge_tables, override_table
+from edge_server.config.test_data import merge_tables, override_table
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.run_start import finished_run
 from edge_server.observability.snapshot import WatcherGroup
@@ -28,7 +28,7 @@ from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.library.progress import CallbackFailed, EachRound, OnRound, progress_watcher
 from edge_server.simulation.library.run import Run, load_run
 from edge_server.simulation.simulator import simulate as run_simulation
-from edge_server.storage.run_names import run_folder
+from edge_server.storage.service_folder import run_folder
 from schemas.errors import ConfigError, EdgeError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_server.storage.inventory.fleet_file import FleetRow
-from edge_server.storage.inventory.migrations import MIGRATIONS
+from edge_server.storage.inventory.listing import MIGRATIONS
 from edge_server.storage.inventory.records import Change, InventoryDevice, checked_note
 from edge_server.storage.inventory.rows import (
     SELECT,

@@ -9,7 +9,7 @@ from edge_client.pruning.index_sets import IndexSet
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.accumulator import ExactAccumulator, Floats, RowAccumulator
 from edge_server.strategy.aggregation.blocks import as_rows
-from edge_server.strategy.aggregation.coverage import UpdateCoverage, intersection, sum_weights
+from edge_server.strategy.aggregation.deltas import UpdateCoverage, intersection, sum_weights
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, PartialSum, check_size, merged_members
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from schemas.errors import InvariantError

@@ -13,12 +13,14 @@ from edge_client.pruning.index_sets import IndexSet
 from edge_client.system.plugins import TraitRegistry
 from edge_client.training.objectives.formulas import gradient_mass
 from edge_server.strategy.aggregation.blocks import as_rows, row_blocks
-from edge_server.strategy.aggregation.coverage import UpdateCoverage, checked_order, full_coverage
 from edge_server.strategy.aggregation.deltas import (
     ReorderedModelDeltas,
     RestrictedDeltas,
     ScaledDeltas,
+    UpdateCoverage,
     as_deltas,
+    checked_order,
+    full_coverage,
 )
 from edge_server.strategy.aggregation.norm_scaling import ScaleToMeanNorm
 from edge_server.strategy.aggregation.updates import (

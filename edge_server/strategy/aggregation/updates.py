@@ -8,8 +8,7 @@ from typing import Any, overload
 from edge_client.pruning.index_sets import IndexSet, empty_index_set, submodel_index_set
 from edge_client.pruning.slicing import check_spec
 from edge_client.system.plugins import Traits
-from edge_server.strategy.aggregation.coverage import UpdateCoverage
-from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, delta_rows
+from edge_server.strategy.aggregation.deltas import DeltaRows, SubModelDeltas, UpdateCoverage, delta_rows
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, KnownArrays

@@ -13,9 +13,8 @@ from edge_server.strategy.aggregation.deltas import delta_rows
 from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic, sources_of
 from edge_server.strategy.groups.header import Header
-from edge_server.strategy.groups.own_arrays import FULL, arrays_of_tier, by_tier
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape, Tiers, zeros
-from edge_server.strategy.groups.statistics import Statistics
+from edge_server.strategy.groups.statistics import FULL, Statistics, arrays_of_tier, by_tier
 from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.errors import PeerError

@@ -34,12 +34,18 @@ import numpy as np
 from edge_client.pruning.index_sets import empty_index_set, submodel_index_set
 from edge_server.strategy.aggregation.accumulator import Floats
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, as_rows, lazy_arrays, row_blocks
-from edge_server.strategy.aggregation.coverage import sum_weights
+from edge_server.strategy.aggregation.deltas import sum_weights
 from edge_server.strategy.aggregation.means import divide_by_weight, kinds_of, weighted_sum
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.privacy.accounting import Release, add_release, epsilon
-from edge_server.strategy.privacy.noise import noise_rows, round_key, standard_normal
+from edge_server.strategy.privacy.accounting import (
+    Release,
+    add_release,
+    epsilon,
+    noise_rows,
+    round_key,
+    standard_normal,
+)
 from edge_server.strategy.pruning.interface import Cut
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of, rows_of

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.blocks import SUM_NUMBERS, row_blocks
-from edge_server.strategy.aggregation.pairwise_products import dot_products
+from edge_server.strategy.aggregation.combiners import dot_products
 from edge_server.strategy.aggregation.updates import GlobalUpdate
 from edge_server.strategy.selection.interface import RoundResult
 from edge_server.strategy.weighting.interface import LastUpdates, WeighedUpdates, Weighting, WeightingTraits

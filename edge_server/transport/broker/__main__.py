@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.server import serving
+from edge_server.transport.broker.session import Limits
 from schemas.errors import ConfigError
 
 _ABOUT = """\

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from edge_server.transport.broker import encoding, properties
 from edge_server.transport.broker.exchange import ClientLink, Exchange
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.packets import (
     V5,
     ConnAck,
@@ -25,9 +24,8 @@ from edge_server.transport.broker.packets import (
     Unsubscribe,
 )
 from edge_server.transport.broker.properties import Prop, Property
-from edge_server.transport.broker.session import NEVER_EXPIRES, Session, Subscription, new_message
-from edge_server.transport.broker.topics import check_filter, split_share
-from edge_server.transport.broker.wire import Code, MqttError
+from edge_server.transport.broker.session import NEVER_EXPIRES, Limits, Session, Subscription, new_message
+from edge_server.transport.broker.wire import Code, MqttError, check_filter, split_share
 
 log = logging.getLogger("edge_server.transport.broker")
 

@@ -23,8 +23,7 @@ from edge_server.transport.broker.packets import (
     Will,
 )
 from edge_server.transport.broker.properties import Prop, Properties
-from edge_server.transport.broker.topics import check_topic
-from edge_server.transport.broker.wire import Code, MqttError, Reader
+from edge_server.transport.broker.wire import Code, MqttError, Reader, check_topic
 
 # What the lower four bits of the first byte must be; PUBLISH keeps its own flags there.
 _FLAGS = {kind: 0b0010 if kind in (Kind.SUBSCRIBE, Kind.UNSUBSCRIBE) else 0 for kind in Kind}

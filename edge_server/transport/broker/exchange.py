@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from edge_server.transport.broker import encoding
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.packets import V5
-from edge_server.transport.broker.session import Delivery, Message, Session, Subscription, new_message
-from edge_server.transport.broker.topics import TopicTree, split_share
-from edge_server.transport.broker.wire import Code, MqttError
+from edge_server.transport.broker.session import Delivery, Limits, Message, Session, Subscription, new_message
+from edge_server.transport.broker.wire import Code, MqttError, TopicTree, split_share
 
 log = logging.getLogger("edge_server.transport.broker")
 

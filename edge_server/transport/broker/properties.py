@@ -5,8 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from edge_server.transport.broker import wire
-from edge_server.transport.broker.topics import check_topic
-from edge_server.transport.broker.wire import Code, MqttError, Reader
+from edge_server.transport.broker.wire import Code, MqttError, Reader, check_topic
 
 Value = int | str | bytes | tuple[str, str]
 

@@ -10,8 +10,7 @@ from typing import cast
 
 from edge_server.transport.broker import decoding, encoding
 from edge_server.transport.broker.broker import Broker
-from edge_server.transport.broker.limits import Limits
-from edge_server.transport.broker.session import Session
+from edge_server.transport.broker.session import Limits, Session
 from edge_server.transport.broker.wire import Code, MqttError
 from schemas.errors import ConfigError
 

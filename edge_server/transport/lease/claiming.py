@@ -18,20 +18,31 @@ each of them
 from dataclasses import replace
 
 from edge_server.transport.lease import holding
-from edge_server.transport.lease.log import NEVER, LeaseLog
 from edge_server.transport.lease.phases import (
+    NEVER,
     Claim,
     Claiming,
     ClaimStep,
     Confirming,
     Held,
+    LeaseLog,
     Looking,
     Mute,
     Settling,
     Verifying,
 )
-from edge_server.transport.lease.received import Received, goes_before, has_read, read_back, take_answer
-from edge_server.transport.lease.state import MUTE_S, RENEW_S, SETTLE_S, LeaseState, Step
+from edge_server.transport.lease.state import (
+    MUTE_S,
+    RENEW_S,
+    SETTLE_S,
+    LeaseState,
+    Received,
+    Step,
+    goes_before,
+    has_read,
+    read_back,
+    take_answer,
+)
 from schemas.messages import Lease
 
 

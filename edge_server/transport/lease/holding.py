@@ -6,8 +6,7 @@
 from dataclasses import replace
 
 from edge_server.transport.lease.phases import Confirming, Held, Lost
-from edge_server.transport.lease.received import Received, goes_before
-from edge_server.transport.lease.state import HOLD_S, RENEW_S, LeaseState, Step
+from edge_server.transport.lease.state import HOLD_S, RENEW_S, LeaseState, Received, Step, goes_before
 from schemas.messages import Lease
 
 

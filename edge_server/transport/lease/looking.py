@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Literal
 
 from edge_server.transport.lease.phases import Claim, Claiming, Looking, Taken
-from edge_server.transport.lease.received import Received, has_read, read_back, stop_reading, take_answer
 from edge_server.transport.lease.state import (
     FORGOTTEN_S,
     GRACE_S,
@@ -18,7 +17,12 @@ from edge_server.transport.lease.state import (
     RENEW_S,
     SILENCE_S,
     LeaseState,
+    Received,
     Step,
+    has_read,
+    read_back,
+    stop_reading,
+    take_answer,
 )
 from schemas.messages import Lease
 

@@ -28,7 +28,7 @@ forbid it, or the claim was lost.
 
 from dataclasses import replace
 
-from edge_server.transport.lease import claiming, holding, looking, mute
+from edge_server.transport.lease import claiming, holding, looking
 from edge_server.transport.lease.phases import (
     Claiming,
     Confirming,
@@ -41,18 +41,38 @@ from edge_server.transport.lease.phases import (
     Taken,
     Verifying,
 )
-from edge_server.transport.lease.received import Received, expect_answer, receive
 from edge_server.transport.lease.state import (
     LOOK_S,
+    MUTE_S,
     Connected,
     Disconnected,
     Event,
     Heard,
     LeaseState,
+    Received,
     Step,
     Tick,
+    expect_answer,
+    receive,
 )
 from schemas.messages import Lease
+
+# Mute: the broker passes nothing on, so that no server can hold the lease; claims are repeated.
+
+
+def on_message(state: LeaseState, received: Received, now: float) -> Step:
+    """The broker passes the topic on: it had lost the claim."""
+    if received.retained:
+        return state, []
+    began = Looking(now)
+    return looking.on_message(replace(state, phase=began), began, received, now)
+
+
+def on_tick(state: LeaseState, mute: Mute, now: float) -> Step:
+    if now < mute.next_at:
+        return state, []
+    claim = state.message("claimed", state.log.beat + 1, served=mute.served)
+    return replace(state, phase=replace(mute, next_at=now + MUTE_S)), [claim]
 
 
 def step(state: LeaseState, event: Event, now: float) -> Step:
@@ -87,7 +107,7 @@ def _on_message(state: LeaseState, received: Received, now: float) -> Step:
         case Held() as phase:
             return holding.on_message(state, phase, received, now)
         case Mute():
-            return mute.on_message(state, received, now)
+            return on_message(state, received, now)
         case Taken() | Lost():
             return state, []
         case Claiming() | Settling() | Verifying() | Confirming() as phase:
@@ -101,7 +121,7 @@ def _on_tick(state: LeaseState, now: float, alive: bool | None) -> Step:
         case Held() as phase:
             return holding.on_tick(state, phase, now)
         case Mute() as phase:
-            return mute.on_tick(state, phase, now)
+            return on_tick(state, phase, now)
         case Taken() | Lost():
             return state, []
         case Claiming() | Settling() | Verifying() | Confirming() as phase:

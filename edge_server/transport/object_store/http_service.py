@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from edge_server.transport.http_server import BoundedHttpServer
-from edge_server.transport.object_store.files import OBJECT, ObjectFiles, object_at
 from edge_server.transport.object_store.signed_urls import permitted_bytes
+from edge_server.transport.object_store.store import OBJECT, ObjectFiles, object_at
 from schemas.errors import ConfigError
-from schemas.messages.object_store import DIGEST_HEADER
+from schemas.messages.blobs import DIGEST_HEADER
 from schemas.tensors.blobs import MAX_BLOB_BYTES
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from typing import Any
 from edge_client.transport.broker_address import parse_address
 from edge_server.config.load import load_config
 from edge_server.coordinator import launch, server
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.jobs import JobDone
 from edge_server.coordinator.round_record import RoundFigures
 from edge_server.coordinator.server import Server
+from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.observability.snapshot import Snapshot
 from edge_server.rounds.events import CloseRound, RoundClosed
 from tests.benchmarks.resident import peak_rss

@@ -13,8 +13,8 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_delivery
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
+from edge_client.inference.export.metadata import ExportRefused
 from edge_client.inference.export.onnx import find_graph
-from edge_client.inference.export.refusal import ExportRefused
 from edge_client.inference.installed_model import served_model_path
 from edge_client.inference.onnx_model import load_model
 from edge_client.models.build import build_model

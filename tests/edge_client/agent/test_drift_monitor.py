@@ -8,7 +8,7 @@ import numpy as np
 from edge_client.agent.drift_monitor import DriftMonitor
 from edge_client.data.changes import marks_of_images
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.example_record import ExampleRecord
+from edge_client.data.drift import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
 from tests.edge_client.inference.test_onnx_model import write_model

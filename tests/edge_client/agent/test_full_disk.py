@@ -114,8 +114,8 @@ import errno, subprocess, sys
 from pathlib import Path
 import numpy as np
 from edge_client.storage.blob_store import BlobStore
-from edge_client.agent.disk_errors import keep_blob, keep_chunk
-from edge_client.storage.session_number import note_session
+from edge_client.agent.state_store import keep_blob, keep_chunk
+from edge_client.storage.private_state import note_session
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.storage.atomic_files import write_synced
 from edge_client.agent.session.snapshot import SessionSnapshot

@@ -16,9 +16,8 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.agent.worker import DataChanged, Worker
 from edge_client.data.changes import SETTLED_S, marks_of_images
 from edge_client.data.dataset import LabelledData
-from edge_client.data.drift import DriftResult
+from edge_client.data.drift import DriftResult, ExampleRecord
 from edge_client.data.drift_alarm import DriftAlarm
-from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_client.data.partition import HELD, NEW, TRAINED, split_indices
 from edge_client.data.sounds.recordings import RESTS_S

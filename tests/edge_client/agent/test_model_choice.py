@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.agent.model_choice import (
+from edge_client.agent.device_training import (
     HALFWAY,
     PERSONAL,
     SHARED,

@@ -231,7 +231,7 @@ def test_an_owner_who_asks_for_more_examples_has_the_received_model_exported(
 
 def test_a_training_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 10))
-    monkeypatch.setattr("edge_client.agent.personalisation.time.monotonic", lambda: float(next(now)))
+    monkeypatch.setattr("edge_client.agent.device_training.time.monotonic", lambda: float(next(now)))
     bench = unasked(tmp_path, 3)
     task = bench.tasks(1, 1, deliver=True)["weak"].model_copy(update={"deadline_s": 100.0})
     assert isinstance(task, DeliverTask)
@@ -270,7 +270,7 @@ def test_scores_stay_as_they_are_where_others_are_no_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = np.array([-5.0, 0.0, 0.0, *[0.0] * 7], np.float32)
-    monkeypatch.setattr("edge_client.agent.model_choice.class_offsets", lambda *_: wrong)
+    monkeypatch.setattr("edge_client.agent.device_training.class_offsets", lambda *_: wrong)
     odd = scores(tmp_path / "odds")
     np.testing.assert_array_equal(odd, scores(tmp_path / "plain", "class-odds=1"))
 
@@ -280,7 +280,7 @@ def test_few_of_many_examples_are_held_in_memory_to_compare_models(
 ) -> None:
     seen = list[int]()
     real = DeviceTraining.outputs
-    monkeypatch.setattr("edge_client.agent.model_choice.MAX_COMPARED", 12)
+    monkeypatch.setattr("edge_client.agent.device_training.MAX_COMPARED", 12)
     monkeypatch.setattr(
         DeviceTraining, "outputs", lambda *given: (seen.append(len(given[3])), real(*given))[1]
     )

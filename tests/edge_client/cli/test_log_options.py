@@ -15,7 +15,7 @@ from edge_server.cli.main import EDGE_SERVER
 PROGRAM = """
 import argparse, logging, sys, warnings
 from edge_client.cli.options import log_options
-from edge_client.system.logging.context import about
+from edge_client.system.logging.formatters import about
 from edge_client.system.logging.setup import begin_log
 parser = argparse.ArgumentParser()
 for option in log_options("info"):

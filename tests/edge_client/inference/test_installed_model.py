@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.message_intake import SignaturePolicy
+from edge_client.agent.assembly import SignaturePolicy
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.security.trusted_key import check_model

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 
-from edge_client.inference.export.weights import fill
+from edge_client.inference.export.graph_export import fill
 from edge_client.models.build import build_model
 from edge_client.models.registry import MODELS, entry
 from edge_client.pruning.channel_graph.trace import trace_channels

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge_client.inference.export.graph_export import draw_graph
-from edge_client.inference.export.weights import fill
+from edge_client.inference.export.graph_export import draw_graph, fill
 from edge_client.inference.quantization.quantize import quantise_model
 from edge_client.models.build import build_model
 from edge_client.models.graphs import costs

@@ -23,7 +23,7 @@ from edge_server.strategy.weighting.registry import Equal
 class Halves(Equal):
     \"\"\"Weight all updates equally, in halves.\"\"\"
 
-NETWORK = ModelEntry(factory="edge_client.models.mlp:MLP", summary="a network of a plugin")
+NETWORK = ModelEntry(factory="edge_client.models.cnn:MLP", summary="a network of a plugin")
 """
 POINTS = """
 [edge_federation.weighting]

@@ -15,7 +15,7 @@ from edge_client.training.epochs import epoch_radius
 from edge_client.training.loop import train
 from edge_client.training.optimizers import OPTIMIZERS
 from edge_client.training.results import EpochReport, TrainingStopped
-from edge_client.training.sharpness import step_gradients, uphill
+from edge_client.training.shared_forward import step_gradients, uphill
 from schemas.strategy import TrainingPlan, TrainingSettings
 
 

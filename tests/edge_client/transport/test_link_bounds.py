@@ -10,8 +10,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, LinkDown
+from edge_client.transport.message_parts import SMALL_PAYLOAD
 from edge_client.transport.mqtt_client import MAX_INBOX, MAX_LARGE, Link
-from edge_client.transport.outbox import SMALL_PAYLOAD
 
 
 @pytest.mark.parametrize(

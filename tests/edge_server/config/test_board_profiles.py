@@ -3,7 +3,7 @@
 import pytest
 
 from edge_server.config.board_profiles import PROFILES, for_tier, profile
-from edge_server.rounds.tiers import tier_of
+from edge_server.rounds.fleet import tier_of
 from schemas.errors import ConfigError, InvariantError
 from schemas.values import CapabilityProfile
 

@@ -23,8 +23,8 @@ from edge_server.coordinator.scaling import scaling_of, write_results
 from edge_server.rounds.events import PlanRound
 from edge_server.rounds.state import RoundRules
 from edge_server.simulation.simulator import simulate
-from edge_server.storage.data_statistics import DataStatistics, Distribution
 from edge_server.storage.journal_reader import JournalReader
+from edge_server.storage.records import DataStatistics, Distribution
 from edge_server.storage.recovery import recover
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.label_watch import watched_labels
+from edge_server.coordinator.reception import watched_labels
 from edge_server.storage.inventory.inventory import Inventory
 
 

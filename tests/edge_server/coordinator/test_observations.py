@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_server.coordinator import observations
-from edge_server.coordinator.observations import is_observed, observation
-from edge_server.strategy.build import make_strategy
+from edge_server.coordinator import round_record
+from edge_server.coordinator.round_record import is_observed, observation
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.explanations import ChannelScores
 from edge_server.strategy.planning import tier_spec
 from edge_server.strategy.pruning.pruners import Index, Magnitude
@@ -71,10 +71,10 @@ def test_the_observations_of_a_round_are_bounded(monkeypatch):
     strategy = make_strategy(StrategySpec(pruner=Component(name="magnitude")), RATIOS)
     # Five scores plus 2 + 4 listed channels.
     for most, shown in ((11, {"hidden"}), (10, set())):
-        monkeypatch.setattr(observations, "MAX_NUMBERS", most)
+        monkeypatch.setattr(round_record, "MAX_NUMBERS", most)
         seen = observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False)
         assert seen.groups.keys() == shown
-    monkeypatch.setattr(observations, "MAX_NUMBERS", 5)
+    monkeypatch.setattr(round_record, "MAX_NUMBERS", 5)
     strategy = replace(strategy, pruner=Index())
     assert observation(state, [], MAP, specs(strategy, state), GROUPS, ranked=False).groups.keys() == {
         "hidden"

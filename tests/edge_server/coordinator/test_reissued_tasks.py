@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edge_client.security.task_verifier import check_task
 from edge_client.security.trusted_key import read_trusted_key
-from edge_server.coordinator.reissued_tasks import reissue_tasks
+from edge_server.coordinator.jobs import reissue_tasks
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import Phase, RoundRules
 from edge_server.security.manifest_signer import ManifestSigner, open_manifest_signer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.coordinator.width_work import WidthWork
+from edge_server.coordinator.tier_assignment import WidthWork
 from schemas.messages import TrainTask
 from schemas.submodel import SubModelSpec
 from tests.integration.bench import Bench

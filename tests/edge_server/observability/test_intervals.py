@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.observability.by_class import over_devices, wilson
+from edge_server.observability.report.figure_tables import over_devices, wilson
 
 
 def test_the_interval_of_a_share_is_wilsons() -> None:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from edge_server.rounds.tiers import GIB, tier_of
+from edge_server.rounds.fleet import GIB, tier_of
 from schemas.values import CapabilityProfile
 
 

@@ -20,7 +20,7 @@ from edge_server.rounds.machine import Federation, Phase, RoundRules
 from schemas.messages import Birth, Death, DeliverTask, Delivery, Task, TrainTask, Update
 from schemas.strategy import TrainingPlan
 from schemas.tensors.blobs import BlobRef, Chunk, digest_of
-from schemas.tensors.chunk_sets import ChunkSet
+from schemas.tensors.chunks import ChunkSet
 from schemas.values import DataCard, DeliveryMetrics, ModelSpec, Reason, TrainingMetrics
 
 FEDERATION, RUN = "home", "run-1"

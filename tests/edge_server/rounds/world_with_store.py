@@ -5,8 +5,8 @@ from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded,
 from edge_server.rounds import events as on_server
 from edge_server.rounds.machine import RoundRules
 from schemas.messages import DeliverTask, Task, TrainTask, Update
-from schemas.messages.object_store import Addresses, ObjectStoreTerms
-from schemas.tensors.chunk_sets import ChunkSet
+from schemas.messages.blobs import Addresses, ObjectStoreTerms
+from schemas.tensors.chunks import ChunkSet
 from tests.edge_server.rounds.world import CHUNK, Node, World
 
 STORE = "https://store/"

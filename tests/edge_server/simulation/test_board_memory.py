@@ -9,8 +9,8 @@ from edge_client.system.hardware.memory import memory
 from edge_client.training.choice import PROCESS_BYTES
 from edge_server.config.board_profiles import profile
 from edge_server.config.load import load_config
+from edge_server.simulation.clock import board_files, free_for_training, undecided_profile
 from edge_server.simulation.population import make_population
-from edge_server.simulation.virtual_board import board_files, free_for_training, undecided_profile
 from schemas.errors import ConfigError
 from schemas.values import TrainerName
 from tests.edge_server.simulation.small import history, run

@@ -9,7 +9,7 @@ import torch
 
 from edge_client.data.dataset import LabelledData
 from edge_server.simulation.client_work import ClientWork, WorkSetup
-from edge_server.simulation.shared_data import DataShares
+from edge_server.simulation.population import DataShares
 from schemas.values import Preprocessing
 
 

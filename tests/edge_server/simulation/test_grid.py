@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_server.simulation.grid import expand_grid
+from edge_server.simulation.experiments.cells import expand_grid
 from schemas.errors import ConfigError
 
 

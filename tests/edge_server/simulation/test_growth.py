@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_client.data.drift import DriftResult
+from edge_client.data.drift import DriftResult, ExampleRecord
 from edge_client.data.drift_alarm import DriftAlarm
-from edge_client.data.example_record import ExampleRecord
 from edge_client.data.local import LocalData
 from edge_server.simulation.growth import Counts, Growth, arrival_times, counts_at, in_order, next_arrival
 from schemas.errors import ConfigError

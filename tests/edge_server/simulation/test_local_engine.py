@@ -18,7 +18,7 @@ from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engine import ClientJob, EngineError
 from edge_server.simulation.engines import ENGINES, prepare_engine
 from edge_server.simulation.local_engine import LocalEngine, OwnProcessEngine
-from edge_server.simulation.shared_data import DataShares, SharedData
+from edge_server.simulation.population import DataShares, SharedData
 from schemas.values import Preprocessing
 
 DEADLINE_S = 120

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.said_once import say_once
-from edge_client.inference.export.refusal import ExportRefused
+from edge_client.inference.export.metadata import ExportRefused
 from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import edge_server.coordinator.aggregator
-import edge_server.coordinator.rollback
+import edge_server.coordinator.round_recorder
 from edge_server.storage.records import Summary
 from edge_server.strategy.closing import close_round
 from edge_server.strategy.strategy import State
@@ -32,7 +32,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
         return {f"device-{n:04d}": {"model": 1e6 if f"device-{n:04d}" == LIAR else 1.0} for n in (1, 2, 3)}
 
     monkeypatch.setattr(edge_server.coordinator.aggregator, "close_round", closed)
-    monkeypatch.setattr(edge_server.coordinator.rollback, "measure_updates", measured)
+    monkeypatch.setattr(edge_server.coordinator.round_recorder, "measure_updates", measured)
 
 
 def assert_rolled_back(out: Path, summary: Summary) -> None:

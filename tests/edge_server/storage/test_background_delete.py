@@ -1,6 +1,6 @@
 """Background deletion: files disappear from their path immediately and are removed later."""
 
-from edge_server.storage.background_delete import BackgroundDelete
+from edge_server.storage.run_files import BackgroundDelete
 
 
 def test_a_file_disappears_immediately_and_its_name_may_be_reused(tmp_path):

@@ -15,7 +15,7 @@ from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
 from edge_server.storage.run_folder import KEPT_VERSIONS, RunFolder
-from edge_server.strategy.checkpoint import load_checkpoint
+from edge_server.strategy.closing import load_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap

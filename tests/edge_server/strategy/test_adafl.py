@@ -8,8 +8,8 @@ import pytest
 
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.selection.policies import Attention, Client, RoundResult, attention_scores, distance
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError

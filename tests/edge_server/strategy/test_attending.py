@@ -12,8 +12,8 @@ from edge_client.pruning.channel_selection import personal_spec
 from edge_client.pruning.slicing import permute
 from edge_server.strategy.aggregation.transforms import attention_matching, cover_missing, match_attention
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import plan
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State

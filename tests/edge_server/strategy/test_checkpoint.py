@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
+from edge_server.strategy.closing import load_checkpoint, save_checkpoint
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError, InvariantError
 from tests.edge_server.strategy.network import arrays

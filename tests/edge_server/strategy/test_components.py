@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.components import make_component
+from edge_server.strategy.components import make_component, make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 

@@ -12,9 +12,8 @@ import pytest
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import TransformContext, to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
-from edge_server.strategy.components import make_component
+from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.pruners import PRUNERS, Evidence

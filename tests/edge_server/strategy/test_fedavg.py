@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update

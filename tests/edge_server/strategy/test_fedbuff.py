@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update

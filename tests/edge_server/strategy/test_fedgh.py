@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from edge_client.pruning.slicing import extract
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import State, start_state

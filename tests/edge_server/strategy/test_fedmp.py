@@ -8,9 +8,8 @@ import pytest
 
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.strategy.aggregation.updates import to_global
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close_round
+from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.selection.bandit import Bandit, arms, best_arm, raise_ratio, reward, split
 from edge_server.strategy.selection.interface import Client, RoundResult
 from edge_server.strategy.strategy import State

@@ -7,8 +7,8 @@ import pytest
 
 from edge_server.coordinator.validation.contents import examine
 from edge_server.strategy.aggregation.updates import to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import plan
 from edge_server.strategy.pruning.interface import Evidence
 from edge_server.strategy.pruning.own_parts import Layers, returned_layers, units

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import start_state
 from schemas.strategy import Component, StrategySpec

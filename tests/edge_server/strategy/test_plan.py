@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.build import make_strategy
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import plan
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.aggregation.combiners import COMBINERS, krum, krum_scores, median, trimmed_mean
+from edge_server.strategy.aggregation.combiners import (
+    COMBINERS,
+    krum,
+    krum_scores,
+    median,
+    squared_distances,
+    trimmed_mean,
+)
 from edge_server.strategy.aggregation.means import mean_over_holders, mean_over_overlap
-from edge_server.strategy.aggregation.pairwise_products import squared_distances
 from edge_server.strategy.aggregation.updates import to_global
 from edge_server.strategy.components import make_component
 from schemas.errors import ConfigError

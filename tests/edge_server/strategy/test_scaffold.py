@@ -8,8 +8,8 @@ from torch import nn
 from edge_client.training.objectives.objective import TrainingContext
 from edge_client.training.objectives.registry import build_objectives
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.registry import Control
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.selection.policies import Client

@@ -6,8 +6,8 @@ import pytest
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.statistics import Statistics
 from edge_server.strategy.planning import cut, downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client

@@ -4,8 +4,8 @@ import numpy as np
 
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import downlink_groups, params_of
 from edge_server.strategy.selection.policies import Client
 from edge_server.strategy.strategy import State

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.tensors.chunk_sets import NO_CHUNKS, ChunkSet
+from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 
 COUNT = 24
 NUMBERS = st.sets(st.integers(0, COUNT - 1))

@@ -23,11 +23,14 @@ from torch.export.graph_signature import (
 from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.exporter import quiet
 from edge_client.training.step_graphs import names
-from edge_client.training.step_graphs.drawing.free_batch import free_axes, free_initializers
 from edge_client.training.step_graphs.drawing.normalisation import onnx_examples
 from edge_client.training.step_graphs.drawing.pooling import onnx_max_pool
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
-from edge_client.training.step_graphs.drawing.transposes import cancel_transposes
+from edge_client.training.step_graphs.drawing.transposes import (
+    cancel_transposes,
+    free_axes,
+    free_initializers,
+)
 
 log = logging.getLogger(__name__)
 

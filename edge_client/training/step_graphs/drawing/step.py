@@ -28,10 +28,9 @@ from edge_client.models.modes import smallest_batch
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, export
-from edge_client.training.step_graphs.drawing.free_batch import number_of_examples
 from edge_client.training.step_graphs.drawing.passes import Passes, passes_of
 from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
-from edge_client.training.step_graphs.drawing.transposes import fuse_transposes
+from edge_client.training.step_graphs.drawing.transposes import fuse_transposes, number_of_examples
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 

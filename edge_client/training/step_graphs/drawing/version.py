@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edge_client.models import modes
 from edge_client.pruning import attention
-from edge_client.system.hardware.versions import release
+from edge_client.system.libraries import release
 from edge_client.training.objectives import scaler
 from edge_client.training.step_graphs import names
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.models.graphs.checks import ModelProto
 from edge_client.system.hardware.memory import memory
 
 DOUBLING = 0  # onnxruntime's number for an arena of which each region is twice as large as the one before

@@ -11,7 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
-from edge_client.data.tasks.losses import losses_of
+from edge_client.data.tasks.metrics import losses_of
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.filling import open_graph
 from edge_client.system.process_memory import trim_heap

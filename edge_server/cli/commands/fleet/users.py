@@ -100,8 +100,7 @@ def open_desk(service: Path | None) -> "Desk":
 def perform_here(desk: "Desk", action: str, given: dict[str, str]) -> "Change":
     """Do an action as the user of this machine, whom the folder's permissions have let in."""
     from edge_server.fleet.actions.table import perform
-    from edge_server.fleet.people.roles import Role
-    from edge_server.fleet.people.values import Actor
+    from edge_server.fleet.people.values import Actor, Role
     from edge_server.storage.audit_log import local_user
 
     return perform(desk, action, given, Actor(local_user(), Role.ADMIN), time.time())

@@ -6,12 +6,12 @@ The messages are retained, so that Home Assistant knows the state after it has r
 import json
 from collections.abc import Callable, Collection, Sequence
 
-from edge_server.config.integrations import identifier
+from edge_server.config.object_store import identifier
 from edge_server.config.units import clean
 from edge_server.fleet.alerts.alert import Alert, Notification
 from edge_server.fleet.alerts.delivery import Deliver
 from edge_server.fleet.alerts.rules import Key
-from edge_server.fleet.settings.alert_receivers import HomeAssistantReceiver
+from edge_server.fleet.settings.alerts import HomeAssistantReceiver
 from schemas.topics import ROOT
 
 Publish = Callable[[str, str, bytes], None]

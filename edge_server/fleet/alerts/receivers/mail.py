@@ -17,7 +17,7 @@ from edge_server.fleet.alerts.receivers.http_post import (
     reason_of,
     tls_context,
 )
-from edge_server.fleet.settings.alert_receivers import MailReceiver
+from edge_server.fleet.settings.alerts import MailReceiver
 
 PORTS = {"starttls": 587, "ssl": 465, "none": 25}
 

@@ -11,20 +11,25 @@ from typing import Any, Literal
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
-from edge_server.config.integrations import HomeAssistantSettings
+from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.home_assistant.install_button import Installer
-from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
-from edge_server.observability.integrations.home_assistant.rate_limit import SentMessages, due, forget_sent
 from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
     CurrentState,
     DeviceMessages,
     Installation,
+    ModelVersionReader,
     clear_devices,
 )
-from edge_server.observability.integrations.home_assistant.topics import INSTALL, HomeAssistantTopics
+from edge_server.observability.integrations.home_assistant.topics import (
+    INSTALL,
+    HomeAssistantTopics,
+    SentMessages,
+    due,
+    forget_sent,
+)
 from edge_server.observability.snapshot import Snapshot
 from edge_server.releases.registry.registry import Registry
 

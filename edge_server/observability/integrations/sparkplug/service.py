@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edge_client.storage.session_number import note_session
+from edge_client.storage.private_state import note_session
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
@@ -21,8 +21,9 @@ from edge_server.observability.integrations.sparkplug.edge_node import (
     Leaving,
     Observed,
     RebirthAsked,
+    device_metrics,
+    node_metrics,
 )
-from edge_server.observability.integrations.sparkplug.metrics import device_metrics, node_metrics
 from edge_server.observability.integrations.sparkplug.payload import decode_payload
 from edge_server.observability.snapshot import Snapshot
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from edge_client.agent.client_update import launcher
-from edge_client.agent.client_update.trial import ReleaseTrial
+from edge_client.agent.client_update.installation import ReleaseTrial
 from edge_client.agent.offers import runtime
 from schemas.messages import ClientOffer, ClientWithdrawal
 from schemas.messages.client_update import UpdateCause, UpdateStage

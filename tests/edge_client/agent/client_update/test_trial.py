@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update.trial import ReleaseState, ReleaseTrial
+from edge_client.agent.client_update.installation import ReleaseState, ReleaseTrial
 from edge_client.agent.offers.machine import MAX_RESTARTS, step
 from edge_client.agent.offers.trial import (
     CleanUp,

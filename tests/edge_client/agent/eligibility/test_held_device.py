@@ -8,8 +8,8 @@ import pytest
 
 from edge_client.agent import assembly
 from edge_client.agent.agent import Agent, AgentSettings
+from edge_client.agent.assembly import EligibilityService
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.eligibility.service import EligibilityService
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.data.local import LocalData
 from edge_client.transport.broker_address import BrokerAddress

@@ -8,8 +8,7 @@ from edge_client.agent.session.events import BlobChecked, ChunkArrived, ChunkLos
 from edge_client.transport.chunk_transfer import MAX_PATIENCE_S, PATIENCE_S, VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest
-from schemas.tensors.chunk_sets import NO_CHUNKS
-from schemas.tensors.chunks import BlobRef, Chunk, digest_of
+from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, digest_of
 
 DATA = b"model" * 20_000
 REF = BlobRef(digest=digest_of(DATA), size=len(DATA), chunk_bytes=65_536)

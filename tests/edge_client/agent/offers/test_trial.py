@@ -2,7 +2,7 @@
 
 import pytest
 
-from edge_client.agent.client_update.trial import ReleaseTrial
+from edge_client.agent.client_update.installation import ReleaseTrial
 from edge_client.agent.offers.trial import Trial
 from edge_client.agent.rollout.trial import ModelTrial
 from schemas.messages import ClientOffer, ModelOffer

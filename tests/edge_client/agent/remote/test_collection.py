@@ -14,7 +14,7 @@ from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_comman
 from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.settings import AgentSettings
 from edge_client.system.crash_record import FOLDER, LAST
-from edge_client.system.logging.recent_log import RecentLog
+from edge_client.system.logging.setup import RecentLog
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from schemas.messages import DiagnosticRequest
 from schemas.messages.remote import MAX_ANSWER_CHARS, Diagnostic

@@ -9,10 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.agent.rollout.acceptance import judge_comparison
-from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair, read_comparison
 from edge_client.agent.rollout.comparison_process import compare_models, in_turns, write_best_variant
 from edge_client.agent.rollout.examples import local_examples
+from edge_client.agent.rollout.trial import ComparisonRunner, ModelPair, judge_comparison, read_comparison
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
@@ -177,7 +176,7 @@ def test_a_model_that_crashes_the_comparison_process_does_not_crash_the_device(
 
     start = subprocess.Popen
     monkeypatch.setattr(
-        "edge_client.agent.rollout.comparison.subprocess.Popen",
+        "edge_client.agent.rollout.trial.subprocess.Popen",
         lambda _, **more: start([sys.executable, "-c", code], **more),
     )
     comparison = ComparisonRunner(lambda: data, tmp_path / "examples.npz").compare(ModelPair(good, good), 10)

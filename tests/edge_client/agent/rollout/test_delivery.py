@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from edge_client.agent.rollout import delivery
-from edge_client.agent.rollout.acceptance import Comparison
-from edge_client.agent.rollout.comparison import ComparisonRunner, ModelPair
 from edge_client.agent.rollout.delivery import put_delivered_in_use
 from edge_client.agent.rollout.examples import local_examples
+from edge_client.agent.rollout.trial import Comparison, ComparisonRunner, ModelPair
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData

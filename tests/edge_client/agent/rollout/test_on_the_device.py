@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_client.agent.rollout.acceptance import Comparison, ServedForm
+from edge_client.agent.rollout.trial import Comparison, ServedForm
 from edge_client.inference.service.health import Health, write_health
 from edge_client.security.trusted_key import check_model
 from edge_client.storage import free_space
@@ -80,7 +80,7 @@ def test_failing_requests_after_the_switch_cause_a_rollback(tmp_path, monkeypatc
         return GOOD
 
     monkeypatch.setattr(
-        "edge_client.agent.rollout.comparison.ComparisonRunner.compare",
+        "edge_client.agent.rollout.trial.ComparisonRunner.compare",
         lambda _, pair, most: fail_once_in_use(pair),
     )
     begin(device)

@@ -20,8 +20,7 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.rollout.acceptance import Comparison
-from edge_client.agent.rollout.trial import Look, ModelState, ModelTrial
+from edge_client.agent.rollout.trial import Comparison, Look, ModelState, ModelTrial
 from edge_client.agent.session.events import (
     BlobChecked,
     ChunkArrived,

@@ -18,7 +18,7 @@ from edge_client.agent.session.machine import RESEND_S, Session, SessionPhase, s
 from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.transport.chunk_transfer import VerifyBlob
 from edge_client.transport.object_store.http_transfers import Fetch, FetchEnded, Put, PutEnded, StopTransfers
-from schemas.messages.object_store import Addresses, ObjectStoreTerms
+from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from tests.chunk_bits import chunks_of
 from tests.edge_client.agent.session.by_hand import (
     DEVICE,

@@ -13,8 +13,8 @@ from edge_client.cli.doctor.open_broker import strangers
 from edge_client.transport.broker_address import BrokerAddress, is_loopback
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import warn_of_open_broker
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.server import serving
+from edge_server.transport.broker.session import Limits
 from tests.edge_client.cli.doctor.test_broker import mosquitto
 from tests.edge_server.security.identity.conftest import (
     FEDERATION,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edge_client.data.sounds.resampling import MAX_TERM, resample_blocks
+from edge_client.data.sounds.sound_files import MAX_TERM, resample_blocks
 
 RATIOS = [
     (48_000, 16_000, 1, 3),

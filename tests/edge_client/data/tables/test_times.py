@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.sources import load_source
-from edge_client.data.tables.times import Times, parse_gap
+from edge_client.data.tables.values import Times, parse_gap
 from schemas.errors import ConfigError
 from tests.edge_client.data.tables.column_names import column_names
 from tests.edge_client.data.tables.table_files import KINDS, read_table
@@ -124,7 +124,7 @@ def test_the_hour_that_comes_twice_in_autumn_is_in_order(
 
 
 def test_other_steps_back_are_none() -> None:
-    from edge_client.data.tables.times import without_repeated_hours
+    from edge_client.data.tables.values import without_repeated_hours
 
     for times in (["2026-10-28 02:50", "2026-10-28 02:05"], ["2026-10-25 02:50", "2026-10-25 01:05"]):
         assert without_repeated_hours(seconds(times), np.ones(1, bool))[1] == 0

@@ -11,7 +11,7 @@ from edge_client.data.classes import in_classes
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.learning_task import Answers
-from edge_client.data.tasks.losses import LOSSES
+from edge_client.data.tasks.metrics import LOSSES
 from edge_client.data.tasks.registry import TASKS, learning_task
 from edge_client.data.tasks.words import METRICS, figure_text, leading
 from edge_client.inference.export.onnx import export_onnx

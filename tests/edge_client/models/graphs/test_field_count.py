@@ -8,8 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_client.models.graphs.checks import MAX_FIELDS, GraphRefused, count_fields, read_graph
-from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.models.graphs.checks import MAX_FIELDS, GraphRefused, ModelProto, count_fields, read_graph
 from tests.edge_client.models.graphs.networks import graph
 
 DESCRIPTOR = ModelProto.DESCRIPTOR

@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 import torch
 
+from edge_client.inference.export.graph_export import fill as fill_with_torch
 from edge_client.inference.export.onnx import find_graph
-from edge_client.inference.export.weights import fill as fill_with_torch
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.costs import count_macs, parameter_count
 from edge_client.models.graphs.filling import fill, open_graph

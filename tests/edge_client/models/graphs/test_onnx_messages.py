@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edge_client.models.graphs.onnx_messages import CONSTANT_TYPES, ModelProto, texts_of
+from edge_client.models.graphs.checks import CONSTANT_TYPES, ModelProto, texts_of
 from tests.edge_client.models.graphs.networks import graph
 
 ELSEWHERE = {"device_configurations", "configuration"}

@@ -10,9 +10,9 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expand, extract
-from edge_client.security.secure_aggregation import keys, shamir
+from edge_client.security.secure_aggregation import keys
+from edge_client.security.secure_aggregation.masked_figures import distinct, join, partition, split
 from edge_client.security.secure_aggregation.quantization import Scale, most_weight, quantise, weighted_mean
-from edge_client.security.secure_aggregation.segments import distinct, join, partition, split
 from schemas.errors import ConfigError, PeerError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec
@@ -21,48 +21,48 @@ from tests.edge_server.security.secure_aggregation.cohorts import CHANNELS, TIER
 
 def test_the_field_is_a_prime_above_every_secret():
     # Fermat's test with several bases; p - 1 = 2^256 + 296
-    assert all(pow(base, shamir.PRIME - 1, shamir.PRIME) == 1 for base in (2, 3, 5, 7, 11, 13, 17))
-    assert shamir.PRIME.bit_length() == 257
+    assert all(pow(base, keys.PRIME - 1, keys.PRIME) == 1 for base in (2, 3, 5, 7, 11, 13, 17))
+    assert keys.PRIME.bit_length() == 257
 
 
 def test_a_polynomial_calculated_by_hand():
     # 2 shares are needed: f(x) = 5 + 7 x, so f(1) = 12, f(3) = 26; at 0: 12 * 3/2 - 26 * 1/2 = 5
-    shares = shamir.split((5).to_bytes(32, "big"), 2, [1, 3], (7).to_bytes(48, "big"))
+    shares = keys.split((5).to_bytes(32, "big"), 2, [1, 3], (7).to_bytes(48, "big"))
     assert shares == {1: 12, 3: 26}
-    assert shamir.combine(shares, shamir.weights_at_zero([1, 3])) == (5).to_bytes(32, "big")
+    assert keys.combine(shares, keys.weights_at_zero([1, 3])) == (5).to_bytes(32, "big")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 8), st.integers(0, 4), st.randoms())
 def test_any_sufficient_set_of_shares_restores_the_secret(secret, needed, spare, random):
-    randomness = random.randbytes(shamir.random_bytes_needed(needed))
-    shares = shamir.split(secret, needed, range(1, needed + spare + 1), randomness)
+    randomness = random.randbytes(keys.random_bytes_needed(needed))
+    shares = keys.split(secret, needed, range(1, needed + spare + 1), randomness)
     chosen = dict(random.sample(sorted(shares.items()), needed))
-    assert shamir.combine(chosen, shamir.weights_at_zero(list(chosen))) == secret
+    assert keys.combine(chosen, keys.weights_at_zero(list(chosen))) == secret
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.integers(2, 6), st.randoms())
 def test_with_one_share_missing_every_secret_is_possible(secret, needed, random):
     """For every secret there is a polynomial through the known shares, so they reveal nothing."""
-    randomness = random.randbytes(shamir.random_bytes_needed(needed))
-    known = shamir.split(secret, needed, range(1, needed), randomness)
+    randomness = random.randbytes(keys.random_bytes_needed(needed))
+    known = keys.split(secret, needed, range(1, needed), randomness)
     other = int.from_bytes(random.randbytes(32), "big")
-    weights = shamir.weights_at_zero([*known, needed])
+    weights = keys.weights_at_zero([*known, needed])
     rest = other - sum(weights[point] * share for point, share in known.items())
-    last = rest * pow(weights[needed], -1, shamir.PRIME) % shamir.PRIME
-    assert shamir.combine({**known, needed: last}, weights) == other.to_bytes(32, "big")
+    last = rest * pow(weights[needed], -1, keys.PRIME) % keys.PRIME
+    assert keys.combine({**known, needed: last}, weights) == other.to_bytes(32, "big")
 
 
 def test_shares_of_different_secrets_are_refused():
     shares = {1: 0, 2: 1}  # f(x) = x - 1, so f(0) = -1 = 2^256 + 296 in the field
     with pytest.raises(ValueError, match="do not fit"):
-        shamir.combine(shares, shamir.weights_at_zero([1, 2]))
+        keys.combine(shares, keys.weights_at_zero([1, 2]))
 
 
 def test_a_share_at_point_zero_is_refused():
     with pytest.raises(ValueError, match="distinct and not 0"):
-        shamir.split(bytes(32), 1, [0], b"")
+        keys.split(bytes(32), 1, [0], b"")
 
 
 @settings(max_examples=50, deadline=None)

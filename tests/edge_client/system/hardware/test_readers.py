@@ -5,13 +5,10 @@ from pathlib import Path
 import pytest
 
 from edge_client.system.hardware.board import accelerator, look, throttle_flags
-from edge_client.system.hardware.load import Pressure, pressure, read_load
-from edge_client.system.hardware.memory import bounded_groups, memory
+from edge_client.system.hardware.memory import bounded_groups, memory, storage
 from edge_client.system.hardware.network import Connection, connection
-from edge_client.system.hardware.power import Power, power
-from edge_client.system.hardware.processor import processor
-from edge_client.system.hardware.storage import storage
-from edge_client.system.hardware.thermal import Zone, hottest, zones
+from edge_client.system.hardware.power import Power, Zone, hottest, power, zones
+from edge_client.system.hardware.processor import Pressure, pressure, processor, read_load
 from tests.edge_client.system.hardware.trees import GROUP, PI, tree
 
 V1 = {"proc/self/cgroup": "5:cpu:/a\n4:memory:/docker/abc\n0::/\n"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge_client.system.logging.context import FACTS, about
+from edge_client.system.logging.formatters import FACTS, about
 
 
 @pytest.fixture(autouse=True)

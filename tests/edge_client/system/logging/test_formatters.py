@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.system.logging.context import about
-from edge_client.system.logging.formatters import HumanFormat, JsonFormat
+from edge_client.system.logging.formatters import HumanFormat, JsonFormat, about
 
 HOSTILE = "no\r\n14:00:00 ERROR all is lost\x1b[2J\u2028\u202eneti\x00\x85"
 """Text that a terminal, a browser or str.splitlines would treat as a separate line."""

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from edge_client.system.logging.recent_log import CURRENT, FOLDER, RecentLog, read_recent_log, recent_lines
+from edge_client.system.logging.setup import CURRENT, FOLDER, RecentLog, read_recent_log, recent_lines
 
 
 def record(message: str, **facts: object) -> logging.LogRecord:

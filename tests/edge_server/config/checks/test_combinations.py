@@ -8,8 +8,8 @@ from edge_server.cli.main import main
 from edge_server.config.checks.combinations import problems
 from edge_server.config.config import Config
 from edge_server.config.load import check_config, load_config
-from edge_server.config.overrides import merge_tables
 from edge_server.config.recipe_files import read_recipe, recipe_names
+from edge_server.config.test_data import merge_tables
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from schemas.errors import ConfigError
@@ -265,13 +265,13 @@ def test_layers_missing_from_the_network_are_refused_with_the_nearest_name():
 
 
 def test_layers_of_a_users_own_network_are_checked_if_its_shapes_are_stated():
-    own = {"name": "edge_client.models.mlp:MLP"}
+    own = {"name": "edge_client.models.cnn:MLP"}
     tiers = {"ratios": [{"hidden9": 0.5}]}
     assert found(model=own, tiers=tiers) == []
     shapes = {"input-shape": [1, 8, 8], "num-classes": 10}
     (problem,) = found(model={**own, **shapes}, tiers=tiers)
     assert problem.startswith(
-        "[tiers] ratios: tier 1 of 'edge_client.models.mlp:MLP': no channels to prune match"
+        "[tiers] ratios: tier 1 of 'edge_client.models.cnn:MLP': no channels to prune match"
     )
 
 

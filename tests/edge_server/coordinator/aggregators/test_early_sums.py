@@ -9,9 +9,9 @@ import pytest
 from edge_client.compression.chain import make_chain
 from edge_client.pruning.slicing import extract
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.aggregators import early_sums
-from edge_server.coordinator.aggregators.early_sums import EarlySums, ToAdd, rest_of, source_of
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.coordinator.aggregators import worker
+from edge_server.coordinator.aggregators.worker import EarlySums, ToAdd, rest_of, source_of
+from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.strategy.aggregation.array_stores import MemoryArrays
 from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, sum_clients
 from schemas.messages import Update
@@ -92,7 +92,7 @@ def test_the_sum_is_that_of_the_files(place, monkeypatch):
     expected = place.summed(members)
     for path in place.cache.folder.glob("*"):
         path.unlink()
-    monkeypatch.setattr(early_sums.UnpackedCache, "unpack", None)  # nothing is written
+    monkeypatch.setattr(worker.UnpackedCache, "unpack", None)  # nothing is written
     for part in (members[:3], members[3:4], members[4:]):
         place.examined(part)
     assert place.early.complete(members[::-1])

@@ -6,8 +6,7 @@ import pytest
 
 from edge_client.transport.chunk_transfer import RequestChunks, VerifyBlob, WriteChunk
 from edge_server.coordinator.standby import following
-from edge_server.coordinator.standby.following import Announced, Checked, ChunkArrived, Following, Tick
-from edge_server.coordinator.standby.replica_entry import Entry
+from edge_server.coordinator.standby.following import Announced, Checked, ChunkArrived, Entry, Following, Tick
 from schemas.messages import StandbyEntry
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 

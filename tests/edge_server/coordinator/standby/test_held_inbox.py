@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from edge_server.coordinator.endings import Suspended
-from edge_server.coordinator.standby.writing_right import HeldInbox
+from edge_server.coordinator.standby.writing_right import HeldInbox, Suspended
 from edge_server.rounds.events import StopRequested
 
 

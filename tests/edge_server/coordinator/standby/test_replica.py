@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_server.coordinator.standby.following import Entry
 from edge_server.coordinator.standby.replica_copy import RunCopy, is_copy, mark_as_copy, was_copy
-from edge_server.coordinator.standby.replica_entry import Entry
 from edge_server.coordinator.standby.replica_source import RunSource
 from edge_server.rounds.events import Assignment
 from edge_server.storage.journal import Journal

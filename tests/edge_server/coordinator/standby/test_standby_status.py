@@ -8,8 +8,8 @@ import pytest
 
 from edge_client.cli.app import SUSPENDED
 from edge_server.coordinator import launch
-from edge_server.coordinator.endings import Suspended
 from edge_server.coordinator.standby.standby_status import StandbyStatus
+from edge_server.coordinator.standby.writing_right import Suspended
 from edge_server.storage.records import Summary
 
 

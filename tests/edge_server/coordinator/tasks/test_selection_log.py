@@ -1,7 +1,7 @@
 """The recorded choices of a planning: their order, replaced devices and the number of omitted devices."""
 
-from edge_server.coordinator.tasks import selection_log
-from edge_server.coordinator.tasks.selection_log import record_selection
+from edge_server.coordinator import planner
+from edge_server.coordinator.planner import record_selection
 from edge_server.rounds.events import ExcludedDevice, PlanRound
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.explanations import DeviceChoice, RoundChoices
@@ -57,7 +57,7 @@ def test_the_first_planning_of_a_buffered_round_records_all_devices():
 
 
 def test_the_recorded_devices_are_limited_and_the_others_are_counted(monkeypatch):
-    monkeypatch.setattr(selection_log, "MAX_DEVICES", 2)
+    monkeypatch.setattr(planner, "MAX_DEVICES", 2)
     choices = planned("c")
     assert ([choice.device for choice in choices.devices], choices.left_out) == (["c", "a"], 2)
     choices = planned("a", "b", "c")

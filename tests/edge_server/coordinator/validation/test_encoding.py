@@ -9,8 +9,8 @@ from edge_client.compression.chain import make_chain
 from edge_client.compression.decoding import decode_groups
 from edge_client.storage.private_state import PrivateState
 from edge_server.coordinator.replay import ReplayVerdict, replay
-from edge_server.coordinator.validation import unpacked_cache
-from edge_server.coordinator.validation.unpacked_cache import UnpackedCache
+from edge_server.coordinator.validation import contents
+from edge_server.coordinator.validation.contents import UnpackedCache
 from edge_server.coordinator.validation.update import check_encoding
 from edge_server.rounds.events import CheckUpdate
 from schemas.errors import PeerError
@@ -276,7 +276,7 @@ def test_residuals_outside_the_sub_model_are_unchanged(tmp_path):
 
 @pytest.mark.parametrize("size", [100, 1000, 2500])
 def test_unpacked_groups_are_readable_whether_or_not_they_fit_in_memory(tmp_path, size, monkeypatch):
-    monkeypatch.setattr(unpacked_cache, "IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(contents, "IN_MEMORY_BYTES", 1000)
     arrays = {"w": np.arange(size // 8, dtype=np.int64)}
     data, unpacked = encode_groups({"model": arrays}), UnpackedCache(tmp_path / "unpacked")
     packed = tmp_path / digest_of(data)

@@ -19,8 +19,8 @@ from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
-from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.update_history import UpdateHistory
+from edge_server.coordinator.validation.harm_review import UpdateHistory
+from edge_server.coordinator.validation.round_review import Canary
 from edge_server.rounds.events import Started
 from edge_server.storage.run_folder import RunFolder
 from schemas.messages import (

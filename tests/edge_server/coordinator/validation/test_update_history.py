@@ -7,8 +7,8 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.load import load_config
 from edge_server.config.sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
-from edge_server.coordinator.validation.canary import Canary
-from edge_server.coordinator.validation.update_history import MAX_DIGESTS, Replays, UpdateHistory
+from edge_server.coordinator.validation.harm_review import MAX_DIGESTS, Replays, UpdateHistory
+from edge_server.coordinator.validation.round_review import Canary
 from edge_server.storage.journal_reader import ExaminedUpdate
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.updates import ClientUpdate

@@ -12,10 +12,9 @@ from edge_server.cli.main import EDGE_SERVER
 from edge_server.fleet.actions.action import Change, Desk, fill_words
 from edge_server.fleet.actions.table import ACTIONS, perform
 from edge_server.fleet.people.login import actor_of_token, log_in
-from edge_server.fleet.people.random_secrets import digest_of
-from edge_server.fleet.people.roles import MIN_ROLES, NotAllowed, Role
+from edge_server.fleet.people.passwords import digest_of
 from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import Actor, SessionLengths
+from edge_server.fleet.people.values import MIN_ROLES, Actor, NotAllowed, Role, SessionLengths
 from edge_server.fleet.settings.service import ServedFederation, ServiceSettings
 from edge_server.security.identity.authority import make_authority
 from edge_server.security.identity.settings import AuthoritySettings

@@ -11,12 +11,11 @@ import pytest
 from edge_server.fleet.alerts.alert import Alert, AlertSubject, Notification, Phase
 from edge_server.fleet.alerts.delivery import DeliveryError
 from edge_server.fleet.alerts.message import body, document, title, trial_notification
-from edge_server.fleet.alerts.receivers.alertmanager import alertmanager
-from edge_server.fleet.alerts.receivers.alertmanager import alerts as manager_alerts
 from edge_server.fleet.alerts.receivers.home_assistant import home_assistant, messages
-from edge_server.fleet.alerts.receivers.http_post import webhook
+from edge_server.fleet.alerts.receivers.http_post import alertmanager, webhook
+from edge_server.fleet.alerts.receivers.http_post import alerts as manager_alerts
 from edge_server.fleet.alerts.receivers.mail import mail
-from edge_server.fleet.settings.alert_receivers import (
+from edge_server.fleet.settings.alerts import (
     AlertmanagerReceiver,
     HomeAssistantReceiver,
     MailReceiver,

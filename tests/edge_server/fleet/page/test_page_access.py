@@ -13,9 +13,8 @@ from edge_server.fleet.actions.table import ACTIONS
 from edge_server.fleet.page import login_routes
 from edge_server.fleet.page.lists import FolderLists
 from edge_server.fleet.people.openid import OpenIdProvider
-from edge_server.fleet.people.random_secrets import digest_of, new_api_token
-from edge_server.fleet.people.roles import MIN_ROLES, Role
-from edge_server.fleet.people.values import ApiToken
+from edge_server.fleet.people.passwords import digest_of, new_api_token
+from edge_server.fleet.people.values import MIN_ROLES, ApiToken, Role
 from edge_server.fleet.settings.page import OidcSettings
 from edge_server.observability.dashboard.access import HEADERS
 from edge_server.storage import audit_log

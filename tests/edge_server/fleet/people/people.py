@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from argon2 import PasswordHasher
 
 from edge_server.fleet.people import passwords
-from edge_server.fleet.people.roles import Role
 from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import User
+from edge_server.fleet.people.values import Role, User
 
 NOW = 1_800_000_000.0
 PASSWORD = "correct horse battery"

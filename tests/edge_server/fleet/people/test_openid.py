@@ -8,9 +8,17 @@ import pytest
 from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
-from edge_server.fleet.people.openid import FAILED_S, KnownIdentity, OpenIdProvider, ProviderHttp
-from edge_server.fleet.people.pending_logins import LONGEST_S, MAX_PENDING, PendingLogin, PendingLogins
-from edge_server.fleet.people.roles import Role
+from edge_server.fleet.people.openid import (
+    FAILED_S,
+    LONGEST_S,
+    MAX_PENDING,
+    KnownIdentity,
+    OpenIdProvider,
+    PendingLogin,
+    PendingLogins,
+    ProviderHttp,
+)
+from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import OidcSettings, PageSettings
 from schemas.errors import EdgeError, PeerError
 from tests.edge_server.fleet.people.people import NOW, FakeProvider, running_provider

@@ -7,19 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_server.fleet.people import passwords
-from edge_server.fleet.people.claims import name_of_claims, role_of_claims
-from edge_server.fleet.people.lockout import ADDRESS_RULES, USER_RULES, Failures, wait_s, with_failure
-from edge_server.fleet.people.origin import foreign_because
+from edge_server.fleet.people.lockout import (
+    ADDRESS_RULES,
+    USER_RULES,
+    Failures,
+    foreign_because,
+    wait_s,
+    with_failure,
+)
+from edge_server.fleet.people.openid import name_of_claims, role_of_claims
 from edge_server.fleet.people.passwords import (
+    change_token_of,
     check_password_rules,
     hash_password,
+    is_change_token,
     is_password,
     make_hasher,
     needs_rehash,
+    new_session_id,
 )
-from edge_server.fleet.people.random_secrets import change_token_of, is_change_token, new_session_id
-from edge_server.fleet.people.roles import MIN_ROLES, Role, least_role, may
-from edge_server.fleet.people.values import Session, SessionLengths
+from edge_server.fleet.people.values import MIN_ROLES, Role, Session, SessionLengths, least_role, may
 from schemas.errors import ConfigError, InvariantError
 from tests.edge_server.fleet.people.people import HASH, NOW, PASSWORD
 

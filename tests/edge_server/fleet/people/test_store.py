@@ -20,10 +20,9 @@ from edge_server.fleet.people.login import (
     log_in_known,
 )
 from edge_server.fleet.people.openid import KnownIdentity
-from edge_server.fleet.people.random_secrets import digest_of, new_api_token
-from edge_server.fleet.people.roles import Role
+from edge_server.fleet.people.passwords import digest_of, new_api_token
 from edge_server.fleet.people.store import People
-from edge_server.fleet.people.values import ApiToken, SessionLengths
+from edge_server.fleet.people.values import ApiToken, Role, SessionLengths
 from tests.edge_server.fleet.people.people import HASH, NOW, PASSWORD, add
 
 LENGTHS = SessionLengths(idle_s=600, longest_s=3600)

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from edge_server.fleet.part import ServiceContext
 from edge_server.fleet.queue import journal
-from edge_server.fleet.queue.jobs_part import JobsPart
+from edge_server.fleet.queue.jobs_part import JobProcesses, JobsPart
 from edge_server.fleet.queue.journal import JobJournal
-from edge_server.fleet.queue.processes import JobProcesses
 from edge_server.fleet.queue.schedule import Every
 from edge_server.fleet.queue.state import StartRun
 from edge_server.fleet.settings.service import ServiceSettings

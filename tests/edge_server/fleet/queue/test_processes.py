@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.fleet.queue import supervisor
-from edge_server.fleet.queue.processes import JobProcesses, Outcome
+from edge_server.fleet.queue.jobs_part import JobProcesses, Outcome
 
 DEADLINE_S = 30
 CATCH = "trap 'echo {name}; exit {code}' {name}; echo ready; while :; do read line < pipe; done"

@@ -14,9 +14,9 @@ from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.config.load import load_config
-from edge_server.observability.dashboard import grad_cam_requests
+from edge_server.observability.dashboard import model_view
 from edge_server.observability.dashboard.grad_cam_process import grad_cam_value, overlay, picture
-from edge_server.observability.dashboard.grad_cam_requests import GradCamRequests, GradCamUnavailable, why_not
+from edge_server.observability.dashboard.model_view import GradCamRequests, GradCamUnavailable, why_not
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -106,7 +106,7 @@ def test_images_are_made_in_another_process_once_per_version(run):
 
 
 def test_a_failed_process_is_reported(run, monkeypatch):
-    monkeypatch.setattr(grad_cam_requests.sys, "executable", "/bin/false")
+    monkeypatch.setattr(model_view.sys, "executable", "/bin/false")
     with pytest.raises(GradCamUnavailable, match="ended with 1"):
         asyncio.run(GradCamRequests(run).images("round-0000", 1, 1))
 
@@ -116,8 +116,8 @@ def test_a_process_that_takes_too_long_is_ended(run, monkeypatch, tmp_path):
     endless = tmp_path / "endless"
     endless.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     endless.chmod(0o755)
-    monkeypatch.setattr(grad_cam_requests.sys, "executable", str(endless))
-    monkeypatch.setattr(grad_cam_requests, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(model_view.sys, "executable", str(endless))
+    monkeypatch.setattr(model_view, "PATIENCE_S", 0.2)
     with pytest.raises(GradCamUnavailable, match="took more than"):
         asyncio.run(GradCamRequests(run).images("round-0000", 1, 1))
 

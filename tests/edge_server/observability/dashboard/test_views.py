@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.observability.dashboard.device_view import device_value
-from edge_server.observability.dashboard.fleet_view import fleet_rows
+from edge_server.observability.dashboard.fleet_view import device_value, fleet_rows
 from edge_server.observability.dashboard.model_view import channel_value, evenly_spread, model_value
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
-from edge_server.storage.data_statistics import DataStatistics, Distribution
-from edge_server.storage.records import MeasuredDevice
+from edge_server.storage.records import DataStatistics, Distribution, MeasuredDevice
 from schemas.errors import ConfigError
 from schemas.values import BoardState, DataCard, DriftFinding, SkippedFiles
 from tests.edge_server.observability.dashboard.folders import (

@@ -9,7 +9,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry
 
-from edge_client.system.logging.context import facts_of
+from edge_client.system.logging.formatters import facts_of
 from edge_server.observability.prometheus.collector import RunCollector
 from edge_server.observability.snapshot import WatcherGroup
 from edge_server.observability.trackers.threads import WriterThread

@@ -17,8 +17,8 @@ from edge_server.observability.report.charts import (
     separate_labels,
     value_axis,
 )
-from edge_server.observability.report.curves import accuracy_chart
 from edge_server.observability.report.document import Table
+from edge_server.observability.report.figure_tables import accuracy_chart
 from edge_server.observability.report.report import write_report
 from edge_server.observability.report.sections import round_section
 from edge_server.storage.provenance import provenance

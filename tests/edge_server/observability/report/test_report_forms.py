@@ -15,9 +15,8 @@ from edge_server.observability.report.costs import training_macs
 from edge_server.observability.report.document import Cell, Code, Paragraph, table, without_empty
 from edge_server.observability.report.html_page import html_block
 from edge_server.observability.report.markdown import markdown_block, plain, sparkline
-from edge_server.observability.report.privacy import privacy_section
+from edge_server.observability.report.origin import differing, privacy_section
 from edge_server.observability.report.report import report_value, run_document
-from edge_server.observability.report.settings_table import differing
 from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary
 from schemas.labels import parse_where
 from tests.edge_server.observability.report.test_report import Page, folder

@@ -16,7 +16,7 @@ from edge_server.config.units import (
     percent_text,
     si_text,
 )
-from edge_server.observability.terminal.sparkline import sparkline
+from edge_server.observability.report.markdown import sparkline
 from tests.edge_server.observability.terminal.shown import snapshot, view
 
 

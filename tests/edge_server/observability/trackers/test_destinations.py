@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edge_server.observability.trackers.writers import LAST, RunFacts, Writer, scalars
 from edge_server.observability.trackers.registry import make_writer
+from edge_server.observability.trackers.writers import LAST, RunFacts, Writer, scalars
 from tests.edge_server.observability.terminal.shown import scored, summary
 
 

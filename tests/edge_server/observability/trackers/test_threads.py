@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edge_server.observability.trackers import registry
-from edge_server.observability.trackers.writers import LAST, RunFacts, scalars
 from edge_server.observability.trackers.registry import make_writer
 from edge_server.observability.trackers.threads import WriterThread, flat, folder_id
+from edge_server.observability.trackers.writers import LAST, RunFacts, scalars
 from edge_server.observability.watchers import open_trackers
 from edge_server.storage.records import RoundRecord, Summary
 from schemas.errors import ConfigError

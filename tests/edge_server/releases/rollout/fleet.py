@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import (
     Connected,

@@ -21,15 +21,14 @@ from edge_client.agent.offers.trial import (
     Work,
     Worked,
 )
-from edge_client.agent.rollout.acceptance import Comparison
-from edge_client.agent.rollout.trial import Look, ModelState
+from edge_client.agent.rollout.trial import Comparison, Look, ModelState
 from edge_client.agent.session.events import BlobChecked, ChunkArrived, Connected, SendMessage, Tick
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout import machine as server_machine
 from edge_server.releases.rollout import state as server_events
+from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal

@@ -8,9 +8,9 @@ import pytest
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal, new_id
 from edge_server.releases.rollout.machine import step, stop_rollout
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import (
     begin_or_resume,
     offered_files,

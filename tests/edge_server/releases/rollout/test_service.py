@@ -9,8 +9,8 @@ import pytest
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived, LinkDown, LinkUp
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.service import GaveUp, Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus

@@ -9,7 +9,7 @@ from edge_server.cli.main import main
 from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.security.identity.authority import Authority
 from edge_server.security.identity.mosquitto import SERVICE_IDENTITIES
-from edge_server.security.identity.service_certificates import service_broker_address
+from edge_server.security.identity.settings import service_broker_address
 from schemas.topics import Channel, DeviceTopic
 from tests.edge_server.security.identity.clients import Client
 from tests.edge_server.security.identity.conftest import (

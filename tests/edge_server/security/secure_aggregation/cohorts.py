@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge_client.pruning.slicing import expand, expected_shapes
-from edge_client.security.secure_aggregation import masks, protocol, quantization, segments
+from edge_client.security.secure_aggregation import masked_figures, masks, protocol, quantization
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
@@ -35,9 +35,9 @@ RANGE = 4.0
 
 
 def terms_of(specs: tuple[SubModelSpec, ...], *, max_weight: int = 100, **changes: object) -> MaskingTerms:
-    parts, _ = segments.partition(segments.distinct(specs), CHANNELS)
+    parts, _ = masked_figures.partition(masked_figures.distinct(specs), CHANNELS)
     return MaskingTerms(
-        specs=segments.distinct(specs),
+        specs=masked_figures.distinct(specs),
         segments=parts,
         value_range=RANGE,
         max_weight=max_weight,
@@ -121,8 +121,8 @@ class Cohort:
 
     def masked(self, name):
         device = self.devices[name]
-        labels = segments.checked_labels(self.terms, CHANNELS)
-        vectors = segments.split(self.updates[name], device.task.spec, labels, CHANNELS)
+        labels = masked_figures.checked_labels(self.terms, CHANNELS)
+        vectors = masked_figures.split(self.updates[name], device.task.spec, labels, CHANNELS)
         chosen, scale = protocol.masks(device)
         weight = self.weights[self.names.index(name)]
         ring = {index: quantization.quantise(vectors[index], weight, scale) for index in chosen.segments}
@@ -147,7 +147,7 @@ class Cohort:
         return self.unmask(silent=lost_before_help)
 
     def mean(self, opened: OpenedSecrets):
-        _, labels = segments.partition(self.terms.specs, CHANNELS)
+        _, labels = masked_figures.partition(self.terms.specs, CHANNELS)
         return mean_over_survivors(opened, self.totals(opened), labels)
 
     def totals(self, opened: OpenedSecrets):
@@ -160,7 +160,7 @@ class Cohort:
 
     def plain_mean(self, names, segments_shown):
         """The weighted mean over holders in doubles, 0 where no segment is shown, and its maximum error."""
-        _, labels = segments.partition(self.terms.specs, CHANNELS)
+        _, labels = masked_figures.partition(self.terms.specs, CHANNELS)
         scale = quantization.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
         mean, bound = {}, {}
         for parameter, label in labels.items():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.security.secure_aggregation import masks, protocol, quantization, segments
+from edge_client.security.secure_aggregation import masked_figures, masks, protocol, quantization
 from edge_server.security.secure_aggregation import protocol as machine
 from schemas.errors import PeerError
 from schemas.messages import MAX_MESSAGE_BYTES, EntrustedShares, UnmaskAnswer, UnmaskRequest, encode_message
@@ -106,8 +106,8 @@ def test_an_update_is_readable_only_without_its_own_and_all_shared_masks():
     cohort = nine()
     cohort.run()
     chosen, scale = protocol.masks(cohort.devices["d04"])
-    _, labels = segments.partition(cohort.terms.specs, CHANNELS)
-    vectors = segments.split(cohort.updates["d04"], MIDDLE, labels, CHANNELS)
+    _, labels = masked_figures.partition(cohort.terms.specs, CHANNELS)
+    vectors = masked_figures.split(cohort.updates["d04"], MIDDLE, labels, CHANNELS)
     for index, sent in cohort.sent["d04"].items():
         bare = quantization.quantise(vectors[index], 5, scale)
         own, *shared = chosen.added[index]
@@ -235,7 +235,7 @@ def test_messages_for_a_hundred_devices_with_five_segments_fit_the_limit():
 
 def test_tiers_that_do_not_contain_each_other_share_a_common_segment():
     wide, deep = SMALL.model_copy(update={"kept": {"a": 4}}), SMALL.model_copy(update={"kept": {"b": 2}})
-    parts, labels = segments.partition((wide, deep), CHANNELS)
+    parts, labels = masked_figures.partition((wide, deep), CHANNELS)
     # one.weight: 4 rows of 3 in both, 2 in deep only; two.weight: 2x4 in both, 2x2 in each only, 2x2 in none
     assert [part.holders for part in parts] == [(0,), (1,), (0, 1)]
     assert [part.size for part in parts] == [2 * 4 + 2, 2 * 3 + 2 * 2, 4 * 3 + 2 * 4 + 2 + 2]
@@ -247,7 +247,7 @@ def test_a_device_refuses_segments_that_do_not_match_its_channel_map():
     first, *rest = terms.segments
     forged = first.model_copy(update={"size": first.size + 1})
     with pytest.raises(PeerError, match="not those of the sub-models"):
-        segments.checked_labels(terms.model_copy(update={"segments": (forged, *rest)}), CHANNELS)
+        masked_figures.checked_labels(terms.model_copy(update={"segments": (forged, *rest)}), CHANNELS)
 
 
 def test_a_sub_model_that_the_terms_omit_is_not_masked():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.config.overrides import merge_tables
+from edge_server.config.test_data import merge_tables
 from edge_server.simulation.experiments.cells import RunSelection, make_plan
 from edge_server.simulation.experiments.compare import checked_plan, named_experiment
 from edge_server.simulation.experiments.experiment import experiment_names, load_experiment

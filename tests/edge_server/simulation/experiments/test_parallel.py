@@ -160,7 +160,7 @@ def test_a_second_ctrl_c_ends_processes_that_do_not_stop(tmp_path: Path) -> None
 
 GROUP = """
 import os, pathlib, signal, sys
-from edge_server.simulation.experiments.parallel import run_in_processes
+from edge_server.simulation.experiments.runner import run_in_processes
 from tests.edge_server.simulation.experiments.made_up import Waits, plan
 
 # Needed if the tests run in the background of a shell, which ignores SIGINT.

@@ -134,7 +134,7 @@ def test_runs_without_a_folder_of_their_own_get_one_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("edge_server.storage.run_names.run_name", lambda name: f"{name}-now")
+    monkeypatch.setattr("edge_server.storage.service_folder.run_name", lambda name: f"{name}-now")
     runs = [edge_server.simulate("fedavg", data=(X, Y), model="mlp", **SMALL) for _ in range(2)]
     assert [run.folder.name for run in runs] == ["fedavg-now", "fedavg-now-2"]
 

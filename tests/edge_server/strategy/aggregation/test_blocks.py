@@ -18,13 +18,12 @@ from edge_client.pruning.slicing import expand, extract, permute
 from edge_server.strategy.aggregation import blocks
 from edge_server.strategy.aggregation.array_stores import FileArrays, MemoryArrays, NewArrayStore
 from edge_server.strategy.aggregation.combiners import COMBINERS
-from edge_server.strategy.aggregation.coverage import checked_order, intersection, sum_weights
+from edge_server.strategy.aggregation.deltas import checked_order, intersection, sum_weights
 from edge_server.strategy.aggregation.means import mean_over_holders
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.aggregation.updates import ClientUpdate, HeldCoordinates, to_global
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close_round
+from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.privacy.mechanism import Gaussian, initial_state, noisy_change
 from edge_server.strategy.strategy import State, start_state

@@ -29,8 +29,8 @@ from edge_server.strategy.aggregation.partial_sums import (
     without_arrays,
 )
 from edge_server.strategy.aggregation.updates import GlobalUpdate, to_global
-from edge_server.strategy.build import make_strategy, needs_each_update
 from edge_server.strategy.closing import close_round, whole_weights
+from edge_server.strategy.components import make_strategy, needs_each_update
 from edge_server.strategy.strategy import start_state
 from schemas.errors import InvariantError, PeerError
 from schemas.strategy import Component, StrategySpec

@@ -8,8 +8,8 @@ import pytest
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.transforms import NormaliseSteps
 from edge_server.strategy.aggregation.updates import ClientUpdate, TransformContext, to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec

@@ -5,8 +5,8 @@ import pytest
 
 from edge_client.pruning.slicing import extract
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.strategy import State
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec

@@ -7,8 +7,15 @@ import pytest
 
 from edge_client.compression.zstd import unpack
 from edge_server.strategy.aggregation.accumulator import join_sums
-from edge_server.strategy.aggregation.partial_sums import COARSE, FINE, check_sum
-from edge_server.strategy.aggregation.sum_files import most_sum_bytes, planes_of, read_sum, write_sum
+from edge_server.strategy.aggregation.partial_sums import (
+    COARSE,
+    FINE,
+    check_sum,
+    most_sum_bytes,
+    planes_of,
+    read_sum,
+    write_sum,
+)
 from schemas.errors import PeerError
 from schemas.submodel import ChannelMap, ParameterLayout
 from schemas.tensors.blobs import FlatGroups, Groups

@@ -11,8 +11,8 @@ from edge_server.strategy.aggregation.updates import (
     sources_of,
     to_global,
 )
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import FileGroups

@@ -11,10 +11,8 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.slicing import expected_shapes
 from edge_client.pruning.surgery import arrays_of
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close_round
-from edge_server.strategy.components import make_component
+from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.groups.registry import GROUPS
 from edge_server.strategy.groups.rule import MAX_ROWS, Shape
 from edge_server.strategy.planning import downlink_groups

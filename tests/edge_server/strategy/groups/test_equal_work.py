@@ -3,7 +3,7 @@
 import pytest
 
 from edge_client.training.step_graphs.running.objectives.registry import OrderedDropout
-from edge_server.strategy.groups.equal_work import equal_work_epochs, own_probability, step_share
+from edge_server.strategy.groups.widths import equal_work_epochs, own_probability, step_share
 from schemas.strategy import Component
 
 

@@ -1,6 +1,6 @@
 """The group `widths`: the smaller tiers in a device's sub-model, in the device's own coordinates."""
 
-from edge_server.strategy.build import make_strategy
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups.widths import Widths, smaller_tiers
 from edge_server.strategy.planning import downlink_groups
 from edge_server.strategy.strategy import State

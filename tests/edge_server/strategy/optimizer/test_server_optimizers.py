@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
-from edge_server.strategy.components import make_component
+from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.optimizer.optimizers import SERVER_OPTIMIZERS, Adam, Momentum, Sgd
 from schemas.errors import ConfigError
 from schemas.strategy import Component, StrategySpec

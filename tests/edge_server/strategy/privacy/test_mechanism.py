@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.aggregation.updates import to_global
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close_round
+from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.optimizer.optimizers import clamp_variances
+from edge_server.strategy.privacy.accounting import round_key, standard_normal
 from edge_server.strategy.privacy.mechanism import (
     Gaussian,
     clipped_sum,
@@ -19,7 +19,6 @@ from edge_server.strategy.privacy.mechanism import (
     over_budget,
     with_plan,
 )
-from edge_server.strategy.privacy.noise import round_key, standard_normal
 from edge_server.strategy.pruning.pruners import Cut
 from schemas.strategy import Component, StrategySpec
 from schemas.submodel import SubModelSpec

@@ -7,7 +7,7 @@ from torch import nn
 from edge_client.models.build import build_model
 from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace_channels
-from edge_server.strategy.build import make_strategy
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import cut
 from edge_server.strategy.pruning.own_parts import Head, Named, Normalisation, OwnModel
 from edge_server.strategy.strategy import Network, start_state

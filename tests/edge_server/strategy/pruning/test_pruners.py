@@ -5,8 +5,8 @@ import pytest
 
 from edge_client.pruning.slicing import extract
 from edge_server.config.load import load_config
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.planning import plan, tier_spec
 from edge_server.strategy.pruning.pruners import (
     PRUNERS,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.components import make_component
+from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.planning import plan
 from edge_server.strategy.selection.schedules import SCHEDULES, intervals, random_intervals, step_up
 from schemas.errors import ConfigError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edge_server.config.load import load_config
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.weighting.claims import Claims
 from schemas.strategy import StrategySpec
 from tests.edge_server.strategy.network import MAP, RATIOS, arrays, state, update

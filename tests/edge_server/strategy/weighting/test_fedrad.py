@@ -9,9 +9,8 @@ import torch
 
 from edge_server.config.load import load_config
 from edge_server.strategy.aggregation.updates import ClientUpdate, to_global
-from edge_server.strategy.build import make_strategy
-from edge_server.strategy.checkpoint import load_checkpoint, save_checkpoint
-from edge_server.strategy.closing import close_round
+from edge_server.strategy.closing import close_round, load_checkpoint, save_checkpoint
+from edge_server.strategy.components import make_strategy
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.weighting.fedrad import (
     FedRad,

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from edge_server.strategy.aggregation.updates import to_global
-from edge_server.strategy.build import make_strategy
 from edge_server.strategy.closing import close_round
-from edge_server.strategy.components import make_component
+from edge_server.strategy.components import make_component, make_strategy
 from edge_server.strategy.selection.policies import RoundResult
 from edge_server.strategy.weighting import igfl
 from edge_server.strategy.weighting.igfl import (

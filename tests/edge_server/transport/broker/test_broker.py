@@ -3,7 +3,6 @@
 import pytest
 
 from edge_server.transport.broker.broker import Broker
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.packets import (
     V5,
     V311,
@@ -18,7 +17,7 @@ from edge_server.transport.broker.packets import (
     Will,
 )
 from edge_server.transport.broker.properties import Prop, Property, number
-from edge_server.transport.broker.session import Session
+from edge_server.transport.broker.session import Limits, Session
 from edge_server.transport.broker.wire import Code, MqttError
 
 from .test_packets import decode_frame

@@ -7,9 +7,9 @@ import pytest
 
 from edge_server.transport.broker.broker import Broker
 from edge_server.transport.broker.encoding import encode
-from edge_server.transport.broker.limits import Limits
 from edge_server.transport.broker.packets import V311, Connect, PingReq, PingResp, Publish
 from edge_server.transport.broker.server import Connection
+from edge_server.transport.broker.session import Limits
 from edge_server.transport.broker.wire import Code
 
 MEGABYTE = 1 << 20

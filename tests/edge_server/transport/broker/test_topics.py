@@ -2,8 +2,14 @@
 
 import pytest
 
-from edge_server.transport.broker.topics import MAX_LEVELS, TopicTree, check_filter, check_topic
-from edge_server.transport.broker.wire import Code, MqttError
+from edge_server.transport.broker.wire import (
+    MAX_LEVELS,
+    Code,
+    MqttError,
+    TopicTree,
+    check_filter,
+    check_topic,
+)
 
 TABLE = [
     # filter, topic, covered

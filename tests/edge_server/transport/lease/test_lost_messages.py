@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edge_server.transport.lease.log import LeaseLog
-from edge_server.transport.lease.phases import Held, Lost, Mute, Taken
+from edge_server.transport.lease.phases import Held, LeaseLog, Lost, Mute, Taken
 from edge_server.transport.lease.state import GRACE_S, SILENCE_S, LeaseState
 from schemas.messages import Lease
 from tests.edge_server.transport.lease.in_memory import Broker, Server, claims, held, holder, lose, synced

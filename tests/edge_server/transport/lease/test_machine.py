@@ -6,8 +6,16 @@ from dataclasses import replace
 import pytest
 
 from edge_server.transport.lease import machine
-from edge_server.transport.lease.log import LeaseLog
-from edge_server.transport.lease.phases import Claim, Confirming, Held, Looking, Lost, Settling, Taken
+from edge_server.transport.lease.phases import (
+    Claim,
+    Confirming,
+    Held,
+    LeaseLog,
+    Looking,
+    Lost,
+    Settling,
+    Taken,
+)
 from edge_server.transport.lease.state import GRACE_S, HOLD_S, SILENCE_S, Heard, LeaseState
 from tests.edge_server.transport.lease.in_memory import Broker, claims, held, holder, synced, taken
 

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from onnx import parser
 from torch import Tensor, nn
 
-from edge_client.training.step_graphs.drawing.free_batch import (
+from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
+from edge_client.training.step_graphs.drawing.step import draw_step
+from edge_client.training.step_graphs.drawing.transposes import (
     PRIMES,
     free_axes,
     free_initializers,
     number_of_examples,
 )
-from edge_client.training.step_graphs.drawing.refusal import DrawingRefused
-from edge_client.training.step_graphs.drawing.step import draw_step
 
 TRACED = 1009
 GRAPHS = {

@@ -11,7 +11,7 @@ import pytest
 
 from edge_client.agent.task_context import TaskContext
 from edge_client.agent.task_runner import do_training
-from edge_client.models.graphs.onnx_messages import ModelProto
+from edge_client.models.graphs.checks import ModelProto
 from edge_client.system.process_memory import is_shortage
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped

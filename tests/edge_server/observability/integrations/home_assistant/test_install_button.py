@@ -15,15 +15,15 @@ from edge_server.observability.integrations.home_assistant.install_button import
     progress_of,
     rules_for,
 )
-from edge_server.observability.integrations.home_assistant.model_versions import (
+from edge_server.observability.integrations.home_assistant.states import (
+    Installation,
     ModelVersions,
     read_model_versions,
 )
-from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
+from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.machine import step
-from edge_server.releases.rollout.offering import MODELS
 from edge_server.releases.rollout.open import begin_or_resume, offered_files
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase

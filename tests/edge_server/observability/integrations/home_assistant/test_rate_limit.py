@@ -1,13 +1,13 @@
 """Only changed messages are sent, at a limited rate."""
 
-from edge_server.observability.integrations.home_assistant.rate_limit import (
+from edge_server.observability.integrations.home_assistant.states import DeviceMessages
+from edge_server.observability.integrations.home_assistant.topics import (
     MAX_PER_S,
     SPACING_S,
     SentMessages,
     due,
     forget_sent,
 )
-from edge_server.observability.integrations.home_assistant.states import DeviceMessages
 from tests.edge_server.observability.integrations.home_assistant.moments import PLACES, moment, named
 
 STATE, AVAILABILITY = PLACES.of("pi", "state"), PLACES.of("pi", "availability")

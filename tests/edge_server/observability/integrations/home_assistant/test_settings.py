@@ -8,7 +8,7 @@ from edge_client.transport.broker_address import TlsFiles, parse_address
 from edge_server.cli.main import main
 from edge_server.config.load import check_config
 from edge_server.observability.integrations.open import open_bridges
-from edge_server.security.identity.service_certificates import service_broker_address
+from edge_server.security.identity.settings import service_broker_address
 from schemas.errors import ConfigError
 
 

@@ -19,10 +19,11 @@ from edge_server.observability.integrations.sparkplug.edge_node import (
     Observed,
     RebirthAsked,
     death,
+    device_metrics,
     next_bd_seq,
+    node_metrics,
     step,
 )
-from edge_server.observability.integrations.sparkplug.metrics import device_metrics, node_metrics
 from edge_server.observability.integrations.sparkplug.payload import Datatype, decode_payload
 from tests.edge_server.observability.integrations.home_assistant.moments import (
     GARAGE,
