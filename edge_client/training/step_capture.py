@@ -121,7 +121,7 @@ class RecordedSteps:
         """The step for batches of this shape."""
         key = (examples.inputs.shape, self._kind)
         if key not in self.recordings:
-            self.recordings[key] = self._recorded(examples)
+            self.recordings[key] = self._record(examples)
         recording = self.recordings[key]
         if recording is None:
             return self._plain
@@ -129,7 +129,7 @@ class RecordedSteps:
 
     def _advance(self, recording: Recording) -> Step:
         """A step that plays both passes and then runs the optimizer."""
-        given, turned = self._tensors, self._turned(recording)
+        given, turned = self._tensors, self._turn_tensors(recording)
 
         def step(examples: Examples) -> Tensor:
             # Two sets of gradients would not fit into the caches.
@@ -153,7 +153,7 @@ class RecordedSteps:
         play, given, moves = recording.play, self._tensors, recording.moves
         places = range(len(self._parameters))
         moved = [self._optimizer.state[place]["momentum_buffer"] for place in places if self._momentum]
-        buffered, turned = [moved[place] for place in moves], self._turned(recording)
+        buffered, turned = [moved[place] for place in moves], self._turn_tensors(recording)
         others = [place for place in places if place not in moves]
         parameters = [self._parameters[place].detach() for place in others]
         buffers = [moved[place] for place in others if self._momentum]
@@ -171,10 +171,10 @@ class RecordedSteps:
 
         return step
 
-    def _turned(self, recording: Recording) -> list[Tensor]:
+    def _turn_tensors(self, recording: Recording) -> list[Tensor]:
         return [self._tensors[place].detach().t() for place in recording.turned]
 
-    def _recorded(self, examples: Examples) -> Recording | None:
+    def _record(self, examples: Examples) -> Recording | None:
         """A recording with the bits of the plain step; None if there is none."""
         try:
             with _restore_after(self._tensors), torch.no_grad():

@@ -185,12 +185,12 @@ class ModelBench:
     def answer(self, job: EvaluationJob | GraphJob) -> Evaluated | Drawn | str:
         """The result of a job; if it fails, the reason."""
         try:
-            return self._tested(job) if isinstance(job, EvaluationJob) else self._drawn(job)
+            return self._evaluate(job) if isinstance(job, EvaluationJob) else self._draw(job)
         except Exception as error:
             # A user's own network may raise anything.
             return f"{type(error).__name__}: {error}"
 
-    def _tested(self, job: EvaluationJob) -> Evaluated:
+    def _evaluate(self, job: EvaluationJob) -> Evaluated:
         assert self._data is not None
         assert self._inputs is not None
         began = time.monotonic()
@@ -200,7 +200,7 @@ class ModelBench:
         )
         return Evaluated(found, time.monotonic() - began)
 
-    def _drawn(self, job: GraphJob) -> Drawn:
+    def _draw(self, job: GraphJob) -> Drawn:
         network, params = self._network, _parameters(job.model)
         graphs: list[bytes] = []
         try:

@@ -42,9 +42,9 @@ def test_a_light_coordinator_has_every_attribute_that_a_server_uses(tmp_path: Pa
             r"(?<!edge_server\.)\b_?coordinator\.([a-z_.]+[a-z_])", inspect.getsource(module)
         )
     }
-    assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.timed"} <= used
+    assert {"planner.plan", "checker.check_all", "aggregator.close", "context.durations.time_block"} <= used
     light = LightCoordinator(load_config("fedavg", []), tmp_path, b"model", None)
-    for path in used - {"storage.journal.delivered"}:
+    for path in used - {"storage.journal.write_delivery"}:
         attrgetter(path)(light)
 
 

@@ -101,7 +101,7 @@ def lying(task, request, context):
     update = do_statistics(task, request, context)
     if context.device != "hostile":
         return update
-    honest = FileGroups(context.store.path(update.blob.digest))
+    honest = FileGroups(context.store.blob_path(update.blob.digest))
     groups = {group: {name: np.array(arrays[name]) for name in arrays} for group, arrays in honest.items()}
     groups["features"]["sum"][0] = 1e30
     return update.model_copy(update={"blob": context.store.put_groups(groups)})

@@ -308,7 +308,7 @@ def _work(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_client.agent.agent, "assemble", around.assemble_agent),
         (Exporter, "export_tiers", lambda self: {}),
         (EarlyGraphs, "begin", lambda self: None),
-        (DeviceGraphs, "delivered", lambda self, *args, **more: {}),
+        (DeviceGraphs, "draw_delivered", lambda self, *args, **more: {}),
         (RunReporter, "show_if_due", lambda self: None),
         (RunReporter, "show", lambda self, summary=None: None),
         *_aggregators(around),

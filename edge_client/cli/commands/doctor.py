@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from edge_client.cli.app import DONE, FAILED
-from edge_client.cli.device_options import device_options
+from edge_client.cli.config_option import device_options
 from edge_client.cli.options import Option, add_verb
 from edge_client.cli.output import Subparsers, print_json, print_table, read_broker_option
 

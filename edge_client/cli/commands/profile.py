@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from edge_client.cli.device_options import device_options
+from edge_client.cli.config_option import device_options
 from edge_client.cli.options import SECONDS, Option, add_verb
 from edge_client.cli.output import Subparsers, print_json, print_table
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.device_options import device_options
+from edge_client.cli.config_option import device_options
 from edge_client.cli.options import add_verb, log_options
 from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
 from edge_client.data.sources import SOURCES

@@ -23,13 +23,13 @@ LEFT_OUT = ("recipe",)  # Sections that the report shows elsewhere
 def flat(settings: Mapping[str, Any]) -> dict[str, str]:
     """`section.key` to the value in nearly TOML form; inline tables stay whole."""
     found: dict[str, str] = {}
-    for section, table in settings.items():
+    for section, value in settings.items():
         if section in LEFT_OUT:
             continue
-        if isinstance(table, Mapping):
-            found |= {f"{section}.{key}": _text(value) for key, value in table.items()}
+        if isinstance(value, Mapping):
+            found |= {f"{section}.{key}": _text(own) for key, own in value.items()}
         else:
-            found[section] = _text(table)
+            found[section] = _text(value)
     return found
 
 

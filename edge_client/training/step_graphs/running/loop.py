@@ -194,7 +194,7 @@ class Training:
 
     @contextmanager
     def uphill(self, gradients: Arrays) -> Iterator[None]:
-        """Move the weights as `edge_client.training.shared_forward.uphill` does inside; uses up the gradients."""
+        """Move the weights as `edge_client.training.shared_forward.uphill` does; uses up the gradients."""
         arrays = self._network.arrays
         if not self._before:
             moved = (*gradients, *self._network.session.buffers)
