@@ -188,7 +188,7 @@ MUTANTS = {
     ),
     "standby-told-later": Mutant(
         "devices hear of what the standby does not have yet",
-        "edge_server.coordinator.standby.replica_source",
+        "edge_server.coordinator.standby.known_standby",
         "OutputGate.__call__",
         "if not self.closed:",
         "if True:",

@@ -12,7 +12,8 @@ from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
 from edge_client.transport.link_events import Inbox
 from edge_client.transport.mqtt_client import Link
-from edge_server.coordinator.standby.replica_source import KnownStandby, Numbered, OutputGate, RunSource
+from edge_server.coordinator.standby.known_standby import KnownStandby, OutputGate
+from edge_server.coordinator.standby.replica_source import Numbered, RunSource
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.journal import Journal
 from edge_server.transport.lease.keeper import LeaseKeeper

@@ -11,35 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from edge_server.fleet.people.values import Role, rank
+from edge_server.fleet.people.claims import name_of_claims, role_of_claims
+from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import OidcSettings, is_safe_address
 from schemas.errors import ConfigError, EdgeError, PeerError
-from schemas.names import is_name
-
-# From the claims of an ID token to a user's name and role; pure.
-
-
-def role_of_claims(claims: Mapping[str, Any], claim: str, roles: Mapping[str, Role]) -> Role | None:
-    """The highest role that a value of `claim` is mapped to; None without one.
-
-    `claim` may name a nested claim: `realm_access.roles`. Its value is a text or a list of texts.
-    """
-    value: Any = claims
-    for part in claim.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    values = value if isinstance(value, (list, tuple)) else [value]
-    found = [roles[text] for text in values if isinstance(text, str) and text in roles]
-    return max(found, key=rank, default=None)
-
-
-def name_of_claims(claims: Mapping[str, Any], claim: str) -> str | None:
-    """The user's name; the part before `@` of an address is not enough, as domains differ."""
-    value = claims.get(claim)
-    if not isinstance(value, str):
-        return None
-    name = value.replace("@", ".at.")
-    return name if is_name(name) else None
-
 
 # Logins under way at the OpenID provider: finished once, in time, by the browser that began them.
 

@@ -14,13 +14,13 @@ from edge_client.transport.mqtt_client import Link
 from edge_server.config.object_store import HomeAssistantSettings
 from edge_server.observability.integrations.background_thread import BackgroundThread
 from edge_server.observability.integrations.home_assistant.install_button import Installer
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersionReader
 from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
     CurrentState,
     DeviceMessages,
     Installation,
-    ModelVersionReader,
     clear_devices,
 )
 from edge_server.observability.integrations.home_assistant.topics import (

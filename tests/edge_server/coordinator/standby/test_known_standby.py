@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edge_server.coordinator.standby.replica_source import NEARLY, SILENT_S, STUCK_S, KnownStandby
+from edge_server.coordinator.standby.known_standby import NEARLY, SILENT_S, STUCK_S, KnownStandby
 from schemas.messages import StandbyReport
 
 STANDBY = KnownStandby("s", "attic", "series", heard_at=10.0, moved_at=10.0, known=7, confirmed=5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.coordinator.standby.replica_source import NEARLY, SILENT_S, STUCK_S
+from edge_server.coordinator.standby.known_standby import NEARLY, SILENT_S, STUCK_S
 from edge_server.coordinator.standby.shipper import FollowedRun, Shipper, StandbyOutput
 from edge_server.coordinator.standby.standby_status import STATUS
 from edge_server.storage.journal import Journal

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_server.fleet.people import passwords
+from edge_server.fleet.people.claims import name_of_claims, role_of_claims
 from edge_server.fleet.people.lockout import (
     ADDRESS_RULES,
     USER_RULES,
@@ -15,7 +16,6 @@ from edge_server.fleet.people.lockout import (
     wait_s,
     with_failure,
 )
-from edge_server.fleet.people.openid import name_of_claims, role_of_claims
 from edge_server.fleet.people.passwords import (
     change_token_of,
     check_password_rules,

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from edge_server.observability.integrations.home_assistant.states import CurrentState, ModelVersions
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
+from edge_server.observability.integrations.home_assistant.states import CurrentState
 from edge_server.observability.integrations.home_assistant.topics import HomeAssistantTopics
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from schemas.values import BoardState, CapabilityProfile

@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from edge_server.config.object_store import identifier, name_of
+from edge_server.observability.integrations.home_assistant.model_versions import ModelVersions
 from edge_server.observability.integrations.home_assistant.states import (
     OFFLINE,
     ONLINE,
     CurrentState,
     DeviceMessages,
     Installation,
-    ModelVersions,
     clear_devices,
     device_config,
 )

@@ -15,11 +15,11 @@ from edge_server.observability.integrations.home_assistant.install_button import
     progress_of,
     rules_for,
 )
-from edge_server.observability.integrations.home_assistant.states import (
-    Installation,
+from edge_server.observability.integrations.home_assistant.model_versions import (
     ModelVersions,
     read_model_versions,
 )
+from edge_server.observability.integrations.home_assistant.states import Installation
 from edge_server.releases.registry.registry import Registry
 from edge_server.releases.rollout.groups import MODELS
 from edge_server.releases.rollout.journal import RolloutJournal
