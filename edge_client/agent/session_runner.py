@@ -9,30 +9,7 @@ from typing import Any
 
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.service import Service
-from edge_client.agent.session import machine
-from edge_client.agent.session.events import (
-    BlobsDiscarded,
-    ChunkBytesLimited,
-    Command,
-    Connected,
-    Disconnected,
-    DrawEntropy,
-    EntropyDrawn,
-    EpochReached,
-    Event,
-    MaskUpdate,
-    RunEnded,
-    SendChunks,
-    SendMessage,
-    SessionRestored,
-    Settled,
-    StartWork,
-    StopWork,
-    Tick,
-    UpdateMasked,
-    WorkDone,
-    WorkFailed,
-)
+from edge_client.agent.session import events, machine
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.agent.session.secure_participation import SecureParticipation
 from edge_client.agent.settings import AgentSettings
@@ -88,16 +65,16 @@ class SessionRunner(Service):
     # --- what the agent reports ---
     def on_connected(self, up: LinkUp, now: float) -> None:
         """Resume; the first time, with the state that an earlier process has left."""
-        self.step(Connected())
+        self.step(events.Connected())
         if not self._restored:
             self._restored = True
-            self.step(SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
+            self.step(events.SessionRestored(self._snapshot, self.stored_chunks(self._snapshot.task)))
 
     def on_disconnected(self, down: LinkDown) -> None:
-        self.step(Disconnected())
+        self.step(events.Disconnected())
 
     def tick(self, now: float, session: Session) -> None:
-        self.step(Tick())
+        self.step(events.Tick())
 
     def handle(self, event: Any) -> None:
         match event:
@@ -105,7 +82,7 @@ class SessionRunner(Service):
                 self._on_progress(event)
             case DataChanged(data):
                 self.context = replace(self.context, data=data)
-            case WorkDone() | WorkFailed() | UpdateMasked() | FetchEnded() | PutEnded():
+            case events.WorkDone() | events.WorkFailed() | events.UpdateMasked() | FetchEnded() | PutEnded():
                 self.step(event)
 
     def stop(self) -> None:
@@ -120,7 +97,7 @@ class SessionRunner(Service):
         log.info("blobs travel in chunks of %d kB", chunk_bytes // 1024)
         self.context = replace(self.context, chunk_bytes=chunk_bytes)
         self._messenger.limit_chunks(chunk_bytes)
-        self.step(ChunkBytesLimited(chunk_bytes))
+        self.step(events.ChunkBytesLimited(chunk_bytes))
 
     def check_room(self, task: Task) -> None:
         """Raise `PeerError` if a new task's blobs do not fit on the disk."""
@@ -134,7 +111,7 @@ class SessionRunner(Service):
         return {ref.digest: self.state_store.blobs.present(ref) for ref in task.blobs.values()}
 
     # --- what the session decides ---
-    def step(self, event: Event) -> None:
+    def step(self, event: events.Event) -> None:
         """Apply an event and execute the commands that follow; raises what `machine.step` raises."""
         before = self.session
         self.session, commands = machine.step(before, event, time.monotonic())
@@ -143,15 +120,15 @@ class SessionRunner(Service):
             self._messenger.subscribe(self.session.listens)
         # A server that replaces its tasks must not fill the disk.
         begun = self.session.task is not None and self.session.task is not before.task
-        crowded, started = begun and not isinstance(event, SessionRestored), False
+        crowded, started = begun and not isinstance(event, events.SessionRestored), False
         for command in commands:
-            if crowded and isinstance(command, StartWork):
+            if crowded and isinstance(command, events.StartWork):
                 # Not later: the worker may store its result at once.
                 self.state_store.make_room(self.session)
                 started = True
             self.execute(command)
         if started:
-            self.step(BlobsDiscarded(self.state_store.blobs.digests()))
+            self.step(events.BlobsDiscarded(self.state_store.blobs.digests()))
         elif crowded:
             self._make_room()
         # After the commands: a settled result must be committed before its task is forgotten. And not before
@@ -159,11 +136,11 @@ class SessionRunner(Service):
         if self._restored:
             self.state_store.remember(self.session)
 
-    def execute(self, command: Command) -> None:
+    def execute(self, command: events.Command) -> None:
         match command:
-            case SendMessage(message):
+            case events.SendMessage(message):
                 self._messenger.publish(Channel.UP, message)
-            case SendChunks():
+            case events.SendChunks():
                 self.send_chunks(command)
             case WriteChunk():
                 if (lost := keep_chunk(self.state_store.blobs, command)) is not None:
@@ -172,29 +149,29 @@ class SessionRunner(Service):
             case VerifyBlob(ref):
                 if self.session.has_all_of(ref):
                     self.step(keep_blob(self.state_store.blobs, ref))
-            case StartWork(task):
+            case events.StartWork(task):
                 self._start(task)
-            case DrawEntropy(task):
-                self.step(EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
-            case MaskUpdate(update, membership):
+            case events.DrawEntropy(task):
+                self.step(events.EntropyDrawn(task, os.urandom(ENTROPY_BYTES)))
+            case events.MaskUpdate(update, membership):
                 self.worker.mask(update, membership, self.context)
             case Fetch() | Put() | StopTransfers():
                 self._transfers.do(command)
-            case StopWork():
+            case events.StopWork():
                 log.info("the task is no longer wanted")
                 self.worker.stop()
-            case Settled():
+            case events.Settled():
                 self.settle(command)
-            case RunEnded(end):
+            case events.RunEnded(end):
                 log.info("run %s has %s", end.run, end.outcome)
                 self.outcome = self.outcome if end.goes_on else end.outcome
 
-    def send_chunks(self, command: SendChunks) -> None:
+    def send_chunks(self, command: events.SendChunks) -> None:
         last = min(command.first + command.count, command.ref.chunks)
         self._messenger.publish_chunks(self.state_store.blobs, command.ref, range(command.first, last))
 
     def _make_room(self) -> None:
-        self.step(BlobsDiscarded(self.state_store.make_room(self.session)))
+        self.step(events.BlobsDiscarded(self.state_store.make_room(self.session)))
 
     def _start(self, task: Task) -> None:
         about(run=task.run, round=task.round)
@@ -213,11 +190,11 @@ class SessionRunner(Service):
         task = self.session.task
         if self.session.phase is not SessionPhase.WORKING or task is None or task != event.task:
             return
-        self.step(EpochReached(task, event.epoch))
+        self.step(events.EpochReached(task, event.epoch))
         log.info("round %d: epoch %d of %d, loss %s", task.round, event.epoch, event.epochs, event.loss)
         self._telemetry.on_progress(event, time.monotonic())
 
-    def settle(self, settled: Settled) -> None:
+    def settle(self, settled: events.Settled) -> None:
         result, refusal = settled.result, settled.refusal
         if refusal is not None:
             about_it = {"round": result.round, "reason": refusal.reason}

@@ -15,16 +15,7 @@ from edge_client.compression.uplink import encode_answer
 from edge_client.data.drift_alarm import DriftAlarm
 from edge_client.data.statistics import not_finite, statistics_of
 from edge_client.data.tasks.registry import learning_task
-from edge_client.pruning.update_coordinates import (
-    ANCHOR,
-    HELD,
-    OWN,
-    Answer,
-    in_global,
-    in_sub_model,
-    kept_own,
-    with_own,
-)
+from edge_client.pruning import update_coordinates
 from edge_client.training.choice import make_trainer
 from edge_client.training.dead_channels import DEAD_CHANNELS, MAX_DEAD, dead_share
 from edge_client.training.results import EpochReport
@@ -83,18 +74,18 @@ def do_training(
 def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     """Train the shared model, store its update, and propose what the device keeps of it."""
     task, context, channel_map = pruned.task, training.context, training.channel_map
-    kept = in_sub_model(_previous(task, context), task.spec, channel_map)
-    received = with_own(pruned.received, kept, task.own)
+    kept = update_coordinates.in_sub_model(_previous(task, context), task.spec, channel_map)
+    received = update_coordinates.with_own(pruned.received, kept, task.own)
     trained = training.train_shared(task, received, kept)
     # The update is computed from the weights and the received file while it is written, to save memory.
-    answer = Answer(task, channel_map, {**trained.groups, **pruned.scores})
+    answer = update_coordinates.Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
     sending = encode_answer(answer, trained.delta, task, channel_map, previous)
     write = sending.chain.write
     blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
     if context.private is not None:
-        own = kept_own(received["model"], trained.delta, task.own)
-        keeping = in_global({**trained.kept, **own}, previous, task.spec, channel_map)
+        own = update_coordinates.kept_own(received["model"], trained.delta, task.own)
+        keeping = update_coordinates.in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
     dead = dead_share(trained.delta, channel_map) if trained.metrics.epochs else 0.0
     metrics = training_metrics(task, trained, dead)
@@ -167,8 +158,8 @@ def _export(
 
     context, channel_map = training.context, training.channel_map
     # The last round's own layers are those of this round, which the server has counted.
-    kept = in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
-    arrays, personal = personalise(task, training, with_own(received, kept, task.own))
+    kept = update_coordinates.in_sub_model(_previous(task, context, task.round + 1), task.spec, channel_map)
+    arrays, personal = personalise(task, training, update_coordinates.with_own(received, kept, task.own))
     if personal is not None:
         note = note_of(personal, len(training.data.held_out))
         task = task.model_copy(update={"provenance": {**task.provenance, "personalisation": note}})
@@ -289,12 +280,16 @@ def train_own_model(
     Also returns what to keep, in global coordinates.
     """
     layers, channel_map = _layers(training.channel_map), training.channel_map
-    known = {name: previous[name] for name in (OWN, HELD) if name in previous}
-    received = {"model": sent["model"], ANCHOR: sent["model"], FIXED: sent.get(FIXED, {})}
-    start = with_own(received, in_sub_model(known, task.spec, channel_map), layers)
+    known = {
+        name: previous[name] for name in (update_coordinates.OWN, update_coordinates.HELD) if name in previous
+    }
+    received = {"model": sent["model"], update_coordinates.ANCHOR: sent["model"], FIXED: sent.get(FIXED, {})}
+    start = update_coordinates.with_own(
+        received, update_coordinates.in_sub_model(known, task.spec, channel_map), layers
+    )
     trained = training.own(task, start)
-    own = kept_own(start["model"], trained.delta, layers)
-    return trained, in_global(own, known, task.spec, channel_map)
+    own = update_coordinates.kept_own(start["model"], trained.delta, layers)
+    return trained, update_coordinates.in_global(own, known, task.spec, channel_map)
 
 
 def _layers(channel_map: ChannelMap) -> frozenset[str]:

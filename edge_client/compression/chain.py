@@ -8,30 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from edge_client.compression.decoding import (
-    COLUMNS,
-    COUNT_TYPE,
-    COUNTED,
-    DIGITS,
-    FLOAT,
-    MODEL,
-    SCALE_TYPE,
-    SCALES,
-    SHAPE_TYPE,
-    SHAPES,
-    decode_groups,
-    is_coded,
-)
-from edge_client.compression.quantization import (
-    BYTE,
-    Fp16,
-    Int8,
-    NumberCodec,
-    draw_uniform,
-    pack_codes,
-    per_byte,
-    row_bytes,
-)
+from edge_client.compression import decoding, quantization
 from edge_client.compression.sparse import Sparse, TopK, column_type, to_sparse
 from edge_client.compression.zstd import Zstd
 from edge_client.system.plugins import Registry
@@ -50,7 +27,8 @@ class Delta:
 
 # In the order in which they may be named: selection, number format, compression.
 CODECS: Registry[Callable[..., Any]] = Registry(
-    "codec", {"delta": Delta, "top-k": TopK, "fp16": Fp16, "int8": Int8, "zstd": Zstd}
+    "codec",
+    {"delta": Delta, "top-k": TopK, "fp16": quantization.Fp16, "int8": quantization.Int8, "zstd": Zstd},
 )
 
 
@@ -59,7 +37,7 @@ class Chain:
     """The codecs of a strategy; without any, an update is sent in float32."""
 
     sparsifier: TopK | None = None
-    number: NumberCodec | None = None
+    number: quantization.NumberCodec | None = None
     pack: Zstd | None = None
 
     @property
@@ -69,16 +47,20 @@ class Chain:
     @property
     def digits(self) -> int | None:
         """The levels of codes that share bytes; None if each number has its own bytes."""
-        if self.sparsifier is not None or not isinstance(self.number, Int8):
+        if self.sparsifier is not None or not isinstance(self.number, quantization.Int8):
             return None
-        return self.number.levels if per_byte(self.number.levels) > 1 else None
+        return self.number.levels if quantization.per_byte(self.number.levels) > 1 else None
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The groups sent with `model`, with an array for each encoded parameter."""
-        scaled = (SCALES,) if self.number is not None and self.number.scaled else ()
-        sharing = (DIGITS,) if self.digits is not None else ()
-        return (*scaled, SHAPES, COUNTED, COLUMNS) if self.sparsifier is not None else (*scaled, *sharing)
+        scaled = (decoding.SCALES,) if self.number is not None and self.number.scaled else ()
+        sharing = (decoding.DIGITS,) if self.digits is not None else ()
+        return (
+            (*scaled, decoding.SHAPES, decoding.COUNTED, decoding.COLUMNS)
+            if self.sparsifier is not None
+            else (*scaled, *sharing)
+        )
 
     def encode(self, arrays: Arrays, seed: int | None, residual: Arrays | None = None) -> "Encoded":
         """Encode the group `model`; arrays are computed when they are read.
@@ -97,16 +79,20 @@ class Chain:
     def most_bytes(self, shape: tuple[int, ...]) -> int:
         """The maximum bytes of a parameter of this shape, including scales and counts."""
         size = math.prod(shape)
-        if not self.lossy or not is_coded(shape):
-            return FLOAT.itemsize * size
+        if not self.lossy or not decoding.is_coded(shape):
+            return decoding.FLOAT.itemsize * size
         if self.digits is not None:
-            held = shape[0] * row_bytes(size // shape[0], self.digits)
-            return held + SCALE_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * (1 + len(shape))
-        each = self.number.dtype.itemsize if self.number else FLOAT.itemsize
-        extra = SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
+            held = shape[0] * quantization.row_bytes(size // shape[0], self.digits)
+            return (
+                held
+                + decoding.SCALE_TYPE.itemsize * shape[0]
+                + decoding.SHAPE_TYPE.itemsize * (1 + len(shape))
+            )
+        each = self.number.dtype.itemsize if self.number else decoding.FLOAT.itemsize
+        extra = decoding.SCALE_TYPE.itemsize * shape[0] if self.number and self.number.scaled else 0
         if self.sparsifier is not None:
             each, size = each + column_type(shape).itemsize, self.sparsifier.count(size)
-            extra += COUNT_TYPE.itemsize * shape[0] + SHAPE_TYPE.itemsize * len(shape)
+            extra += decoding.COUNT_TYPE.itemsize * shape[0] + decoding.SHAPE_TYPE.itemsize * len(shape)
         return each * size + extra
 
 
@@ -141,18 +127,20 @@ def make_codecs(
     return made
 
 
-def in_codes(number: NumberCodec | None, arrays: Arrays, seed: int | None) -> dict[str, Arrays]:
+def in_codes(number: quantization.NumberCodec | None, arrays: Arrays, seed: int | None) -> dict[str, Arrays]:
     """The group `model` with codes instead of numbers, and the scales; computed when read.
 
     Rows and columns may be sliced like those of the parameters. `seed` as in `Chain.encode`.
     """
     if number is None:
-        return {MODEL: arrays}
+        return {decoding.MODEL: arrays}
     kinds = {name: kind_of(arrays, name) for name in arrays}
     scales = _scales(number, arrays, kinds)
-    types = {n: (number.dtype if is_coded(shape) else dtype, shape) for n, (dtype, shape) in kinds.items()}
+    types = {
+        n: (number.dtype if decoding.is_coded(shape) else dtype, shape) for n, (dtype, shape) in kinds.items()
+    }
     make = partial(_codes, number, arrays, scales, seed)
-    return {MODEL: ComputedArrays(types, make), **({SCALES: scales} if scales else {})}
+    return {decoding.MODEL: ComputedArrays(types, make), **({decoding.SCALES: scales} if scales else {})}
 
 
 def _make(component: Component, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
@@ -171,52 +159,61 @@ def _make(component: Component, codecs: Mapping[str, Callable[..., Any]], key: s
 
 def _pack_codes(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:
     """The groups with several codes in each byte of `model`."""
-    codes = groups[MODEL]
+    codes = groups[decoding.MODEL]
     kinds = {name: kind_of(codes, name) for name in codes}
-    widths = {name: math.prod(shape[1:]) for name, (_, shape) in kinds.items() if is_coded(shape)}
-    held = {name: (BYTE, (kinds[name][1][0], row_bytes(width, levels))) for name, width in widths.items()}
+    widths = {name: math.prod(shape[1:]) for name, (_, shape) in kinds.items() if decoding.is_coded(shape)}
+    held = {
+        name: (quantization.BYTE, (kinds[name][1][0], quantization.row_bytes(width, levels)))
+        for name, width in widths.items()
+    }
 
     def make(name: str, start: int, stop: int) -> AnyArray:
         if name not in widths:
             return rows_of(codes, name, start, stop)
-        made = np.empty((stop - start, held[name][1][1]), BYTE)
+        made = np.empty((stop - start, held[name][1][1]), quantization.BYTE)
         # In blocks: the float32 numbers of a block fit into the processor's caches.
         for begin, end in blocks((kinds[name][0], (stop - start, widths[name]))):
             rows = rows_of(codes, name, start + begin, start + end)
-            made[begin:end] = pack_codes(rows.reshape(end - begin, widths[name]), levels)
+            made[begin:end] = quantization.pack_codes(rows.reshape(end - begin, widths[name]), levels)
         return made
 
-    described = {name: np.array([levels, *kinds[name][1]], SHAPE_TYPE) for name in widths}
-    packed = {**groups, MODEL: ComputedArrays({**kinds, **held}, make)}
-    return {**packed, **({DIGITS: described} if described else {})}
+    described = {name: np.array([levels, *kinds[name][1]], decoding.SHAPE_TYPE) for name in widths}
+    packed = {**groups, decoding.MODEL: ComputedArrays({**kinds, **held}, make)}
+    return {**packed, **({decoding.DIGITS: described} if described else {})}
 
 
-def _scales(number: NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
+def _scales(number: quantization.NumberCodec, arrays: Arrays, kinds: Mapping[str, Kind]) -> dict[str, Array]:
     """The scale of each row of every encoded parameter; empty for codecs without scales."""
-    if not isinstance(number, Int8):
+    if not isinstance(number, quantization.Int8):
         return {}
     return {
         name: np.concatenate([number.scales(rows_of(arrays, name, *block)) for block in blocks(kind)])
         for name, kind in kinds.items()
-        if is_coded(kind[1])
+        if decoding.is_coded(kind[1])
     }
 
 
 def _codes(
-    number: NumberCodec, arrays: Arrays, scales: Arrays, seed: int | None, name: str, start: int, stop: int
+    number: quantization.NumberCodec,
+    arrays: Arrays,
+    scales: Arrays,
+    seed: int | None,
+    name: str,
+    start: int,
+    stop: int,
 ) -> AnyArray:
     rows = rows_of(arrays, name, start, stop)
-    if not is_coded(kind_of(arrays, name)[1]):
+    if not decoding.is_coded(kind_of(arrays, name)[1]):
         return rows
     return _encode_rows(number, name, rows, scales.get(name, _NONE)[start:stop], seed, start)
 
 
 def _encode_rows(
-    number: NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
+    number: quantization.NumberCodec, name: str, rows: Array, scales: Array, seed: int | None, start: int
 ) -> AnyArray:
     if seed is None or not number.scaled:
         return number.encode(rows, scales, _HALF)
-    return number.encode(rows, scales, draw_uniform(seed, name, start, rows.shape))
+    return number.encode(rows, scales, quantization.draw_uniform(seed, name, start, rows.shape))
 
 
 _NONE, _HALF = np.zeros(0, np.float32), np.array(0.5, np.float32)
@@ -226,12 +223,12 @@ def _encode_sparse(
     chain: Chain, sparsifier: TopK, arrays: Arrays, seed: int | None, residual: Arrays
 ) -> Encoded:
     """Encode the largest numbers of each parameter; the residual is the input minus the decoded result."""
-    groups: dict[str, dict[str, AnyArray]] = {MODEL: {}}
+    groups: dict[str, dict[str, AnyArray]] = {decoding.MODEL: {}}
     unsent: dict[str, Array] = {}
     for name in arrays:
         array = arrays[name]
-        if not is_coded(array.shape):
-            groups[MODEL][name] = array
+        if not decoding.is_coded(array.shape):
+            groups[decoding.MODEL][name] = array
             continue
         whole = array + residual[name] if name in residual else array
         for group, part in _parts(chain.number, name, sparsifier.keep_largest(whole), seed).items():
@@ -239,17 +236,24 @@ def _encode_sparse(
         encoded = {group: {name: parts[name]} for group, parts in groups.items() if name in parts}
         # The residual of an infinite number is NaN; an update with such a number never counts.
         with np.errstate(invalid="ignore"):
-            unsent[name] = whole - decode_groups(encoded)[MODEL][name]
+            unsent[name] = whole - decoding.decode_groups(encoded)[decoding.MODEL][name]
     return Encoded(groups, unsent)
 
 
-def _parts(number: NumberCodec | None, name: str, sparsified: Array, seed: int | None) -> dict[str, AnyArray]:
+def _parts(
+    number: quantization.NumberCodec | None, name: str, sparsified: Array, seed: int | None
+) -> dict[str, AnyArray]:
     """The arrays of a sparse parameter by group."""
-    scales = number.scales(sparsified) if isinstance(number, Int8) else None
+    scales = number.scales(sparsified) if isinstance(number, quantization.Int8) else None
     codes = sparsified
     if number is not None:
         codes = _encode_rows(number, name, sparsified, _NONE if scales is None else scales, seed, 0)
     sparse: Sparse = to_sparse(codes)
-    shape = np.array(sparsified.shape, SHAPE_TYPE)
-    parts = {MODEL: sparse.values, SHAPES: shape, COUNTED: sparse.counts, COLUMNS: sparse.columns}
-    return parts if scales is None else {**parts, SCALES: scales}
+    shape = np.array(sparsified.shape, decoding.SHAPE_TYPE)
+    parts = {
+        decoding.MODEL: sparse.values,
+        decoding.SHAPES: shape,
+        decoding.COUNTED: sparse.counts,
+        decoding.COLUMNS: sparse.columns,
+    }
+    return parts if scales is None else {**parts, decoding.SCALES: scales}

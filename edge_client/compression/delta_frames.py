@@ -13,33 +13,24 @@ from functools import partial
 
 import numpy as np
 
+from edge_client.compression import decoding
 from edge_client.compression.chain import in_codes
-from edge_client.compression.decoding import (
-    FLOAT,
-    MODEL,
-    PARTS,
-    SCALE_TYPE,
-    SCALES,
-    Decoded,
-    decode_groups,
-    is_coded,
-)
 from edge_client.compression.quantization import NumberCodec
 from schemas.errors import PeerError
 from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
 BITS = np.dtype("<u4")
-CODES = (BITS, FLOAT, np.dtype("<f2"), np.dtype("i1"))  # the types of codes in a delta
+CODES = (BITS, decoding.FLOAT, np.dtype("<f2"), np.dtype("i1"))  # the types of codes in a delta
 NEAR = 0.25  # share of the sum of squares up to which a delta is worth sending
 
 
 def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Groups:
     """The delta from `before` to `params`, computed when read."""
     kinds = {name: kind_of(params, name) for name in params}
-    coded = {name: kind for name, kind in kinds.items() if number is not None and is_coded(kind[1])}
+    coded = {name: kind for name, kind in kinds.items() if number is not None and decoding.is_coded(kind[1])}
     encoded = in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
-    codes = encoded[MODEL]
+    codes = encoded[decoding.MODEL]
     types = {n: kind_of(codes, n) if n in coded else (BITS, shape) for n, (_, shape) in kinds.items()}
 
     def make(name: str, start: int, stop: int) -> AnyArray:
@@ -47,7 +38,7 @@ def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Group
             return rows_of(codes, name, start, stop)
         return _bits(params, name, start, stop) - _bits(before, name, start, stop)
 
-    return {**encoded, MODEL: ComputedArrays(types, make)}
+    return {**encoded, decoding.MODEL: ComputedArrays(types, make)}
 
 
 def near(params: Arrays, before: Arrays) -> bool:
@@ -68,34 +59,36 @@ def added_up(frames: Sequence[Groups]) -> Groups:
 
     Arrays are computed when read; raises `PeerError` for frames that do not fit each other.
     """
-    model = decode_groups(frames[0])[MODEL]
+    model = decoding.decode_groups(frames[0])[decoding.MODEL]
     for frame in frames[1:]:
         model = _Changed(model, frame)
-    others = {name: arrays for name, arrays in frames[-1].items() if name not in (MODEL, *PARTS)}
-    return {MODEL: model, **others}
+    others = {
+        name: arrays for name, arrays in frames[-1].items() if name not in (decoding.MODEL, *decoding.PARTS)
+    }
+    return {decoding.MODEL: model, **others}
 
 
 class _Changed(KnownArrays):
     """The parameters after a delta."""
 
     def __init__(self, before: Arrays, frame: Groups) -> None:
-        if MODEL not in frame or set(frame[MODEL]) != set(before):
+        if decoding.MODEL not in frame or set(frame[decoding.MODEL]) != set(before):
             raise PeerError("a frame changes other parameters than those before it")
-        self._before, self._codes, self._numbers = before, frame[MODEL], Decoded(frame)
-        scales = frame.get(SCALES, {})
-        super().__init__({name: (FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
+        self._before, self._codes, self._numbers = before, frame[decoding.MODEL], decoding.Decoded(frame)
+        scales = frame.get(decoding.SCALES, {})
+        super().__init__({name: (decoding.FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
         for name in before:
             if kind_of(before, name) != self.kind(name):
                 raise PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
             if kind_of(self._codes, name)[0] not in CODES:
                 raise PeerError(f"a frame has {kind_of(self._codes, name)[0]} for '{name}'")
-            if name in scales and kind_of(scales, name) != (SCALE_TYPE, self.kind(name)[1][:1]):
+            if name in scales and kind_of(scales, name) != (decoding.SCALE_TYPE, self.kind(name)[1][:1]):
                 raise PeerError(f"a frame's scales do not fit '{name}'")
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         if kind_of(self._codes, name)[0] == BITS:
             changed = _bits(self._before, name, start, stop) + rows_of(self._codes, name, start, stop)
-            return np.asarray(changed).view(FLOAT)
+            return np.asarray(changed).view(decoding.FLOAT)
         with np.errstate(over="ignore", invalid="ignore"):
             numbers = self._numbers.rows(name, start, stop)
             return np.asarray(rows_of(self._before, name, start, stop) + numbers)
@@ -106,7 +99,7 @@ def _difference(params: Arrays, before: Arrays, name: str, start: int, stop: int
 
 
 def _bits(arrays: Arrays, name: str, start: int, stop: int) -> AnyArray:
-    return np.asarray(rows_of(arrays, name, start, stop), FLOAT).view(BITS)
+    return np.asarray(rows_of(arrays, name, start, stop), decoding.FLOAT).view(BITS)
 
 
 def _squares(rows: AnyArray) -> float:

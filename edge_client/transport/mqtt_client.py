@@ -18,17 +18,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
+from edge_client.transport import link_events
 from edge_client.transport.broker_address import BrokerAddress
-from edge_client.transport.link_events import (
-    Arrived,
-    Confirmed,
-    Inbox,
-    LinkDown,
-    LinkEvent,
-    LinkUp,
-    NotGranted,
-    Subscribed,
-)
 from edge_client.transport.message_parts import MAX_IN_FLIGHT, SMALL_PAYLOAD, Outbox, Parts, split
 from edge_client.transport.paho_client import connect_terms, make_client
 from edge_client.transport.tls import explain, is_lasting, load_pair, make_context
@@ -66,7 +57,7 @@ class Link:
     def __init__(
         self,
         address: BrokerAddress,
-        inbox: Inbox,
+        inbox: link_events.Inbox,
         *,
         client_id: str,
         filters: Sequence[str],
@@ -173,13 +164,13 @@ class Link:
         self._outbox.add_chunk(key, topic, read)
         self._outbox.send_chunks(self.client)
 
-    def handle(self, event: LinkEvent) -> None:
+    def handle(self, event: link_events.LinkEvent) -> None:
         """React to an event of this link, in the owner's thread."""
         match event:
-            case Confirmed(mid):
+            case link_events.Confirmed(mid):
                 self._outbox.confirm(mid)
                 self._outbox.send_chunks(self.client)
-            case LinkUp(_, max_packet):
+            case link_events.LinkUp(_, max_packet):
                 self._outbox.on_reconnected()
                 if max_packet is not None and self._outbox.largest > max_packet:
                     log.warning(
@@ -188,10 +179,12 @@ class Link:
                     self._start_over()
                     return
                 self._outbox.send_chunks(self.client)
-            case LinkDown(downgrade=True) if self.version is MQTTProtocolVersion.MQTTv5:
+            case link_events.LinkDown(downgrade=True) if self.version is MQTTProtocolVersion.MQTTv5:
                 self.version = MQTTProtocolVersion.MQTTv311
                 self._start_over()
-            case LinkDown(silent=True, downgrade=False) if self.version is MQTTProtocolVersion.MQTTv311:
+            case link_events.LinkDown(silent=True, downgrade=False) if (
+                self.version is MQTTProtocolVersion.MQTTv311
+            ):
                 # It may have been about to start: 3.1.1 must have an answer to stay.
                 self.version = MQTTProtocolVersion.MQTTv5
                 self._start_over()
@@ -246,7 +239,9 @@ class Link:
             self._quick = 0
             downgrade = client.protocol is MQTTProtocolVersion.MQTTv5 and reason.value == UNSUPPORTED_PROTOCOL
             lasting = reason.value in REFUSED_FOR_GOOD and not downgrade
-            self._inbox.put(LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting))
+            self._inbox.put(
+                link_events.LinkDown(f"the broker refused: {reason}", downgrade=downgrade, lasting=lasting)
+            )
             return
         _spread_reconnects(client, self.longest_delay_s)
         self._up_at = time.monotonic()
@@ -255,14 +250,14 @@ class Link:
             client.subscribe(topic_filter, qos=1)
         for topic in self._listened:
             client.subscribe(topic, qos=0)
-        self._inbox.put(LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
+        self._inbox.put(link_events.LinkUp(self._session, getattr(properties, "MaximumPacketSize", None)))
 
     def _on_connect_fail(self, client: mqtt.Client, userdata: Any) -> None:
         self._quick = 0
         error = sys.exc_info()[1]
         why = explain(error, self._address)
         reason = f"the broker cannot be reached: {why}" if why else "the broker cannot be reached"
-        self._inbox.put(LinkDown(reason, lasting=is_lasting(error)))
+        self._inbox.put(link_events.LinkDown(reason, lasting=is_lasting(error)))
 
     def _on_disconnect(
         self, client: mqtt.Client, userdata: Any, flags: Any, reason: Any, properties: Any
@@ -283,7 +278,9 @@ class Link:
         downgrade = silent and client.protocol is MQTTProtocolVersion.MQTTv5
         why = "it does not answer MQTT 5: trying 3.1.1" if downgrade else why or str(reason)
         self._inbox.put(
-            LinkDown(why, downgrade=downgrade, lasting=lasting, taken_over=taken_over, silent=silent)
+            link_events.LinkDown(
+                why, downgrade=downgrade, lasting=lasting, taken_over=taken_over, silent=silent
+            )
         )
 
     def _is_mute(self, timed_out: bool) -> bool:
@@ -306,7 +303,7 @@ class Link:
         try:
             whole = self._parts.take(message.topic, bytes(message.payload))
             if whole is not None:
-                self._inbox.put(Arrived(message.topic, whole, bool(message.retain)))
+                self._inbox.put(link_events.Arrived(message.topic, whole, bool(message.retain)))
         except UnicodeDecodeError:
             self.dropped += 1
 
@@ -315,12 +312,12 @@ class Link:
     ) -> None:
         for reason in reasons:
             if reason.is_failure:
-                self._inbox.put(NotGranted(reason.value, str(reason)))
+                self._inbox.put(link_events.NotGranted(reason.value, str(reason)))
         if self._reports_subscribed:
-            self._inbox.put(Subscribed())
+            self._inbox.put(link_events.Subscribed())
 
     def _on_publish(self, client: mqtt.Client, userdata: Any, mid: int, reason: Any, properties: Any) -> None:
-        self._inbox.put(Confirmed(mid))
+        self._inbox.put(link_events.Confirmed(mid))
 
 
 class _ErrorLogger(logging.Logger):

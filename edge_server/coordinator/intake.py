@@ -11,20 +11,8 @@ from edge_server.rounds.events import ChunkReceived, MessageReceived, Misbehaved
 from edge_server.transport.broker_connection import check_sender
 from edge_server.transport.receivers.messages import Misfit, NoRoom, Placed, ReceiverMessage, Unable
 from edge_server.transport.receivers.pool import ReceiverPool
+from schemas import messages
 from schemas.errors import ConfigError, PeerError
-from schemas.messages import (
-    Death,
-    Delivery,
-    FromDevice,
-    FromSite,
-    Refusal,
-    SiteBirth,
-    SiteDeath,
-    SiteSum,
-    Telemetry,
-    Update,
-    decode_message,
-)
 from schemas.names import is_of_site
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, Chunk, decode_chunk
 from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
@@ -86,10 +74,14 @@ class Intake:
         if topic.channel is Channel.UP_BLOB:
             self._driver.step(SiteChunkReceived(topic.site, decode_chunk(payload)))
         elif payload:
-            message = decode_message(payload, federation=self._driver.federation.name)
-            if not isinstance(message, FromSite):
+            message = messages.decode_message(payload, federation=self._driver.federation.name)
+            if not isinstance(message, messages.FromSite):
                 raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
-            named = message.site if isinstance(message, SiteBirth | SiteDeath | SiteSum) else message.device
+            named = (
+                message.site
+                if isinstance(message, messages.SiteBirth | messages.SiteDeath | messages.SiteSum)
+                else message.device
+            )
             if named != topic.site:
                 detail = f"'{message.kind}' of {named} on the topic of {topic.site}"
                 raise PeerError(detail, reason=Reason.WRONG_SENDER)
@@ -123,39 +115,39 @@ class Intake:
             self._refuse(device, error)
 
     def _take_message(self, topic: DeviceTopic | SiteTopic, payload: bytes, *, retained: bool) -> None:
-        message = decode_message(payload, federation=self._driver.federation.name)
-        if not isinstance(message, FromDevice):
+        message = messages.decode_message(payload, federation=self._driver.federation.name)
+        if not isinstance(message, messages.FromDevice):
             raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
         _check_receipt(topic, message)
-        if not isinstance(message, Death) and not retained:
+        if not isinstance(message, messages.Death) and not retained:
             # The broker sends a death in the device's place, and what it has stored.
             self._reporter.counters.note_contact(message.device)
-        if isinstance(message, Telemetry):
+        if isinstance(message, messages.Telemetry):
             self._reporter.counters.keep_telemetry(message)
         fleet = self._driver.federation.fleet
-        if isinstance(message, Refusal) and not fleet.questions(message.device):
+        if isinstance(message, messages.Refusal) and not fleet.questions(message.device):
             extra = {"device": message.device, "reason": message.reason}
             log.info("%s refuses (%s): %s", *extra.values(), message.detail, extra=extra)
             if message.reason is Reason.SUPERSEDED:
                 self._reporter.counters.count_refusal(message.device, message.reason)
-        accepted = isinstance(message, Update) and self._driver.was_accepted(message)
+        accepted = isinstance(message, messages.Update) and self._driver.was_accepted(message)
         have = self._have(message)
         self._driver.step(MessageReceived(message, have=have, accepted=accepted, retained=retained))
-        if isinstance(message, Update | Delivery):
+        if isinstance(message, messages.Update | messages.Delivery):
             self._count_claim(message)
-        if isinstance(message, Update):
+        if isinstance(message, messages.Update):
             self._expect(message)
 
-    def _have(self, message: FromDevice) -> ChunkSet:
+    def _have(self, message: messages.FromDevice) -> ChunkSet:
         """The chunks of a claimed update that arrived before the restart."""
-        sent = message.sent_blob if isinstance(message, Update) else None
+        sent = message.sent_blob if isinstance(message, messages.Update) else None
         if sent is None or sent.digest not in self._partial:
             return NO_CHUNKS
         self._partial.discard(sent.digest)
         return self._store.present(sent)
 
-    def _count_claim(self, result: Update | Delivery) -> None:
+    def _count_claim(self, result: messages.Update | messages.Delivery) -> None:
         """Count the bytes that a device reports from broadcasts and the object store."""
         participant = self._driver.federation.participants.get(result.device)
         if participant is None or not participant.is_meant(result):
@@ -169,7 +161,7 @@ class Intake:
             most_fetched=0 if task.depot is None else sum(ref.size for ref in task.blobs.values()),
         )
 
-    def _expect(self, claim: Update) -> None:
+    def _expect(self, claim: messages.Update) -> None:
         """Let the receivers write the chunks of an accepted claim."""
         participant = self._driver.federation.participants.get(claim.device)
         if participant is None or self._driver.federation.sites.of(claim.device):
@@ -180,14 +172,14 @@ class Intake:
     def _refuse(self, device: str, error: PeerError) -> None:
         """Log and count the fault, and send the device the reason."""
         self._reporter.report_ignored(error, device)
-        refusal = Refusal.of(error, self._driver.federation.name, device)
+        refusal = messages.Refusal.of(error, self._driver.federation.name, device)
         self._driver.tell(device, refusal)
         self._driver.step(Misbehaved(device, refusal.reason))
 
 
-def _check_receipt(topic: DeviceTopic | SiteTopic, message: FromDevice) -> None:
+def _check_receipt(topic: DeviceTopic | SiteTopic, message: messages.FromDevice) -> None:
     """Raise `PeerError` for a receipt that no gateway on the way to the device has added."""
-    receipt = message.receipt if isinstance(message, Update) else None
+    receipt = message.receipt if isinstance(message, messages.Update) else None
     if receipt is None:
         return
     site = receipt.site

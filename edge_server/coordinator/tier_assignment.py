@@ -24,16 +24,7 @@ from edge_server.rounds.fleet import Device, tier_of
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.groups.widths import own_probability, smaller_tiers, step_share
 from edge_server.strategy.planning import sends_widths
-from edge_server.strategy.selection.tier_evidence import (
-    ByEvidence,
-    Candidate,
-    Means,
-    MemoryNeeds,
-    Placement,
-    Speed,
-    Trained,
-    TrainingNeeds,
-)
+from edge_server.strategy.selection import tier_evidence
 from schemas.messages import Update
 from schemas.strategy import TrainingSettings
 from schemas.submodel import SubModelSpec
@@ -110,8 +101,8 @@ class TierAssigner:
         self._config, self._build, self._epochs, self._learns = config, build, epochs, learns
         self._input_shape, self._share = input_shape, share
         self._refusals, self._undecided = Counter(refusals or {}), set(undecided)
-        self._placed: dict[str, Placement] = {}
-        self._policy: ByEvidence | None = None
+        self._placed: dict[str, tier_evidence.Placement] = {}
+        self._policy: tier_evidence.ByEvidence | None = None
 
     def tier(self, device: Device) -> int:
         """The device's tier at the last planning, else the one that its memory allows."""
@@ -166,7 +157,7 @@ class TierAssigner:
             return state
         share = cache(self._share)
         trained = [
-            Trained(
+            tier_evidence.Trained(
                 name,
                 update.metrics.examples,
                 update.metrics.epochs * share(self._nearest_tier(ratio)),
@@ -182,9 +173,9 @@ class TierAssigner:
         levels = self._config.tiers.levels
         return 1 + min(range(len(levels)), key=lambda place: abs(levels[place] - ratio))
 
-    def _candidate(self, device: Device) -> Candidate:
+    def _candidate(self, device: Device) -> tier_evidence.Candidate:
         profile = device.profile
-        return Candidate(
+        return tier_evidence.Candidate(
             device.name,
             device.data.examples,
             guess=tier_of(profile, len(self._config.tiers.ratios)),
@@ -198,9 +189,9 @@ class TierAssigner:
             return ("torch",)
         return profile.trainers
 
-    def _make_policy(self) -> ByEvidence:
+    def _make_policy(self) -> tier_evidence.ByEvidence:
         if self._policy is None:
-            self._policy = ByEvidence(
+            self._policy = tier_evidence.ByEvidence(
                 [self.needs_of(tier) for tier in range(1, len(self._config.tiers.ratios) + 1)],
                 self._config.tiers.levels,
                 self._config.clients.deadline_s,
@@ -208,14 +199,14 @@ class TierAssigner:
             )
         return self._policy
 
-    def needs_of(self, tier: int) -> TrainingNeeds:
+    def needs_of(self, tier: int) -> tier_evidence.TrainingNeeds:
         module = self._build(tier).requires_grad_(True)
         cost, plan = network_cost(module, self._input_shape), self._config.training
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
-        with_torch = MemoryNeeds(whole.total - plan.batch_size * each, each)
-        with_onnx = MemoryNeeds(_step_graph_bytes(module, cost, plan), each)
-        return TrainingNeeds(
+        with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
+        with_onnx = tier_evidence.MemoryNeeds(_step_graph_bytes(module, cost, plan), each)
+        return tier_evidence.TrainingNeeds(
             {"torch": with_torch, "onnx": with_onnx},
             macs=cost.training_macs(examples=1, epochs=1),
             moved=cost.training_bytes(examples=1, epochs=1),
@@ -247,16 +238,16 @@ def _step_graph_bytes(module: nn.Module, cost: NetworkCost, plan: TrainingSettin
     return cost.parameters + step_bytes(step, plan, cost.parameters, batch=part, split=split)
 
 
-def _means(profile: CapabilityProfile, trainer: TrainerName) -> Means:
+def _means(profile: CapabilityProfile, trainer: TrainerName) -> tier_evidence.Means:
     measured = profile.speed_with(trainer)
-    return Means(trainer, _for_training(profile, trainer, measured), _speed_of(measured))
+    return tier_evidence.Means(trainer, _for_training(profile, trainer, measured), _speed_of(measured))
 
 
-def _speed_of(measured: MeasuredSpeed | None) -> Speed | None:
+def _speed_of(measured: MeasuredSpeed | None) -> tier_evidence.Speed | None:
     """A device's measured speed; None unless both figures are known."""
     if measured is None or measured.training_macs_per_s is None or measured.memory_bytes_per_s is None:
         return None
-    return Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
+    return tier_evidence.Speed(measured.training_macs_per_s, measured.memory_bytes_per_s)
 
 
 def _for_training(

@@ -7,45 +7,17 @@ from dataclasses import replace
 
 from edge_client.data.tasks.words import leading
 from edge_client.security.identity.validity import format_utc
-from edge_server.rounds import admission, secure_aggregation
+from edge_server.rounds import admission, events, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import check_data, mark_misfit
 from edge_server.rounds.event_entry import EventKind
-from edge_server.rounds.events import (
-    Command,
-    Note,
-    NotInObjectStore,
-    RecordDelivery,
-    RecordStrike,
-    RepairBlob,
-    Send,
-    SendChunks,
-    UpdateChecked,
-    send_refusal,
-)
 from edge_server.rounds.fleet import Device
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end, quarantine_refusal, strike
 from edge_server.rounds.state import Federation, Phase, Step, with_participant
+from schemas import messages
 from schemas.counted import format_count
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    BroadcastProgress,
-    Death,
-    Delivery,
-    FromDevice,
-    KeyAdvertisement,
-    KeyShares,
-    Refusal,
-    Task,
-    TaskReply,
-    Telemetry,
-    UnmaskAnswer,
-    Update,
-)
 from schemas.security.manifest import Manifest
 from schemas.tensors.blobs import Chunk
 from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
@@ -54,7 +26,7 @@ from schemas.values import Eligibility, Reason
 
 def receive(
     federation: Federation,
-    message: FromDevice,
+    message: messages.FromDevice,
     now: float,
     *,
     have: ChunkSet = NO_CHUNKS,
@@ -62,44 +34,44 @@ def receive(
     retained: bool = False,
 ) -> Step:
     """Handle a device's message; the other arguments are those of `MessageReceived`."""
-    if not isinstance(message, Birth | Death):
+    if not isinstance(message, messages.Birth | messages.Death):
         federation = replace(federation, fleet=federation.fleet.with_contact(message.device))
     match message:
-        case Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
+        case messages.Birth() if federation.sites.is_gone(federation.sites.of(message.device)):
             return replace(federation, sites=federation.sites.keep_waiting(message)), []
-        case Birth() if federation.fleet.is_newcomer(message.device):
+        case messages.Birth() if federation.fleet.is_newcomer(message.device):
             return admission.question_newcomer(federation, message, now)
-        case Birth():
+        case messages.Birth():
             return _born(federation, message, now, retained=retained)
-        case Death():
+        case messages.Death():
             return _on_death(federation, message, now)
-        case TaskReply():
+        case messages.TaskReply():
             return _on_reply(federation, message, now)
-        case Update():
+        case messages.Update():
             return _on_claim(federation, message, now, have, accepted=accepted)
-        case Delivery():
+        case messages.Delivery():
             return _on_delivery(federation, message)
-        case BlobRequest():
+        case messages.BlobRequest():
             return federation, [_answer_request(federation, message)]
-        case BroadcastProgress():
+        case messages.BroadcastProgress():
             return handlers.handle_progress(federation, message, now)
-        case Refusal() if (birth := admission.answered_birth(federation, message)) is not None:
+        case messages.Refusal() if (birth := admission.answered_birth(federation, message)) is not None:
             return _born(admission.admit(federation, birth), birth, now)
-        case Refusal():
+        case messages.Refusal():
             return _upload_lost(federation, message, now)
-        case Telemetry(device=device) if admission.misses_birth(federation, device):
+        case messages.Telemetry(device=device) if admission.misses_birth(federation, device):
             # An idle device sends nothing else, and believes that the server knows it.
             return federation, [admission.ask_for_birth(federation, device)]
-        case Telemetry():
+        case messages.Telemetry():
             return federation, []
-        case KeyAdvertisement() | KeyShares() | UnmaskAnswer():
+        case messages.KeyAdvertisement() | messages.KeyShares() | messages.UnmaskAnswer():
             return secure_aggregation.on_message(federation, message)
 
 
-def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = False) -> Step:
+def _born(federation: Federation, birth: messages.Birth, now: float, *, retained: bool = False) -> Step:
     if not federation.fleet.has_room_for(birth.device):
         detail = f"{federation.fleet.most} devices are known, and no more are taken"
-        return federation, [send_refusal(birth.federation, birth.device, Reason.NOT_SELECTED, detail)]
+        return federation, [events.send_refusal(birth.federation, birth.device, Reason.NOT_SELECTED, detail)]
     known = federation.fleet.devices.get(birth.device)
     federation, twins = admission.check_name(federation, birth, known)
     fleet = federation.fleet.born(birth)
@@ -124,54 +96,56 @@ def _born(federation: Federation, birth: Birth, now: float, *, retained: bool = 
     return rejoined, [*notes, *commands]
 
 
-def _note_joining(known: Device | None, birth: Birth) -> list[Command]:
+def _note_joining(known: Device | None, birth: messages.Birth) -> list[events.Command]:
     """A note on a device that is new, or was lost."""
     if known is not None and (known.alive or birth.session < known.session):
         return []
     what = "joined" if known is None else "is back"
     detail = f"{birth.profile.machine or 'board unknown'}, {format_count(birth.data.examples, 'example')}"
-    return [Note(what, birth.device, detail=detail, kind=EventKind.JOIN, routine=True)]
+    return [events.Note(what, birth.device, detail=detail, kind=EventKind.JOIN, routine=True)]
 
 
-def _note_renewal(known: Device | None, birth: Birth) -> list[Command]:
+def _note_renewal(known: Device | None, birth: messages.Birth) -> list[events.Command]:
     """A note on a certificate that expires later than the device's last one."""
     before = None if known is None else known.certificate_until
     if before is None or birth.certificate_until is None or birth.certificate_until <= before:
         return []
     what, detail = "certificate renewed", f"valid to {format_utc(birth.certificate_until)}"
-    return [Note(what, birth.device, detail=detail, kind=EventKind.RENEWAL, routine=True)]
+    return [events.Note(what, birth.device, detail=detail, kind=EventKind.RENEWAL, routine=True)]
 
 
-def _on_death(federation: Federation, death: Death, now: float) -> Step:
+def _on_death(federation: Federation, death: messages.Death, now: float) -> Step:
     fleet = federation.fleet.with_death(death, now)
     lost = fleet is not federation.fleet and death.device in fleet.devices
-    notes = [Note("lost", death.device, kind=EventKind.LOSS, routine=True)] if lost else []
+    notes = [events.Note("lost", death.device, kind=EventKind.LOSS, routine=True)] if lost else []
     return replace(federation, fleet=fleet), [*notes]
 
 
-def _eligibility_note(known: Device | None, device: Device) -> list[Command]:
+def _eligibility_note(known: Device | None, device: Device) -> list[events.Command]:
     """A note if the owner's rules now allow something else than before."""
     before = Eligibility.TRAIN if known is None else known.eligibility
     if device.eligibility is before:
         return []
-    return [Note(f"is now to {device.eligibility}", device.name, detail=device.ineligible_because)]
+    return [events.Note(f"is now to {device.eligibility}", device.name, detail=device.ineligible_because)]
 
 
-def _broken_files(known: Device | None, birth: Birth) -> list[Command]:
+def _broken_files(known: Device | None, birth: messages.Birth) -> list[events.Command]:
     """A note on files that a device leaves out, unless it has left out the same before."""
     skipped = birth.data.skipped
     if skipped is None or (known and (birth.session < known.session or known.data.skipped == skipped)):
         return []
-    return [Note("has broken files:", birth.device, detail=skipped.in_words())]
+    return [events.Note("has broken files:", birth.device, detail=skipped.in_words())]
 
 
-def _participant(federation: Federation, answer: TaskReply | Update | Delivery) -> Participant | None:
+def _participant(
+    federation: Federation, answer: messages.TaskReply | messages.Update | messages.Delivery
+) -> Participant | None:
     """The participant that answers, if the answer is to its current task."""
     participant = federation.participants.get(answer.device)
     return participant if participant is not None and participant.is_meant(answer) else None
 
 
-def _on_reply(federation: Federation, reply: TaskReply, now: float) -> Step:
+def _on_reply(federation: Federation, reply: messages.TaskReply, now: float) -> Step:
     answers = [] if reply.accepted else [_acknowledge(reply)]
     participant = _participant(federation, reply)
     if participant is None:
@@ -179,16 +153,16 @@ def _on_reply(federation: Federation, reply: TaskReply, now: float) -> Step:
     replied = part.record_reply(
         participant, now, accepted=reply.accepted, reason=reply.reason, detail=reply.detail
     )
-    short: list[Command] = []
+    short: list[events.Command] = []
     if reply.reason is Reason.NO_MEMORY and replied[1]:
         # No strike against the device, but recorded: its next task must be smaller.
-        short = [RecordStrike(reply.device, federation.round, Reason.NO_MEMORY)]
+        short = [events.RecordStrike(reply.device, federation.round, Reason.NO_MEMORY)]
     federation = _mark_unknown_names(federation, reply)
     federation, ends = handlers.handle_reply(federation, reply, participant, now)
     return with_participant(federation, (replied[0], [*answers, *replied[1], *short, *ends]))
 
 
-def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
+def _mark_unknown_names(federation: Federation, reply: messages.TaskReply) -> Federation:
     """A device whose names did not fit into its birth finds out from its task that they are unknown."""
     card = federation.fleet.devices[reply.device].data if reply.device in federation.fleet.devices else None
     if reply.reason is not Reason.INCOMPATIBLE or card is None:
@@ -198,7 +172,9 @@ def _mark_unknown_names(federation: Federation, reply: TaskReply) -> Federation:
     return federation
 
 
-def _on_claim(federation: Federation, update: Update, now: float, have: ChunkSet, *, accepted: bool) -> Step:
+def _on_claim(
+    federation: Federation, update: messages.Update, now: float, have: ChunkSet, *, accepted: bool
+) -> Step:
     """An update is announced: fetch it, or answer at once why not."""
     last = federation.counted.get(update.device)
     if last is not None and (last.run, last.attempt) == (update.run, update.attempt):
@@ -219,13 +195,13 @@ def _on_claim(federation: Federation, update: Update, now: float, have: ChunkSet
     return with_participant(federation, (claimed, commands))
 
 
-def _may_be_accepted(federation: Federation, update: Update) -> bool:
+def _may_be_accepted(federation: Federation, update: messages.Update) -> bool:
     """Whether the journal may have the update as accepted until the round, which did not wait, is closed."""
     late = federation.late.get(update.device) if federation.phase is Phase.CLOSING else None
     return late is not None and (late.attempt, late.blob) == (update.attempt, update.blob)
 
 
-def _turn_away(federation: Federation, update: Update) -> list[Command]:
+def _turn_away(federation: Federation, update: messages.Update) -> list[events.Command]:
     stated = (update.run, update.attempt, update.round)
     current = stated == (federation.run, federation.attempt, federation.round)
     if current and federation.phase is Phase.TRAINING and update.device not in federation.participants:
@@ -235,9 +211,9 @@ def _turn_away(federation: Federation, update: Update) -> list[Command]:
     return _turned_away(update, Reason.STALE_ROUND, f"round {federation.round} is under way")
 
 
-def _turned_away(update: Update, reason: Reason, detail: str) -> list[Command]:
+def _turned_away(update: messages.Update, reason: Reason, detail: str) -> list[events.Command]:
     """Refuse an update without examining it: count the refusal and inform the device."""
-    return [Note("update refused", update.device, reason, detail), _refusal(update, reason, detail)]
+    return [events.Note("update refused", update.device, reason, detail), _refusal(update, reason, detail)]
 
 
 def receive_chunk(federation: Federation, device: str, chunk: Chunk, now: float) -> Step:
@@ -257,7 +233,7 @@ def skip_upload(federation: Federation, device: str) -> Step:
     return with_participant(federation, part.skip_upload(participant))
 
 
-def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step:
+def fall_back_to_chunks(federation: Federation, event: events.NotInObjectStore) -> Step:
     """A claimed update could not be fetched from the object store: request its chunks."""
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.update.blob.digest != event.digest:
@@ -265,7 +241,7 @@ def fall_back_to_chunks(federation: Federation, event: NotInObjectStore) -> Step
     return with_participant(federation, part.fall_back_to_chunks(participant, event.have))
 
 
-def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
+def record_verdict(federation: Federation, event: events.UpdateChecked) -> Step:
     participant = federation.participants.get(event.device)
     if participant is None or participant.update is None or participant.status is not Status.CHECKING:
         return federation, []
@@ -282,7 +258,7 @@ def record_verdict(federation: Federation, event: UpdateChecked) -> Step:
     return with_participant(counted, (done, [_acknowledge(update)]))
 
 
-def _on_delivery(federation: Federation, delivery: Delivery) -> Step:
+def _on_delivery(federation: Federation, delivery: messages.Delivery) -> Step:
     participant = _participant(federation, delivery)
     if participant is None:
         return federation, [_acknowledge(delivery)]
@@ -291,23 +267,27 @@ def _on_delivery(federation: Federation, delivery: Delivery) -> Step:
         return federation, [answer]
     # Also of a device that was given up: it has the model.
     done = replace(participant, status=Status.COUNTED)
-    return with_participant(federation, (done, [RecordDelivery(delivery), _in_place(delivery), answer]))
+    return with_participant(
+        federation, (done, [events.RecordDelivery(delivery), _in_place(delivery), answer])
+    )
 
 
-def _in_place(delivery: Delivery) -> Command:
+def _in_place(delivery: messages.Delivery) -> events.Command:
     """A note on a delivered model: whether the device serves it or keeps its earlier one."""
     metrics, verdict = delivery.metrics, delivery.metrics.verdict
     if verdict is not None and not verdict.served:
         detail = f"{verdict.earlier}: {verdict.why}"
-        return Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
+        return events.Note("earlier model kept", delivery.device, detail=detail, kind=EventKind.DELIVERY)
     result = leading(metrics.metrics)
     accuracy = "" if result is None else f", {result[0].name} {result[0].text(result[1])}"
     because = "" if verdict is None else f"; {verdict.why}"
     detail = f"{metrics.variant}, {metrics.onnx_bytes} bytes{accuracy}{because}"
-    return Note("model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True)
+    return events.Note(
+        "model delivered", delivery.device, detail=detail, kind=EventKind.DELIVERY, routine=True
+    )
 
 
-def _manifest_to_sign(task: Task, delivery: Delivery) -> Manifest | None:
+def _manifest_to_sign(task: messages.Task, delivery: messages.Delivery) -> Manifest | None:
     """The manifest to sign for a delivered model: the digest that the device reports, for its signed task."""
     if task.manifest is None:
         return None
@@ -315,12 +295,12 @@ def _manifest_to_sign(task: Task, delivery: Delivery) -> Manifest | None:
     return given.model_copy(update={"what": "device-export", "sha256": delivery.metrics.onnx_sha256})
 
 
-def _upload_lost(federation: Federation, refusal: Refusal, now: float) -> Step:
+def _upload_lost(federation: Federation, refusal: messages.Refusal, now: float) -> Step:
     """A device refuses a request: its update is gone (offer the task again), or its blob is damaged."""
     participant = federation.participants.get(refusal.device)
     if refusal.reason is Reason.DIGEST_MISMATCH and participant is not None and not participant.final:
         named = {ref.digest for ref in participant.assignment.task.blobs.values()}
-        return federation, [RepairBlob(refusal.digest)] if refusal.digest in named else []
+        return federation, [events.RepairBlob(refusal.digest)] if refusal.digest in named else []
     if participant is None or participant.status is not Status.UPLOADING:
         return federation, []
     sent = None if participant.update is None else participant.update.sent_blob
@@ -345,28 +325,30 @@ def drop_lost_blobs(federation: Federation, digests: frozenset[str]) -> Federati
     return replace(federation, participants=federation.participants.with_all(changed), counted=counted)
 
 
-def _answer_request(federation: Federation, request: BlobRequest) -> Command:
+def _answer_request(federation: Federation, request: messages.BlobRequest) -> events.Command:
     participant = federation.participants.get(request.device)
     if participant is not None and not participant.final:
         for ref in participant.assignment.task.blobs.values():
             if ref.digest == request.digest:
-                return SendChunks(request.device, ref, request.first, request.count)
+                return events.SendChunks(request.device, ref, request.first, request.count)
     if admission.misses_birth(federation, request.device):
         return admission.ask_for_birth(federation, request.device)
-    return send_refusal(federation.name, request.device, Reason.UNKNOWN_BLOB, digest=request.digest)
+    return events.send_refusal(federation.name, request.device, Reason.UNKNOWN_BLOB, digest=request.digest)
 
 
-def _acknowledge(result: Update | Delivery | TaskReply, to_sign: Manifest | None = None) -> Command:
-    acknowledgement = Acknowledgement(
+def _acknowledge(
+    result: messages.Update | messages.Delivery | messages.TaskReply, to_sign: Manifest | None = None
+) -> events.Command:
+    acknowledgement = messages.Acknowledgement(
         federation=result.federation,
         device=result.device,
         run=result.run,
         attempt=result.attempt,
-        digest=result.blob.digest if isinstance(result, Update) else None,
+        digest=result.blob.digest if isinstance(result, messages.Update) else None,
     )
-    return Send(result.device, acknowledgement, to_sign)
+    return events.Send(result.device, acknowledgement, to_sign)
 
 
-def _refusal(update: Update, reason: Reason, detail: str) -> Command:
+def _refusal(update: messages.Update, reason: Reason, detail: str) -> events.Command:
     named = {"run": update.run, "attempt": update.attempt, "digest": update.blob.digest}
-    return send_refusal(update.federation, update.device, reason, detail, **named)
+    return events.send_refusal(update.federation, update.device, reason, detail, **named)

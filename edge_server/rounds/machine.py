@@ -15,7 +15,7 @@ phases (see `modes`).
 from dataclasses import replace
 from itertools import islice
 
-from edge_server.rounds import admission, quarantine, secure_aggregation
+from edge_server.rounds import admission, events, quarantine, secure_aggregation
 from edge_server.rounds import participant as part
 from edge_server.rounds.broadcast import handlers
 from edge_server.rounds.class_agreement import relabel
@@ -27,31 +27,6 @@ from edge_server.rounds.device_messages import (
     receive_chunk,
     record_verdict,
     skip_upload,
-)
-from edge_server.rounds.events import (
-    BlobsLost,
-    ChunkReceived,
-    Command,
-    Event,
-    LabelsChanged,
-    MessageReceived,
-    Misbehaved,
-    NotInObjectStore,
-    PlanRound,
-    Reconnected,
-    RolledBack,
-    RoundClosed,
-    RoundPlanned,
-    ServerFailed,
-    SiteChunkReceived,
-    SiteSpoke,
-    Started,
-    StopRequested,
-    SumChecked,
-    Tick,
-    UpdateChecked,
-    UpdateStored,
-    UpdatesWeighed,
 )
 from edge_server.rounds.modes import mode_of
 from edge_server.rounds.participant import SENDING, Participant, Status, mark_missed
@@ -80,7 +55,7 @@ CHECKS_PER_UPLOAD = 4  # Whole updates that may wait for their check, for each u
 __all__ = ["RETRY_S", "Buffering", "Federation", "Phase", "RoundRules", "Step", "step"]
 
 
-def step(federation: Federation, event: Event, now: float) -> Step:
+def step(federation: Federation, event: events.Event, now: float) -> Step:
     """Apply one event; raises `PeerError` for a chunk that does not fit its blob (the state is unchanged)."""
     if federation.phase is Phase.ENDED:
         return federation, []
@@ -91,41 +66,41 @@ def step(federation: Federation, event: Event, now: float) -> Step:
     return after, secure_aggregation.with_segments(after, commands)
 
 
-def _apply(federation: Federation, event: Event, now: float) -> Step:
+def _apply(federation: Federation, event: events.Event, now: float) -> Step:
     match event:
-        case Started():
+        case events.Started():
             return _start(federation, now)
-        case Reconnected():
+        case events.Reconnected():
             return quarantine.doubt_all(federation, now), []
-        case MessageReceived(message, have, accepted, retained):
+        case events.MessageReceived(message, have, accepted, retained):
             return receive(federation, message, now, have=have, accepted=accepted, retained=retained)
-        case ChunkReceived(device, chunk):
+        case events.ChunkReceived(device, chunk):
             return receive_chunk(federation, device, chunk, now)
-        case RoundPlanned():
+        case events.RoundPlanned():
             return _begin(federation, event, now)
-        case UpdateStored(device):
+        case events.UpdateStored(device):
             return skip_upload(federation, device)
-        case NotInObjectStore():
+        case events.NotInObjectStore():
             return fall_back_to_chunks(federation, event)
-        case UpdateChecked():
+        case events.UpdateChecked():
             return record_verdict(federation, event)
-        case SiteSpoke() | SiteChunkReceived() | UpdatesWeighed() | SumChecked():
+        case events.SiteSpoke() | events.SiteChunkReceived() | events.UpdatesWeighed() | events.SumChecked():
             return site_rounds.on_event(federation, event, now)
-        case RoundClosed():
+        case events.RoundClosed():
             return _advance(federation, event, now)
-        case BlobsLost(digests):
+        case events.BlobsLost(digests):
             return drop_lost_blobs(federation, digests), []
-        case RolledBack():
+        case events.RolledBack():
             return _go_back(federation, event, now)
-        case Misbehaved(device, reason):
+        case events.Misbehaved(device, reason):
             return strike(federation, device, reason)
-        case LabelsChanged(labels):
+        case events.LabelsChanged(labels):
             return relabel(federation, labels)
-        case StopRequested():
+        case events.StopRequested():
             return end(federation, "interrupted", "stopped by the user")
-        case ServerFailed(detail):
+        case events.ServerFailed(detail):
             return end(federation, "failed", detail)
-        case Tick():
+        case events.Tick():
             return _tick(federation, now)
 
 
@@ -145,7 +120,7 @@ def _start(federation: Federation, now: float) -> Step:
             return wait_for_devices(federation, federation.rules.opening.not_before(federation.round, now))
 
 
-def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
+def _begin(federation: Federation, event: events.RoundPlanned, now: float) -> Step:
     if event.attempt != federation.attempt:
         return federation, []
     if federation.phase is Phase.PLANNING and event.ended:
@@ -160,7 +135,7 @@ def _begin(federation: Federation, event: RoundPlanned, now: float) -> Step:
     return begun, [announce(begun, "delivering"), *offers]
 
 
-def _advance(federation: Federation, event: RoundClosed, now: float) -> Step:
+def _advance(federation: Federation, event: events.RoundClosed, now: float) -> Step:
     if federation.phase is not Phase.CLOSING or event.round != federation.round:
         return federation, []
     closed, notes = report_findings(replace(federation, diverged=event.diverged), event)
@@ -170,7 +145,7 @@ def _advance(federation: Federation, event: RoundClosed, now: float) -> Step:
     return replace(closed, phase=Phase.STARTING), [*notes, announce(closed, "waiting")]
 
 
-def _go_back(federation: Federation, event: RolledBack, now: float) -> Step:
+def _go_back(federation: Federation, event: events.RolledBack, now: float) -> Step:
     """An earlier model is in place; or it cannot be restored, and the run fails."""
     if federation.phase is not Phase.CLOSING or event.command.undone != federation.round:
         return federation, []
@@ -213,7 +188,7 @@ def _conclude(federation: Federation) -> Step:
 def _deliver(federation: Federation) -> Step:
     attempt = federation.attempt + 1
     delivering = replace(federation, phase=Phase.DELIVERING, participants=Participants(), attempt=attempt)
-    plan = PlanRound(
+    plan = events.PlanRound(
         federation.round,
         attempt,
         federation.fleet.fitting(),
@@ -232,7 +207,7 @@ def _end_delivery(federation: Federation, now: float) -> Step:
 
 
 def _tick(federation: Federation, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     changed: list[Participant] = []
     for participant in federation.at_work:
         known = federation.fleet.devices.get(participant.device)
@@ -299,7 +274,7 @@ def _grant(federation: Federation, now: float) -> Step:
         again = participants.having({Status.WAITING})
         silent = (uploader for uploader in again if uploader.receiving is not None)
         fresh += islice(silent, free - len(fresh))
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     coming = sum(map(part.bytes_in_flight, federation.participants.having({Status.UPLOADING})))
     for participant in fresh:
         coming += part.bytes_in_flight(participant)

@@ -8,27 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from edge_client.agent.session import machine
-from edge_client.agent.session.events import (
-    BlobChecked,
-    BlobsDiscarded,
-    Command,
-    Connected,
-    Disconnected,
-    DrawEntropy,
-    EntropyDrawn,
-    Event,
-    MaskUpdate,
-    Received,
-    Result,
-    SendChunks,
-    SendMessage,
-    Settled,
-    StartWork,
-    UpdateMasked,
-    WorkDone,
-    WorkFailed,
-)
+from edge_client.agent.session import events, machine
 from edge_client.agent.session.machine import Session, SessionPhase
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.mask_update import mask_update
@@ -53,21 +33,9 @@ from edge_server.simulation.events import (
 )
 from edge_server.simulation.growth import GrowingData, Growth
 from edge_server.simulation.population import VirtualDevice
+from schemas import messages
 from schemas.capabilities import birth_fields
 from schemas.errors import PeerError
-from schemas.messages import (
-    AnyMessage,
-    Birth,
-    Death,
-    Delivery,
-    FromDevice,
-    Message,
-    Task,
-    TrainTask,
-    Update,
-    decode_message,
-    encode_message,
-)
 from schemas.tensors.blobs import BlobRef
 from schemas.values import CapabilityProfile, DataCard, Reason
 
@@ -86,7 +54,7 @@ class Surroundings:
     store: BlobStore
     clients: Path
     tally: RunCounters
-    macs: Callable[[Task], tuple[int, int]]
+    macs: Callable[[messages.Task], tuple[int, int]]
 
 
 class Presence(Protocol):
@@ -202,10 +170,10 @@ class DeviceEdge:
         """Publish a birth, then what the session repeats."""
         self._number += 1
         self._send(self._birth())
-        self.step(Connected())
+        self.step(events.Connected())
 
-    def _birth(self) -> Birth:
-        return Birth(
+    def _birth(self) -> messages.Birth:
+        return messages.Birth(
             federation=self._around.federation,
             device=self.device.name,
             session=self._number,
@@ -217,17 +185,19 @@ class DeviceEdge:
 
     def cut(self) -> None:
         """Disconnect: the broker publishes the last will."""
-        self.step(Disconnected())
+        self.step(events.Disconnected())
         now = self._around.timeline.now
         self._lost_at = now
         self._downloads.cut(now)
         self._uploads.cut(now)
-        self._send(Death(federation=self._around.federation, device=self.device.name, session=self._number))
+        self._send(
+            messages.Death(federation=self._around.federation, device=self.device.name, session=self._number)
+        )
 
-    def receive(self, message: AnyMessage) -> None:
+    def receive(self, message: messages.AnyMessage) -> None:
         """Handle a message of the server; it is lost if the device is offline."""
         if self.online:
-            self.step(Received(message))
+            self.step(events.Received(message))
 
     def download(self, ref: BlobRef) -> None:
         if self.online:
@@ -242,7 +212,7 @@ class DeviceEdge:
         if ref is not None:
             self._around.tally.count_sent(self.device.name, transfer_bytes(ref))
             self._around.tally.count_received(self.device.name, self._later_requests(ref))
-            self.step(BlobChecked(digest, sound=True))
+            self.step(events.BlobChecked(digest, sound=True))
 
     def on_uploaded(self, digest: str, transit: int) -> BlobRef | None:
         """Complete a transfer from the device; None if it was cut or is no longer needed."""
@@ -264,10 +234,10 @@ class DeviceEdge:
             over = ended(self.device.name, ref.digest, transit.number)
             timeline.post(transit.ends_at + self.latency_s, over)
 
-    def _send(self, message: Message) -> None:
-        assert isinstance(message, FromDevice)
+    def _send(self, message: messages.Message) -> None:
+        assert isinstance(message, messages.FromDevice)
         arrives = self._around.timeline.now + self.latency_s
-        self._around.timeline.post(arrives, MessageToServer(message, len(encode_message(message))))
+        self._around.timeline.post(arrives, MessageToServer(message, len(messages.encode_message(message))))
 
     # --- the work ---
     def awaited_job(self, attempt: int) -> Any:
@@ -280,20 +250,20 @@ class DeviceEdge:
         assert task is not None
         self._job = None
         if outcome.answer is None:
-            self.step(WorkFailed(task, outcome.reason, outcome.detail))
+            self.step(events.WorkFailed(task, outcome.reason, outcome.detail))
         else:
-            self.step(WorkDone(self.in_virtual_time(outcome.answer)))
+            self.step(events.WorkDone(self.in_virtual_time(outcome.answer)))
 
-    def in_virtual_time(self, answer: str) -> Result:
+    def in_virtual_time(self, answer: str) -> events.Result:
         """The result with the training time of this device's board."""
-        result = decode_message(answer.encode())
-        assert isinstance(result, Update | Delivery)
-        if isinstance(result, Delivery):
+        result = messages.decode_message(answer.encode())
+        assert isinstance(result, messages.Update | messages.Delivery)
+        if isinstance(result, messages.Delivery):
             return result
         metrics = result.metrics.model_copy(update={"seconds": self._work_s})
         return result.model_copy(update={"metrics": metrics})
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: messages.Task) -> None:
         timeline = self._around.timeline
         pace = self._pace
         if self._growing is not None:
@@ -321,7 +291,7 @@ class DeviceEdge:
             self._job = None
 
     # --- the session ---
-    def step(self, event: Event) -> None:
+    def step(self, event: events.Event) -> None:
         before = self._session
         self._session, commands = machine.step(before, event, self._around.timeline.now)
         if self._session is before and not commands:
@@ -332,47 +302,47 @@ class DeviceEdge:
         for command in commands:
             self._do(command)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: events.Command) -> None:
         match command:
-            case SendMessage(message):
+            case events.SendMessage(message):
                 if self.online:
                     self._send(message)
-            case SendChunks(ref, _, _):
+            case events.SendChunks(ref, _, _):
                 if self.online:
                     self._move(self._uploads, ref, self._pace.upload_s(transfer_bytes(ref)), Uploaded)
-            case StartWork(task):
+            case events.StartWork(task):
                 self._start(task)
-            case Settled():
+            case events.Settled():
                 self._on_settled(command)
-            case DrawEntropy(task):
-                self.step(EntropyDrawn(task, self._entropy(task)))
-            case MaskUpdate(update, membership):
+            case events.DrawEntropy(task):
+                self.step(events.EntropyDrawn(task, self._entropy(task)))
+            case events.MaskUpdate(update, membership):
                 self._mask(update, membership)
             case _:
                 pass
 
-    def _entropy(self, task: TrainTask) -> bytes:
+    def _entropy(self, task: messages.TrainTask) -> bytes:
         """Deterministic bytes in place of a real device's random ones."""
         named = f"{task.training.seed}/{task.run}/{task.attempt}/{self.device.name}"
         return hashlib.sha256(named.encode()).digest()
 
-    def _mask(self, update: Update, membership: Membership) -> None:
+    def _mask(self, update: messages.Update, membership: Membership) -> None:
         """Mask an update in no virtual time, which is negligible against training."""
         try:
-            self.step(UpdateMasked(mask_update(update, membership, self._around.store)))
+            self.step(events.UpdateMasked(mask_update(update, membership, self._around.store)))
         except PeerError as error:
-            self.step(WorkFailed(membership.task, Reason(error.reason), str(error)))
+            self.step(events.WorkFailed(membership.task, Reason(error.reason), str(error)))
 
-    def _on_settled(self, settled: Settled) -> None:
+    def _on_settled(self, settled: events.Settled) -> None:
         result = settled.result
         private = private_state(self._around.clients, self.device.name)
-        if settled.refusal is None and isinstance(result, Update):
+        if settled.refusal is None and isinstance(result, messages.Update):
             private.commit(result.run, result.round, result.attempt)
             if self._growing is not None and self._growing.note_training(result):
                 self._describe()
         else:
             private.discard(result.run, result.round, result.attempt)
-        self.step(BlobsDiscarded(self.needed_blobs()))
+        self.step(events.BlobsDiscarded(self.needed_blobs()))
 
     def needed_blobs(self) -> frozenset[str]:
         """Digests of the blobs that may be requested again, which a real device keeps, too."""
@@ -382,10 +352,10 @@ class DeviceEdge:
 
 
 def _claimed_blobs(session: Session) -> frozenset[str]:
-    return frozenset({session.result.blob.digest} if isinstance(session.result, Update) else ())
+    return frozenset({session.result.blob.digest} if isinstance(session.result, messages.Update) else ())
 
 
-def lay_out(task: Task, source: BlobStore, target: BlobStore) -> None:
+def lay_out(task: messages.Task, source: BlobStore, target: BlobStore) -> None:
     """Link a task's blobs into the workers' store, so that they outlive the server's."""
     for ref in task.blobs.values():
         link(source, target, ref.digest)

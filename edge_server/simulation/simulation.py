@@ -20,31 +20,9 @@ from edge_server.coordinator.reporter import Moment, RunReporter
 from edge_server.coordinator.round_record import RoundFigures, closed_event
 from edge_server.coordinator.round_rules import make_membership, make_rules
 from edge_server.observability.snapshot import Watcher
+from edge_server.rounds import events
 from edge_server.rounds import machine as rounds
 from edge_server.rounds.closing import report_findings
-from edge_server.rounds.events import (
-    Announce,
-    CheckUpdate,
-    CloseRound,
-    Command,
-    EndRun,
-    Event,
-    MessageReceived,
-    Note,
-    PlanRound,
-    RecordDelivery,
-    RecordStrike,
-    RollBack,
-    RoundClosed,
-    RoundPlanned,
-    Send,
-    SendChunks,
-    ServerFailed,
-    Started,
-    StopRequested,
-    Tick,
-    UpdateStored,
-)
 from edge_server.rounds.fleet import MAX_DEVICES, Device, Fleet
 from edge_server.rounds.machine import Federation, Phase, RoundRules
 from edge_server.rounds.reputation import ReputationRules
@@ -63,18 +41,9 @@ from edge_server.simulation.events import (
 )
 from edge_server.simulation.resume import Boundary, ResumedRun, write_boundary
 from edge_server.storage.records import Summary
+from schemas import messages
 from schemas.capabilities import ALL
 from schemas.errors import ConfigError
-from schemas.messages import (
-    BlobRequest,
-    Death,
-    DeliverTask,
-    FromServer,
-    Message,
-    Task,
-    TrainTask,
-    encode_message,
-)
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +82,7 @@ class Simulation:
         self._latency_s = max(device.latency_s for device in devices.values())
         self._ticks: set[float] = set()
         self._seen: set[str] = set()
-        self._end: EndRun | None = None
+        self._end: events.EndRun | None = None
         self._until_s = config.simulation.until_s
         self._stopping = False
         # Seconds since 1970 at virtual time 0.
@@ -147,7 +116,7 @@ class Simulation:
             part()
         except Exception as error:
             log.exception("the simulation cannot continue")
-            self._step(ServerFailed(f"{type(error).__name__}: {error}"))
+            self._step(events.ServerFailed(f"{type(error).__name__}: {error}"))
 
     def _begin(self, boundary: Boundary | None) -> None:
         if boundary is not None:
@@ -156,19 +125,19 @@ class Simulation:
             self._epoch -= boundary.now
             self._continue(boundary)
             return
-        self._step(Started())
+        self._step(events.Started())
         for name, device in self._devices.items():
             self._timeline.post(0.0, LinkChanged(name))
             self._timeline.post(device.next_arrival(), DataArrived(name))
 
-    def _record_last_round(self, end: EndRun) -> EndRun:
+    def _record_last_round(self, end: events.EndRun) -> events.EndRun:
         """Wait for the test of the last model and record its round; the end of the run after that."""
         try:
             self._coordinator.recorder.record_round()
             self._report_records()
         except Exception as error:
             log.exception("the last round cannot be recorded")
-            return EndRun("failed", f"{type(error).__name__}: {error}")
+            return events.EndRun("failed", f"{type(error).__name__}: {error}")
         return end
 
     def _advance(self) -> None:
@@ -176,24 +145,24 @@ class Simulation:
         self._reporter.show_if_due()
         # An aggregated round is closed and its checkpoint written before the run may end.
         if self._stopping and self._federation.phase is not Phase.CLOSING:
-            self._step(StopRequested())
+            self._step(events.StopRequested())
         elif self._until_s is not None and self._timeline.next_at > self._until_s:
-            self._end = EndRun("finished", f"{self._until_s:g} virtual seconds are over")
+            self._end = events.EndRun("finished", f"{self._until_s:g} virtual seconds are over")
         elif len(self._timeline):
             self._handle(self._timeline.next())
         else:
-            self._step(ServerFailed("no device is online, none will come, and nothing is in progress"))
+            self._step(events.ServerFailed("no device is online, none will come, and nothing is in progress"))
 
     def _handle(self, event: TimelineEvent) -> None:
         match event:
-            case ServerEvent(RoundClosed() as closed):
+            case ServerEvent(events.RoundClosed() as closed):
                 self._on_closed(closed)
             case ServerEvent(server_event):
                 self._step(server_event)
             case MessageToServer(message, size):
                 self._tally.count_received(message.device, size)
-                self._step(MessageReceived(message))
-                if not isinstance(message, Death):
+                self._step(events.MessageReceived(message))
+                if not isinstance(message, messages.Death):
                     self._tally.note_contact(message.device)
                 else:
                     self._tick_at(self._timeline.now + self._federation.rules.rejoin_s)
@@ -207,7 +176,7 @@ class Simulation:
             case Uploaded(device, digest, transit):
                 if self._devices[device].on_uploaded(digest, transit) is not None:
                     link(self._around.store, self._coordinator.storage.store, digest)
-                    self._step(UpdateStored(device))
+                    self._step(events.UpdateStored(device))
             case WorkEnded(device, attempt):
                 self._work_ended(self._devices[device], attempt)
             case LinkChanged(device):
@@ -229,15 +198,15 @@ class Simulation:
             device.finish_work(outcome)
 
     # --- the state machine ---
-    def _step(self, event: Event) -> None:
+    def _step(self, event: events.Event) -> None:
         now = self._timeline.now
         self._federation, commands = rounds.step(self._federation, event, now)
         self._reporter.phases.at(self._federation.phase, now)
         about(round=self._federation.round)
         for command in commands:
-            if not (isinstance(event, Tick) and self._is_repeat(command)):
+            if not (isinstance(event, events.Tick) and self._is_repeat(command)):
                 self._do(command)
-        if isinstance(event, RoundPlanned):
+        if isinstance(event, events.RoundPlanned):
             self._tick_at(now + self._federation.rules.deadline_s)
         self._tick_at(self._federation.not_before)
         if self._federation.masking is not None:
@@ -249,62 +218,64 @@ class Simulation:
         self._ticks = {tick for tick in self._ticks if tick > now}
         if at > now and at not in self._ticks:
             self._ticks.add(at)
-            self._timeline.post(at, ServerEvent(Tick()))
+            self._timeline.post(at, ServerEvent(events.Tick()))
 
-    def _is_repeat(self, command: Command) -> bool:
+    def _is_repeat(self, command: events.Command) -> bool:
         """Whether the command repeats a message, which no simulated link can have lost."""
         match command:
-            case Send(_, TrainTask() | DeliverTask()):
+            case events.Send(_, messages.TrainTask() | messages.DeliverTask()):
                 return True
-            case Send(device, BlobRequest(digest=digest)):
+            case events.Send(device, messages.BlobRequest(digest=digest)):
                 return self._devices[device].sends(digest)
             case _:
                 return False
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: events.Command) -> None:
         now = self._timeline.now
         match command:
-            case Send(device, message):
+            case events.Send(device, message):
                 self._send(self._devices[device], message)
-            case SendChunks(device, ref, _, _):
+            case events.SendChunks(device, ref, _, _):
                 self._devices[device].download(ref)
-            case Announce(message):
-                assert isinstance(message, FromServer)
-                self._tally.count_announced(self._federation.fleet.present(), len(encode_message(message)))
+            case events.Announce(message):
+                assert isinstance(message, messages.FromServer)
+                self._tally.count_announced(
+                    self._federation.fleet.present(), len(messages.encode_message(message))
+                )
                 self._timeline.post(now + self._latency_s, AnnouncementToAll(message))
-            case PlanRound():
+            case events.PlanRound():
                 self._timeline.post(now, ServerEvent(self._plan(command)))
-            case CheckUpdate(device, _):
+            case events.CheckUpdate(device, _):
                 task = self._federation.participants[device].assignment.task
-                assert isinstance(task, TrainTask)
+                assert isinstance(task, messages.TrainTask)
                 with self._coordinator.context.durations.time_block("checking"):
                     checked = self._coordinator.checker.check(command, task, self._coordinator.model.state)
                 self._timeline.post(now, ServerEvent(checked))
-            case CloseRound():
+            case events.CloseRound():
                 self._close(command)
-            case RollBack():
+            case events.RollBack():
                 self._timeline.post(now, ServerEvent(self._coordinator.rollback.undo(command)))
-            case Note():
+            case events.Note():
                 self._reporter.note(command)
-            case RecordStrike(device, number, why):
+            case events.RecordStrike(device, number, why):
                 self._coordinator.strike(device, number, why)
-            case RecordDelivery(delivery):
+            case events.RecordDelivery(delivery):
                 self._tally.add_delivery(delivery)
-            case EndRun():
+            case events.EndRun():
                 self._end = command
             case _:
                 raise AssertionError(f"no command of a simulation: {command}")
 
-    def _send(self, device: DeviceEdge, message: Message) -> None:
-        assert isinstance(message, FromServer)
-        self._tally.count_sent(device.device.name, len(encode_message(message)))
-        if isinstance(message, Task):
+    def _send(self, device: DeviceEdge, message: messages.Message) -> None:
+        assert isinstance(message, messages.FromServer)
+        self._tally.count_sent(device.device.name, len(messages.encode_message(message)))
+        if isinstance(message, messages.Task):
             lay_out(message, self._coordinator.storage.store, self._around.store)
         arrives = self._timeline.now + device.latency_s
         self._timeline.post(arrives, MessageToDevice(device.device.name, message))
 
     # --- the coordinator ---
-    def _plan(self, command: PlanRound) -> RoundPlanned:
+    def _plan(self, command: events.PlanRound) -> events.RoundPlanned:
         # A buffered round has any number of plannings and begins when the previous one closes.
         if command.wanted is None or command.attempt == 1:
             self._tally.begin_round()
@@ -326,7 +297,7 @@ class Simulation:
             store.keep_only(frozenset(in_use))
         self._seen = in_use
 
-    def _close(self, command: CloseRound) -> None:
+    def _close(self, command: events.CloseRound) -> None:
         """Aggregate; the round closes when the last acknowledgements have reached their devices."""
         now = self._timeline.now
         uplink, downlink, seconds = self._tally.round_figures()
@@ -348,7 +319,7 @@ class Simulation:
             self._reporter.report_closed(record)
             self._reporter.show()
 
-    def _on_closed(self, closed: RoundClosed) -> None:
+    def _on_closed(self, closed: events.RoundClosed) -> None:
         if self._federation.rules.buffering is None:
             self._federation, commands = report_findings(self._federation, closed)
             for command in commands:
@@ -401,7 +372,7 @@ class Simulation:
             reputations=self._federation.reputations,
             undone=self._federation.undone,
         )
-        self._step(RoundClosed(boundary.round, diverged))
+        self._step(events.RoundClosed(boundary.round, diverged))
 
     # --- display ---
     def _look(self) -> Moment:
@@ -417,7 +388,7 @@ class Simulation:
         left = self._federation.rules.rounds - len(self._tally.history)
         return elapsed / done * left if done > 0 else None
 
-    def _export_tiers(self, end: EndRun) -> Mapping[int, Path]:
+    def _export_tiers(self, end: events.EndRun) -> Mapping[int, Path]:
         wanted = end.outcome == "finished" and self._export
         return self._coordinator.exporter.export_tiers() if wanted else {}
 

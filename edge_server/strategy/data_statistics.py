@@ -11,20 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_server.strategy.aggregation.updates import ClientUpdate
-from schemas.statistics import (
-    COUNT,
-    DEVICES,
-    FEATURES,
-    HISTOGRAM,
-    LABELS,
-    MAX,
-    MIN,
-    SQUARES,
-    SUM,
-    TARGETS,
-    Ranges,
-    StatisticsRequest,
-)
+from schemas import statistics
 from schemas.tensors.blobs import Arrays
 
 STATISTICS: Final = "statistics"  # what a round has observed of the data, in the strategy's state
@@ -42,34 +29,38 @@ Numbers = NDArray[np.float64]
 Rough = tuple[float, float]  # a mean and a standard deviation
 
 
-def next_request(known: Mapping[str, Any] | None, first: StatisticsRequest) -> StatisticsRequest:
+def next_request(
+    known: Mapping[str, Any] | None, first: statistics.StatisticsRequest
+) -> statistics.StatisticsRequest:
     """What devices measure next, given the pooled statistics that are `known`; `first` without any."""
     if known is None:
         return first
-    return _request({kind: _ranges(known[kind]) for kind in (FEATURES, TARGETS) if kind in known})
+    return _request(
+        {kind: _ranges(known[kind]) for kind in (statistics.FEATURES, statistics.TARGETS) if kind in known}
+    )
 
 
-def rough_request(features: Sequence[Rough], targets: Sequence[Rough]) -> StatisticsRequest:
+def rough_request(features: Sequence[Rough], targets: Sequence[Rough]) -> statistics.StatisticsRequest:
     """A first request around a rough mean and standard deviation of each feature and number to learn."""
-    parts = ((FEATURES, features), (TARGETS, targets))
+    parts = ((statistics.FEATURES, features), (statistics.TARGETS, targets))
     return _request({kind: _around(roughly) for kind, roughly in parts if roughly})
 
 
-def _around(roughly: Sequence[Rough]) -> Ranges:
-    return Ranges(
+def _around(roughly: Sequence[Rough]) -> statistics.Ranges:
+    return statistics.Ranges(
         centre=tuple(mean for mean, _ in roughly),
         low=tuple(mean - WIDTH * std for mean, std in roughly),
         high=tuple(mean + WIDTH * std for mean, std in roughly),
     )
 
 
-def _request(ranges: Mapping[str, Ranges]) -> StatisticsRequest:
+def _request(ranges: Mapping[str, statistics.Ranges]) -> statistics.StatisticsRequest:
     features = sum(len(each.centre) for each in ranges.values())
-    return StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
+    return statistics.StatisticsRequest(bins=FINE_BINS if features <= FEW else BINS, **ranges)
 
 
 def pool_statistics(
-    updates: Sequence[ClientUpdate], request: StatisticsRequest, believed: Mapping[str, float]
+    updates: Sequence[ClientUpdate], request: statistics.StatisticsRequest, believed: Mapping[str, float]
 ) -> Figures:
     """The figures of all examples, equal for every order of the `updates`, of which there is at least one.
 
@@ -80,32 +71,39 @@ def pool_statistics(
     shares = [believed[update.client] for update in ordered]
     answers = [update.groups for update in ordered]
     found: Figures = {
-        "devices": sum(int(answer[DEVICES][COUNT][0]) if DEVICES in answer else 1 for answer in answers),
+        "devices": sum(
+            int(answer[statistics.DEVICES][statistics.COUNT][0]) if statistics.DEVICES in answer else 1
+            for answer in answers
+        ),
         "examples": float(sum(update.examples for update in ordered)),
     }
-    for kind, ranges in ((FEATURES, request.features), (TARGETS, request.targets)):
+    for kind, ranges in ((statistics.FEATURES, request.features), (statistics.TARGETS, request.targets)):
         if kind in answers[0]:
             found[kind] = _moments([answer[kind] for answer in answers], shares, ranges)
-    if LABELS in answers[0]:
-        found[LABELS] = _sum([answer[LABELS] for answer in answers], COUNT, shares)
+    if statistics.LABELS in answers[0]:
+        found[statistics.LABELS] = _sum(
+            [answer[statistics.LABELS] for answer in answers], statistics.COUNT, shares
+        )
     return found
 
 
-def _moments(answers: Sequence[Arrays], shares: Sequence[float], ranges: Ranges | None) -> Figures:
-    count, total, squares = (_sum(answers, name, shares) for name in (COUNT, SUM, SQUARES))
+def _moments(answers: Sequence[Arrays], shares: Sequence[float], ranges: statistics.Ranges | None) -> Figures:
+    count, total, squares = (
+        _sum(answers, name, shares) for name in (statistics.COUNT, statistics.SUM, statistics.SQUARES)
+    )
     apart = total / count
     centre = np.zeros(len(count)) if ranges is None else np.asarray(ranges.centre)
     found = {
-        COUNT: count,
+        statistics.COUNT: count,
         "mean": centre + apart,
         "variance": np.maximum(squares / count - np.square(apart), 0.0),
-        MIN: np.min([answer[MIN] for answer in answers], axis=0),
-        MAX: np.max([answer[MAX] for answer in answers], axis=0),
+        statistics.MIN: np.min([answer[statistics.MIN] for answer in answers], axis=0),
+        statistics.MAX: np.max([answer[statistics.MAX] for answer in answers], axis=0),
     }
     if ranges is not None:
         ends = (("low", ranges.low), ("high", ranges.high))
         found |= {name: np.broadcast_to(np.asarray(end), count.shape) for name, end in ends}
-        found[HISTOGRAM] = _sum(answers, HISTOGRAM, shares)
+        found[statistics.HISTOGRAM] = _sum(answers, statistics.HISTOGRAM, shares)
     return found
 
 
@@ -116,9 +114,9 @@ def _sum(answers: Sequence[Arrays], name: str, shares: Sequence[float]) -> Numbe
     return total
 
 
-def _ranges(figures: Mapping[str, Any]) -> Ranges:
+def _ranges(figures: Mapping[str, Any]) -> statistics.Ranges:
     mean = np.asarray(figures["mean"], np.float64)
     spread = WIDTH * np.sqrt(np.maximum(figures["variance"], np.square(NOISE * mean)))
-    low = np.minimum(np.maximum(figures[MIN], mean - spread), mean)
-    high = np.maximum(np.minimum(figures[MAX], mean + spread), mean)
-    return Ranges(centre=tuple(mean.tolist()), low=tuple(low.tolist()), high=tuple(high.tolist()))
+    low = np.minimum(np.maximum(figures[statistics.MIN], mean - spread), mean)
+    high = np.maximum(np.minimum(figures[statistics.MAX], mean + spread), mean)
+    return statistics.Ranges(centre=tuple(mean.tolist()), low=tuple(low.tolist()), high=tuple(high.tolist()))

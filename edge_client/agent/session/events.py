@@ -7,21 +7,13 @@ from edge_client.agent.session.snapshot import SessionSnapshot
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from edge_client.transport.object_store.http_transfers import ObjectStoreCommand, ObjectStoreEvent
-from schemas.messages import (
-    AnyMessage,
-    Delivery,
-    FederationEnd,
-    Message,
-    Refusal,
-    Task,
-    TaskReply,
-    TrainTask,
-    Update,
-)
+from schemas import messages
 from schemas.tensors.chunks import BlobRef, Chunk, ChunkSet
 from schemas.values import Reason
 
-Result = Update | Delivery | TaskReply  # what a task ends in; a reply if the device could not do it
+Result = (
+    messages.Update | messages.Delivery | messages.TaskReply
+)  # what a task ends in; a reply if the device could not do it
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class SessionRestored:
 class EpochReached:
     """Event: the work on a task has reached the end of this epoch, from 1."""
 
-    task: Task
+    task: messages.Task
     epoch: int
 
 
@@ -62,7 +54,7 @@ class Received:
     For a task, `present` maps the digests of its blobs to the chunks that are already stored.
     """
 
-    message: AnyMessage
+    message: messages.AnyMessage
     present: Mapping[str, ChunkSet] = field(default_factory=dict)
 
 
@@ -115,7 +107,7 @@ class WorkDone:
 class WorkFailed:
     """Event: the task failed."""
 
-    task: Task
+    task: messages.Task
     reason: Reason
     detail: str
 
@@ -124,7 +116,7 @@ class WorkFailed:
 class Declined:
     """Event: the device declines an offered task: not trusted, not suitable, or not eligible now."""
 
-    task: Task
+    task: messages.Task
     reason: Reason
     detail: str
 
@@ -145,7 +137,7 @@ class Tick:
 class EntropyDrawn:
     """Event: fresh randomness for the masks of this attempt only."""
 
-    task: TrainTask
+    task: messages.TrainTask
     entropy: bytes = field(repr=False)
 
 
@@ -153,7 +145,7 @@ class EntropyDrawn:
 class UpdateMasked:
     """Event: the update is masked; its blob is in the blob store."""
 
-    update: Update
+    update: messages.Update
 
 
 Event = (
@@ -167,7 +159,7 @@ Event = (
 class SendMessage:
     """Command: publish a message to the server."""
 
-    message: Message
+    message: messages.Message
 
 
 @dataclass(frozen=True)
@@ -183,7 +175,7 @@ class SendChunks:
 class StartWork:
     """Command: do the task, all of whose blobs are stored."""
 
-    task: Task
+    task: messages.Task
 
 
 @dataclass(frozen=True)
@@ -196,28 +188,28 @@ class Settled:
     """Notification: the server has accepted the result, or refused it."""
 
     result: Result
-    refusal: Refusal | None = None
+    refusal: messages.Refusal | None = None
 
 
 @dataclass(frozen=True)
 class RunEnded:
     """Notification: a run that this device took part in is over."""
 
-    end: FederationEnd
+    end: messages.FederationEnd
 
 
 @dataclass(frozen=True)
 class DrawEntropy:
     """Command: draw 32 random bytes for this task; answered by `EntropyDrawn`."""
 
-    task: TrainTask
+    task: messages.TrainTask
 
 
 @dataclass(frozen=True)
 class MaskUpdate:
     """Command: mask the trained update with the agreed masks; answered by `UpdateMasked`."""
 
-    update: Update
+    update: messages.Update
     membership: Membership
 
 

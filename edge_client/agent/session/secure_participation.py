@@ -6,19 +6,10 @@ from dataclasses import dataclass, field, replace
 from edge_client.agent.session.events import Command, MaskUpdate, SendMessage
 from edge_client.security.secure_aggregation import protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from schemas.messages import (
-    DeliverTask,
-    EntrustedShares,
-    MaskCohort,
-    Message,
-    Task,
-    TrainTask,
-    UnmaskRequest,
-    Update,
-)
+from schemas import messages
 from schemas.values import Reason
 
-AggregationMessage = MaskCohort | EntrustedShares | UnmaskRequest
+AggregationMessage = messages.MaskCohort | messages.EntrustedShares | messages.UnmaskRequest
 
 
 @dataclass(frozen=True)
@@ -31,19 +22,19 @@ class SecureParticipation:
 
     only_masked: bool = False
     membership: Membership | None = None
-    trained: Update | None = None
+    trained: messages.Update | None = None
     helped: Mapping[str, int] = field(default_factory=dict)
 
 
 Step = tuple[SecureParticipation, list[Command]]
 
 
-def refusal_reason(participation: SecureParticipation, task: Task) -> tuple[Reason, str] | None:
+def refusal_reason(participation: SecureParticipation, task: messages.Task) -> tuple[Reason, str] | None:
     """Why the device declines a task; None if it accepts.
 
     It helps to unmask one sum per round: the difference of two might be a single device's update.
     """
-    if isinstance(task, DeliverTask):
+    if isinstance(task, messages.DeliverTask):
         return None
     if task.masking is None:
         unmasked = Reason.INCOMPATIBLE, "this device sends masked updates only"
@@ -53,7 +44,7 @@ def refusal_reason(participation: SecureParticipation, task: Task) -> tuple[Reas
     return None
 
 
-def join(participation: SecureParticipation, device: str, task: TrainTask, entropy: bytes) -> Step:
+def join(participation: SecureParticipation, device: str, task: messages.TrainTask, entropy: bytes) -> Step:
     """Join a task's cohort unless the device is in it; raises what `protocol.begin` raises."""
     if participation.membership is not None:
         return participation, []
@@ -74,14 +65,16 @@ def receive(participation: SecureParticipation, message: AggregationMessage) -> 
     return masking, [*([SendMessage(reply)] if reply is not None else []), *commands]
 
 
-def _next_step(membership: Membership, message: AggregationMessage) -> tuple[Membership, Message | None]:
+def _next_step(
+    membership: Membership, message: AggregationMessage
+) -> tuple[Membership, messages.Message | None]:
     match message:
-        case MaskCohort():
+        case messages.MaskCohort():
             met = protocol.join_cohort(membership, message)
             return met, met.shares
-        case EntrustedShares():
+        case messages.EntrustedShares():
             return protocol.accept_shares(membership, message), None
-        case UnmaskRequest():
+        case messages.UnmaskRequest():
             helped = protocol.unmask(membership, message)
             return helped, helped.answer[1] if helped.answer is not None else None
 
@@ -89,9 +82,9 @@ def _next_step(membership: Membership, message: AggregationMessage) -> tuple[Mem
 def is_waiting_for(participation: SecureParticipation, message: AggregationMessage) -> bool:
     """Whether the agreement cannot go on without this step."""
     known = participation.membership
-    if known is None or isinstance(message, UnmaskRequest):
+    if known is None or isinstance(message, messages.UnmaskRequest):
         return False
-    if isinstance(message, MaskCohort):
+    if isinstance(message, messages.MaskCohort):
         return known.cohort is None
     return known.cohort is not None and not known.ready
 

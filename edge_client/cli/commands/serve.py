@@ -9,16 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_client.cli.options import (
-    AT_LEAST_1,
-    PORT,
-    SECONDS,
-    TRUST,
-    Option,
-    add_verb,
-    log_options,
-    tls_options,
-)
+from edge_client.cli import options
 from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.malloc import share_one_heap
@@ -56,27 +47,34 @@ authentication: keep the default --host, or add a proxy.
 
 
 OPTIONS = (
-    Option("model", Path, "the model to serve", metavar="MODEL.onnx", nargs="?"),
-    Option("--state-dir", Path, "serve from this device's slots", metavar="DIR"),
-    Option("--host", help="address to listen at (default: %(default)s)", default="127.0.0.1"),
-    Option("--port", int, "0 takes a free one (default: %(default)s)", 8093, "N", PORT),
-    Option("--threads", int, "threads per request (default: 1)", 1, "N", AT_LEAST_1),
-    Option(
-        "--max-body", int, "refuse larger requests (default: 8 MiB)", 8 * 1024 * 1024, "BYTES", AT_LEAST_1
+    options.Option("model", Path, "the model to serve", metavar="MODEL.onnx", nargs="?"),
+    options.Option("--state-dir", Path, "serve from this device's slots", metavar="DIR"),
+    options.Option("--host", help="address to listen at (default: %(default)s)", default="127.0.0.1"),
+    options.Option("--port", int, "0 takes a free one (default: %(default)s)", 8093, "N", options.PORT),
+    options.Option("--threads", int, "threads per request (default: 1)", 1, "N", options.AT_LEAST_1),
+    options.Option(
+        "--max-body",
+        int,
+        "refuse larger requests (default: 8 MiB)",
+        8 * 1024 * 1024,
+        "BYTES",
+        options.AT_LEAST_1,
     ),
-    Option("--poll-s", float, "seconds between checks for a new model (default: 1)", 1.0, "S", SECONDS),
-    Option("--broker", help="also answer over this MQTT broker", metavar="URL"),
-    *tls_options("this service's"),
-    Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
-    Option("--device-id", help="device of the topics (default: host name)", metavar="NAME"),
-    TRUST,
-    Option("--quiet", bool, "log warnings only"),
-    *log_options("info"),
+    options.Option(
+        "--poll-s", float, "seconds between checks for a new model (default: 1)", 1.0, "S", options.SECONDS
+    ),
+    options.Option("--broker", help="also answer over this MQTT broker", metavar="URL"),
+    *options.tls_options("this service's"),
+    options.Option("--federation", help="(default: %(default)s)", default="federation", metavar="NAME"),
+    options.Option("--device-id", help="device of the topics (default: host name)", metavar="NAME"),
+    options.TRUST,
+    options.Option("--quiet", bool, "log warnings only"),
+    *options.log_options("info"),
 )
 
 
 def register(verbs: Subparsers) -> None:
-    add_verb(
+    options.add_verb(
         verbs, "serve", execute, OPTIONS, help="answer requests with the current model", examples=EXAMPLES
     )
 

@@ -34,16 +34,7 @@ from edge_client.data.class_folders import (
 from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
-from edge_client.data.sounds.sound_files import (
-    ENDINGS,
-    FURTHER,
-    PLAIN,
-    RATES,
-    REMEDIES,
-    Samples,
-    Sound,
-    read_sound,
-)
+from edge_client.data.sounds import sound_files
 from edge_client.data.source_options import number, options_of
 from schemas.counted import format_count
 from schemas.errors import ConfigError
@@ -103,24 +94,29 @@ def find_recordings(folder: Path, options: Mapping[str, str], *, split: str, sou
 
 
 def _endings() -> Collection[str]:
-    return PLAIN if importlib.util.find_spec("soundfile") is None else PLAIN + FURTHER
+    return (
+        sound_files.PLAIN
+        if importlib.util.find_spec("soundfile") is None
+        else sound_files.PLAIN + sound_files.FURTHER
+    )
 
 
 def _below(part: Path, pattern: str | None) -> list[Recording]:
     """The recordings of a part, labelled by folders or by names."""
     if pattern is None:
-        classes = files_of_classes(part, _endings(), remedies=REMEDIES)
+        classes = files_of_classes(part, _endings(), remedies=sound_files.REMEDIES)
         return [Recording(path, {LABEL: name}) for name, paths in classes.items() for path in paths]
-    files, endings = files_below(part, ENDINGS), _endings()
+    files, endings = files_below(part, sound_files.ENDINGS), _endings()
     every = list(_parse_names(files.paths, pattern))
     found = [recording for recording in every if recording.ending in endings]
     out = [recording for recording in every if recording.ending not in endings]
     labels = {recording.label for recording in found}
     if lost := next((recording for recording in out if recording.label not in labels), None):
-        raise ConfigError(
-            f"{lost.path}: class '{lost.label}' has no file that can be read: {REMEDIES[lost.ending]}"
-        )
-    say_left_out(part, Counter(files.others) + Counter(recording.ending for recording in out), REMEDIES)
+        remedy = sound_files.REMEDIES[lost.ending]
+        raise ConfigError(f"{lost.path}: class '{lost.label}' has no file that can be read: {remedy}")
+    say_left_out(
+        part, Counter(files.others) + Counter(recording.ending for recording in out), sound_files.REMEDIES
+    )
     return found
 
 
@@ -210,19 +206,21 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
 
 def _read(
     files: RecordingFiles, options: Mapping[str, str], source: str
-) -> tuple[ReadFiles[Sound], float | None]:
+) -> tuple[ReadFiles[sound_files.Sound], float | None]:
     """The recordings that can be read, and when one that is being recorded counts as whole.
 
     Raises `ConfigError` for a class of which none can be read.
     """
     rate = None
     if "rate" in options:
-        rate = round(number(options, "rate", 0, least=RATES[0], most=RATES[-1], source=source))
+        rate = round(
+            number(options, "rate", 0, least=sound_files.RATES[0], most=sound_files.RATES[-1], source=source)
+        )
     most = number(options, "broken", MAX_BROKEN, least=0, most=1, source=source)
     growing = list[float]()
 
-    def read_file(path: Path) -> Sound:
-        sound = read_sound(path, rate=rate)
+    def read_file(path: Path) -> sound_files.Sound:
+        sound = sound_files.read_sound(path, rate=rate)
         if sound.unfinished and (moment := settles_at(path, RESTS_S)) is not None:
             growing.append(moment)
             raise ConfigError(f"{path} is being recorded: it is used once it has not grown for {RESTS_S:g} s")
@@ -238,7 +236,7 @@ def _read(
     return read, min(growing, default=None)
 
 
-def _common_rate(files: RecordingFiles, read: ReadFiles[Sound], source: str) -> float:
+def _common_rate(files: RecordingFiles, read: ReadFiles[sound_files.Sound], source: str) -> float:
     """The rate of all files in Hz; `ConfigError` if they differ."""
     rates = [sound.rate for sound in read.values]
     if other := next((place for place, rate in enumerate(rates) if rate != rates[0]), 0):
@@ -250,7 +248,7 @@ def _common_rate(files: RecordingFiles, read: ReadFiles[Sound], source: str) -> 
     return rates[0]
 
 
-def _examples(sounds: list[Sound], counts: Sequence[int], length: int, hop: int) -> Pixels:
+def _examples(sounds: list[sound_files.Sound], counts: Sequence[int], length: int, hop: int) -> Pixels:
     """Examples [N, 1, length] of all recordings, which are forgotten one by one: no sample is held twice."""
     images, end = np.empty((sum(counts), 1, length), np.float32), sum(counts)
     for count in reversed(counts):
@@ -260,7 +258,11 @@ def _examples(sounds: list[Sound], counts: Sequence[int], length: int, hop: int)
 
 
 def _say(
-    files: RecordingFiles, read: ReadFiles[Sound], counts: Sequence[int], seconds: str, source: str
+    files: RecordingFiles,
+    read: ReadFiles[sound_files.Sound],
+    counts: Sequence[int],
+    seconds: str,
+    source: str,
 ) -> None:
     say_once(
         f"{source}: {format_count(len(counts), 'recording')}, {format_count(sum(counts), 'example')} of "
@@ -283,7 +285,7 @@ def _say(
         )
 
 
-def cut(samples: Samples, length: int, hop: int) -> Pixels:
+def cut(samples: sound_files.Samples, length: int, hop: int) -> Pixels:
     """Examples [N, 1, length] of a recording, at every `hop` samples; the first may be filled with silence.
 
     What is left at the end becomes another one, filled with silence, if at least half of what it adds is

@@ -12,17 +12,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edge_client.models.graphs.checks import (
-    CONSTANT_TYPES,
-    OPSET,
-    GraphRefused,
-    ModelProto,
-    TensorProto,
-    check_operators,
-    nodes_of,
-    read_graph,
-    refused_if_it_cannot_run,
-)
+from edge_client.models.graphs import checks
 from schemas.tensors.arrays import kind_of
 
 INPUT, OUTPUT = "input", "logits"
@@ -57,14 +47,14 @@ def open_graph(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> 
 
 def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
     """The parsed model of a graph without weights; raises `GraphRefused` for any other bytes."""
-    model = read_graph(graph, max_bytes=MAX_GRAPH_BYTES)
-    check_operators(model)
+    model = checks.read_graph(graph, max_bytes=MAX_GRAPH_BYTES)
+    checks.check_operators(model)
     values = model.graph.input
     sizes = [axis.dim_value for value in values[:1] for axis in value.type.tensor_type.shape.dim[1:]]
     if not values or (values[0].name, *sizes) != (INPUT, *input_shape):
-        raise GraphRefused(f"the graph does not take {list(input_shape)} as {INPUT!r}")
+        raise checks.GraphRefused(f"the graph does not take {list(input_shape)} as {INPUT!r}")
     if [output.name for output in model.graph.output] != [OUTPUT]:
-        raise GraphRefused(f"the graph does not give {OUTPUT!r}")
+        raise checks.GraphRefused(f"the graph does not give {OUTPUT!r}")
     return model
 
 
@@ -75,12 +65,12 @@ def noted_names(model: Any, key: str) -> frozenset[str]:
 
 def _constant(value: Any, weights: Weights) -> Any:
     if value.name not in weights:
-        raise GraphRefused(f"the graph needs {value.name!r}, which is not a weight of this network")
+        raise checks.GraphRefused(f"the graph needs {value.name!r}, which is not a weight of this network")
     array = np.asarray(weights[value.name])
-    kind = CONSTANT_TYPES.get(array.dtype.name)
+    kind = checks.CONSTANT_TYPES.get(array.dtype.name)
     if kind != value.type.tensor_type.elem_type:
-        raise GraphRefused(f"the graph has {value.name!r} of another type than this network")
-    return TensorProto(name=value.name, dims=array.shape, data_type=kind, raw_data=array.tobytes())
+        raise checks.GraphRefused(f"the graph has {value.name!r} of another type than this network")
+    return checks.TensorProto(name=value.name, dims=array.shape, data_type=kind, raw_data=array.tobytes())
 
 
 def _count_groups(model: Any, weights: Weights) -> None:
@@ -115,10 +105,10 @@ def _simplify_model(model: Any) -> Any:
     with tempfile.TemporaryDirectory(prefix="edge-export-") as folder:
         target = Path(folder) / "folded.onnx"
         options.optimized_model_filepath = str(target)
-        with refused_if_it_cannot_run():
+        with checks.refused_if_it_cannot_run():
             session_of(model, options)
-            folded = ModelProto.FromString(target.read_bytes())
-    return _sort_weights(model if any(node.domain for node in nodes_of(folded.graph)) else folded)
+            folded = checks.ModelProto.FromString(target.read_bytes())
+    return _sort_weights(model if any(node.domain for node in checks.nodes_of(folded.graph)) else folded)
 
 
 def _sort_weights(model: Any) -> Any:
@@ -126,5 +116,5 @@ def _sort_weights(model: Any) -> Any:
     weights = sorted(model.graph.initializer, key=lambda weight: str(weight.name))
     del model.graph.initializer[:], model.opset_import[:]
     model.graph.initializer.extend(weights)
-    model.opset_import.add(domain="", version=OPSET)
+    model.opset_import.add(domain="", version=checks.OPSET)
     return model

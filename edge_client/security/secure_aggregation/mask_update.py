@@ -5,18 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.security.secure_aggregation import masks, protocol
+from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.security.secure_aggregation.masked_figures import (
-    FIGURES,
-    as_means,
-    as_numbers,
-    checked_labels,
-    map_of,
-    only_measures,
-    shapes_of,
-    split,
-)
 from edge_client.security.secure_aggregation.quantization import quantise
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
@@ -50,27 +40,27 @@ def _answer(
     """The numbers to mask, where they are, and the metrics that stay visible."""
     groups, task, metrics = FileGroups(store.blob_path(update.blob.digest)), membership.task, update.metrics
     if task.statistics is not None:
-        means = as_means(groups, task.statistics, metrics.examples)
-        return means, map_of(shapes_of(means)), metrics
+        means = masked_figures.as_means(groups, task.statistics, metrics.examples)
+        return means, masked_figures.map_of(masked_figures.shapes_of(means)), metrics
     described = store.blob_path(task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
-    if not only_measures(task):
+    if not masked_figures.only_measures(task):
         return groups["model"], channel_map, metrics
-    figures, limit = as_numbers(metrics, task), membership.terms.value_range
-    if (largest := float(np.abs(figures[FIGURES]).max())) > limit:
+    figures, limit = masked_figures.as_numbers(metrics, task), membership.terms.value_range
+    if (largest := float(np.abs(figures[masked_figures.FIGURES]).max())) > limit:
         log.warning(
             "a figure of %.4g is beyond +-%g, the range of masked numbers ([privacy] value-range of the "
             "server), and counts as that",
             *(largest, limit),
         )
     seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
-    return figures, map_of(shapes_of(figures), channel_map.groups), seen
+    return figures, masked_figures.map_of(masked_figures.shapes_of(figures), channel_map.groups), seen
 
 
 def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:
     """The group `masked` of an update trained on `examples` examples; raises as `mask_update`."""
-    labels = checked_labels(membership.terms, channel_map)
-    vectors = split(groups["model"], membership.task.spec, labels, channel_map)
+    labels = masked_figures.checked_labels(membership.terms, channel_map)
+    vectors = masked_figures.split(groups["model"], membership.task.spec, labels, channel_map)
     chosen, scale = protocol.masks(membership)
     whole = {index: quantise(vectors[index], examples, scale) for index in chosen.segments}
     masked: dict[str, Any] = {

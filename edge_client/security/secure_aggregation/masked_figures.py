@@ -14,23 +14,10 @@ from numpy.typing import NDArray
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.slicing import check_spec, cut_axes, extract
+from schemas import statistics
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms
-from schemas.statistics import (
-    COUNT,
-    DEVICES,
-    FEATURES,
-    HISTOGRAM,
-    LABELS,
-    MAX,
-    MIN,
-    SQUARES,
-    SUM,
-    TARGETS,
-    Ranges,
-    StatisticsRequest,
-)
 from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec, Reason, TrainingMetrics
@@ -121,7 +108,7 @@ def join(vectors: Mapping[int, NDArray[Any]], labels: Labels) -> dict[str, NDArr
 # are left out, and known by the bins alone.
 
 VALUE_RANGE = 1.0  # the numbers' range in the masking terms
-_MEANS = (SUM, SQUARES, HISTOGRAM)
+_MEANS = (statistics.SUM, statistics.SQUARES, statistics.HISTOGRAM)
 Numbers = NDArray[np.float64]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -132,7 +119,7 @@ def mean_shapes(answer: Mapping[str, Shapes]) -> dict[str, tuple[int, ...]]:
         f"{kind}.{name}": shape
         for kind, arrays in answer.items()
         for name, shape in arrays.items()
-        if name in _MEANS or kind == LABELS
+        if name in _MEANS or kind == statistics.LABELS
     }
 
 
@@ -145,52 +132,61 @@ def map_of(shapes: Shapes, groups: Mapping[str, ChannelGroup] = MappingProxyType
     return ChannelMap(groups=groups, parameters={n: ParameterLayout(shape=s) for n, s in shapes.items()})
 
 
-def as_means(answer: Groups, request: StatisticsRequest, examples: int) -> dict[str, Numbers]:
+def as_means(answer: Groups, request: statistics.StatisticsRequest, examples: int) -> dict[str, Numbers]:
     """The numbers of a device's answer to a request with ranges."""
     found: dict[str, Numbers] = {}
     for kind, ranges in _list_ranges(request):
         if kind in answer:
-            sums = {name: np.asarray(answer[kind][name], np.float64) for name in (COUNT, SUM, SQUARES)}
-            width, counts = _widths(ranges), np.asarray(answer[kind][HISTOGRAM], np.float64)
-            found[f"{kind}.{SUM}"] = sums[SUM] / sums[COUNT] / width
-            found[f"{kind}.{SQUARES}"] = sums[SQUARES] / sums[COUNT] / np.square(width)
-            found[f"{kind}.{HISTOGRAM}"] = counts / sums[COUNT][:, None]
-    if LABELS in answer:
-        found[f"{LABELS}.{COUNT}"] = np.asarray(answer[LABELS][COUNT], np.float64) / examples
+            sums = {
+                name: np.asarray(answer[kind][name], np.float64)
+                for name in (statistics.COUNT, statistics.SUM, statistics.SQUARES)
+            }
+            width, counts = _widths(ranges), np.asarray(answer[kind][statistics.HISTOGRAM], np.float64)
+            found[f"{kind}.{statistics.SUM}"] = sums[statistics.SUM] / sums[statistics.COUNT] / width
+            found[f"{kind}.{statistics.SQUARES}"] = (
+                sums[statistics.SQUARES] / sums[statistics.COUNT] / np.square(width)
+            )
+            found[f"{kind}.{statistics.HISTOGRAM}"] = counts / sums[statistics.COUNT][:, None]
+    if statistics.LABELS in answer:
+        found[f"{statistics.LABELS}.{statistics.COUNT}"] = (
+            np.asarray(answer[statistics.LABELS][statistics.COUNT], np.float64) / examples
+        )
     return found
 
 
 def as_sums(
-    means: Arrays, request: StatisticsRequest, examples: int, *, values: int, devices: int
+    means: Arrays, request: statistics.StatisticsRequest, examples: int, *, values: int, devices: int
 ) -> dict[str, dict[str, Any]]:
     """The answer of `devices` with these means over all their examples, each with `values` per feature.
 
     Masked numbers may be anything: counts below 0 are 0.
     """
-    groups: dict[str, dict[str, Any]] = {DEVICES: {COUNT: np.array([float(devices)])}}
+    groups: dict[str, dict[str, Any]] = {statistics.DEVICES: {statistics.COUNT: np.array([float(devices)])}}
     for kind, ranges in _list_ranges(request):
-        if f"{kind}.{SUM}" in means:
-            count = examples * (values if kind == FEATURES else 1)
+        if f"{kind}.{statistics.SUM}" in means:
+            count = examples * (values if kind == statistics.FEATURES else 1)
             groups[kind] = _sums({n: _array(means, f"{kind}.{n}") for n in _MEANS}, ranges, count)
-    if f"{LABELS}.{COUNT}" in means:
-        groups[LABELS] = {COUNT: _counts(_array(means, f"{LABELS}.{COUNT}"), examples)}
+    if f"{statistics.LABELS}.{statistics.COUNT}" in means:
+        groups[statistics.LABELS] = {
+            statistics.COUNT: _counts(_array(means, f"{statistics.LABELS}.{statistics.COUNT}"), examples)
+        }
     return groups
 
 
-def _sums(means: Mapping[str, Numbers], ranges: Ranges, count: int) -> dict[str, Numbers]:
-    width, histogram = _widths(ranges), _counts(means[HISTOGRAM], count)
+def _sums(means: Mapping[str, Numbers], ranges: statistics.Ranges, count: int) -> dict[str, Numbers]:
+    width, histogram = _widths(ranges), _counts(means[statistics.HISTOGRAM], count)
     least, most = _find_reach(histogram, ranges)
     return {
-        COUNT: np.full(len(histogram), float(count)),
-        SUM: means[SUM] * width * count,
-        SQUARES: means[SQUARES] * np.square(width) * count,
-        MIN: least,
-        MAX: most,
-        HISTOGRAM: histogram,
+        statistics.COUNT: np.full(len(histogram), float(count)),
+        statistics.SUM: means[statistics.SUM] * width * count,
+        statistics.SQUARES: means[statistics.SQUARES] * np.square(width) * count,
+        statistics.MIN: least,
+        statistics.MAX: most,
+        statistics.HISTOGRAM: histogram,
     }
 
 
-def _find_reach(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
+def _find_reach(histogram: Numbers, ranges: statistics.Ranges) -> tuple[Numbers, Numbers]:
     """The lower edge of the first bin of [F, bins + 2] with a value, and the upper edge of the last."""
     low, high = (np.asarray(edge, np.float64) for edge in (ranges.low, ranges.high))
     bins, there = histogram.shape[1] - 2, histogram > 0
@@ -199,12 +195,12 @@ def _find_reach(histogram: Numbers, ranges: Ranges) -> tuple[Numbers, Numbers]:
     return low + (high - low) * first / bins, low + (high - low) * last / bins
 
 
-def _list_ranges(request: StatisticsRequest) -> list[tuple[str, Ranges]]:
-    both = ((FEATURES, request.features), (TARGETS, request.targets))
+def _list_ranges(request: statistics.StatisticsRequest) -> list[tuple[str, statistics.Ranges]]:
+    both = ((statistics.FEATURES, request.features), (statistics.TARGETS, request.targets))
     return [(kind, ranges) for kind, ranges in both if ranges is not None]
 
 
-def _widths(ranges: Ranges) -> Numbers:
+def _widths(ranges: statistics.Ranges) -> Numbers:
     """The largest distance [F] of a value within the range from its centre; 1 in a range of one value."""
     centre, low, high = (np.asarray(e, np.float64) for e in (ranges.centre, ranges.low, ranges.high))
     width = np.maximum(high - centre, centre - low)

@@ -6,17 +6,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from edge_client.cli import options
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import (
-    AT_LEAST_1,
-    SECONDS,
-    SECONDS_OR_0,
-    Group,
-    Option,
-    add_verb,
-    log_options,
-    tls_options,
-)
 from edge_client.cli.output import Subparsers, read_broker_option
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
@@ -47,52 +38,52 @@ usage, 130 interrupted
 """
 
 
-TERMS = Group(
+TERMS = options.Group(
     (
-        Option(
+        options.Option(
             "--watch",
             float,
             "time that a board must have been connected before it keeps the release (default: 300 s)",
             300.0,
             "S",
-            SECONDS_OR_0,
+            options.SECONDS_OR_0,
         ),
-        Option(
+        options.Option(
             "--connect-within",
             float,
             "time without a connection or a sign of life after which a board goes back (default: 600 s)",
             600.0,
             "S",
-            SECONDS,
+            options.SECONDS,
         ),
-        Option(
+        options.Option(
             "--starts",
             int,
             "most starts of the new client while it is watched (default: %(default)s)",
             3,
             "N",
-            AT_LEAST_1,
+            options.AT_LEAST_1,
         ),
     ),
     "conditions on each board",
 )
 OPTIONS = (
-    Option("release", help="one of `edge-server client-release list`", metavar="RELEASE"),
+    options.Option("release", help="one of `edge-server client-release list`", metavar="RELEASE"),
     SERVICE,
-    Option(
+    options.Option(
         "--broker", help="the boards' broker (default: that of the federation in service.toml)", metavar="URL"
     ),
-    *tls_options("the rollout's"),
+    *options.tls_options("the rollout's"),
     GROUPS,
     PACE,
     TERMS,
-    Option("--withdraw", bool, "return every board of this release to its former client"),
-    *log_options("warning"),
+    options.Option("--withdraw", bool, "return every board of this release to its former client"),
+    *options.log_options("warning"),
 )
 
 
 def register(verbs: Subparsers) -> None:
-    add_verb(
+    options.add_verb(
         verbs,
         "rollout",
         execute,

@@ -9,20 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_client.cli import options
 from edge_client.cli.app import DONE, FAILED, INTERRUPTED
-from edge_client.cli.options import (
-    AT_LEAST_1,
-    SECONDS,
-    SECONDS_OR_0,
-    SHARE,
-    Group,
-    Option,
-    add_verb,
-    device_name,
-    log_options,
-    share,
-    tls_options,
-)
 from edge_client.cli.output import Subparsers
 from edge_client.system.logging.setup import begin_log
 from edge_client.system.plain_text import say
@@ -80,36 +68,42 @@ def _size(text: str) -> str:
 
 COUNT = {"ge": 0, "le": 100_000}
 BROKER = (
-    Option(
+    options.Option(
         "--broker",
         help="the devices' broker (default: that of the service whose registry it is, else mqtt://127.0.0.1:1883)",
         metavar="URL",
     ),
-    *tls_options("the rollout's"),
+    *options.tls_options("the rollout's"),
 )
-GROUPS = Group(
+GROUPS = options.Group(
     (
-        Option("--canary", _size, "devices in the canary group (default: 10%%, at least one)", "10%", "N|P%"),
-        Option("--groups", int, "number of further groups (default: %(default)s)", 2, "N", AT_LEAST_1),
-        Option(
+        options.Option(
+            "--canary", _size, "devices in the canary group (default: 10%%, at least one)", "10%", "N|P%"
+        ),
+        options.Option(
+            "--groups", int, "number of further groups (default: %(default)s)", 2, "N", options.AT_LEAST_1
+        ),
+        options.Option(
             "--success",
-            share,
+            options.share,
             "share of a group that must keep the model before the next group starts (default: %(default)s)",
             0.95,
             "F",
-            SHARE,
+            options.SHARE,
         ),
-        Option(
+        options.Option(
             "--error",
-            share,
+            options.share,
             "share of a group that may fail (default: 1 - success)",
             metavar="F",
-            bounds=SHARE,
+            bounds=options.SHARE,
         ),
-        Option("--expect", int, "wait until N devices are online (default: 1)", 1, "N", AT_LEAST_1),
-        Option(
+        options.Option(
+            "--expect", int, "wait until N devices are online (default: 1)", 1, "N", options.AT_LEAST_1
+        ),
+        options.Option(
             "--only",
-            device_name,
+            options.device_name,
             "only this device (repeatable); the active version stays unchanged",
             (),
             "DEVICE",
@@ -119,40 +113,44 @@ GROUPS = Group(
     ),
     "groups",
 )
-PACE = Group(
+PACE = options.Group(
     (
-        Option("--at-once", int, "devices that fetch at the same time (default: 32)", 32, "N", AT_LEAST_1),
-        Option("--gather", float, "time for devices to report (default: 5 s)", 5.0, "S", SECONDS_OR_0),
-        Option(
+        options.Option(
+            "--at-once", int, "devices that fetch at the same time (default: 32)", 32, "N", options.AT_LEAST_1
+        ),
+        options.Option(
+            "--gather", float, "time for devices to report (default: 5 s)", 5.0, "S", options.SECONDS_OR_0
+        ),
+        options.Option(
             "--away-after",
             float,
             "leave out a device that is silent for S seconds before it has switched (default: 600 s)",
             600.0,
             "S",
-            SECONDS,
+            options.SECONDS,
         ),
-        Option(
+        options.Option(
             "--silent-after",
             float,
             "a device that is silent for S seconds after its watch counts as failed (default: 300 s)",
             300.0,
             "S",
-            SECONDS,
+            options.SECONDS,
         ),
-        Option(
+        options.Option(
             "--give-up",
             float,
             "exit with 1 after S seconds without the broker or any device to continue with (default: 1800 s)",
             1800.0,
             "S",
-            SECONDS,
+            options.SECONDS,
         ),
     ),
     "pace",
 )
-TERMS = Group(
+TERMS = options.Group(
     (
-        Option(
+        options.Option(
             "--examples",
             int,
             "most examples for the comparison (default: %(default)s)",
@@ -160,15 +158,15 @@ TERMS = Group(
             "N",
             {"ge": 0, "le": 100_000},
         ),
-        Option(
+        options.Option(
             "--accuracy-drop",
-            share,
+            options.share,
             "accuracy that may be lost, beyond chance (default: %(default)s)",
             0.02,
             "F",
-            SHARE,
+            options.SHARE,
         ),
-        Option(
+        options.Option(
             "--latency-ratio",
             float,
             "largest ratio of latencies for one image (default: %(default)s)",
@@ -176,15 +174,15 @@ TERMS = Group(
             "X",
             {"ge": 1, "le": 1000},
         ),
-        Option(
+        options.Option(
             "--error-rate",
-            share,
+            options.share,
             "share of requests that may fail in addition to the previous share (default: %(default)s)",
             0.01,
             "F",
-            SHARE,
+            options.SHARE,
         ),
-        Option(
+        options.Option(
             "--crashes",
             int,
             "crashes of the service allowed while watched (default: 0)",
@@ -192,32 +190,41 @@ TERMS = Group(
             "N",
             {"ge": 0, "le": 100_000},
         ),
-        Option("--watch", float, "time that the model is watched (default: 300 s)", 300.0, "S", SECONDS_OR_0),
+        options.Option(
+            "--watch",
+            float,
+            "time that the model is watched (default: 300 s)",
+            300.0,
+            "S",
+            options.SECONDS_OR_0,
+        ),
     ),
     "conditions on each device, compared with its current model",
 )
 OPTIONS = (
-    Option(
+    options.Option(
         "version",
         help="one of `edge-server models list` (default: the active one)",
         metavar="VERSION",
         nargs="?",
     ),
     REGISTRY,
-    Option("--federation", help="federation of the active version, if several have one", metavar="NAME"),
+    options.Option(
+        "--federation", help="federation of the active version, if several have one", metavar="NAME"
+    ),
     *BROKER,
     GROUPS,
     PACE,
     TERMS,
-    Option("--withdraw", bool, "return every device of this version to its previous model"),
+    options.Option("--withdraw", bool, "return every device of this version to its previous model"),
     SERVICE,
     METRICS,
-    *log_options("warning"),
+    *options.log_options("warning"),
 )
 
 
 def register(verbs: Subparsers) -> None:
-    add_verb(
+    options.add_verb(
         verbs,
         "rollout",
         execute,

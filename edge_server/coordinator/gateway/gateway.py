@@ -17,17 +17,7 @@ from edge_server.coordinator.gateway.command_runner import CommandRunner, Progre
 from edge_server.coordinator.gateway.intake import EarlyBirths, PassedRequests, read_above, read_below
 from edge_server.coordinator.gateway.links import FromAbove, FromBelow, LinkAbove, LinkBelow
 from edge_server.coordinator.gateway.site_work import SiteWork
-from edge_server.rounds.gateway import machine
-from edge_server.rounds.gateway.events import (
-    Announced,
-    CutAbove,
-    DeviceSpoke,
-    Event,
-    LinkedAbove,
-    MessageForDevice,
-    MessageForSite,
-    Tick,
-)
+from edge_server.rounds.gateway import events, machine
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.errors import ConfigError, EdgeError, PeerError
@@ -103,7 +93,7 @@ class SiteGateway:
         self._journal.close()
 
     def _tick(self, now: float) -> None:
-        self.step(Tick())
+        self.step(events.Tick())
         self.below.connection.echo.tick(now)
         self._fit()
         self._watchdog.alive(now)
@@ -129,7 +119,7 @@ class SiteGateway:
             case LinkUp(session):
                 self._journal.reserve_sessions(session)
                 self._progress.say(f"connected to {self.above.address}")
-                self.step(LinkedAbove(session))
+                self.step(events.LinkedAbove(session))
             case LinkDown(reason, lasting=lasting, taken_over=taken_over):
                 if taken_over:
                     why = f"another gateway of the site '{self._site}' has connected to {self.above.address}"
@@ -137,26 +127,26 @@ class SiteGateway:
                 if lasting:
                     raise GatewayStopped(f"--upstream {self.above.address}: {reason}")
                 self._progress.say(f"no connection to {self.above.address}: {reason}; trying again")
-                self.step(CutAbove())
+                self.step(events.CutAbove())
             case Arrived(topic, payload):
                 self.above.received += len(payload)
                 if payload and (found := read_above(topic, payload, self.gateway)) is not None:
                     self._take_above(found)
 
-    def _take_above(self, event: Event) -> None:
+    def _take_above(self, event: events.Event) -> None:
         match event:
-            case MessageForDevice(message=DiagnosticRequest() as request):
+            case events.MessageForDevice(message=DiagnosticRequest() as request):
                 self._passed.admit(request, time.monotonic())
-            case MessageForSite(SiteTerms() as terms):
+            case events.MessageForSite(SiteTerms() as terms):
                 self._work.take_terms(terms)
                 self._progress.terms(terms)
-            case MessageForSite(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
+            case events.MessageForSite(Refusal(reason=Reason.NOT_ENTITLED, detail=detail)):
                 raise GatewayStopped(f"--site {self._site}: {detail}")
         self.step(event)
-        if isinstance(event, MessageForSite) and isinstance(event.message, SiteTerms):
+        if isinstance(event, events.MessageForSite) and isinstance(event.message, SiteTerms):
             for topic, payload in self._early.take(self.gateway):
                 self._take_below(topic, payload)
-        if isinstance(event, Announced):
+        if isinstance(event, events.Announced):
             self._progress.on_announcement(event.message, self.gateway)
             if isinstance(event.message, FederationEnd) and self._once and not event.message.goes_on:
                 self._over = True
@@ -179,7 +169,7 @@ class SiteGateway:
         except PeerError as error:
             self._refuse(topic.device, error, time.monotonic())
             return
-        if isinstance(found, DeviceSpoke) and isinstance(found.message, DiagnosticAnswer):
+        if isinstance(found, events.DeviceSpoke) and isinstance(found.message, DiagnosticAnswer):
             # Answers to an operator within the site stay there.
             found = found if self._passed.is_answer(found.message) else None
         if found is not None:
@@ -191,16 +181,16 @@ class SiteGateway:
         if device:
             self.below.tell_stranger(Refusal.of(error, self.gateway.federation, device), device, now)
 
-    def _with_bytes(self, event: Event) -> Event:
+    def _with_bytes(self, event: events.Event) -> events.Event:
         """A claim with what is known of its blob."""
-        if not isinstance(event, DeviceSpoke) or not isinstance(event.message, Update):
+        if not isinstance(event, events.DeviceSpoke) or not isinstance(event.message, Update):
             return event
         update, have = event.message, NO_CHUNKS
         if update.blob.digest in self._partial:
             self._partial.discard(update.blob.digest)
             have = self._store.present(update.blob)
         most = self._work.most_bytes(self.gateway.tasks.get(update.device))
-        return DeviceSpoke(update, have, most)
+        return events.DeviceSpoke(update, have, most)
 
     def _fit(self) -> None:
         """Note the size of packets that the site's broker passes on, once it is known."""
@@ -213,7 +203,7 @@ class SiteGateway:
             self._progress.say(f"the site's broker passes on no packets above {found // 1024} kB")
 
     # --- the machine ---
-    def step(self, event: Event) -> None:
+    def step(self, event: events.Event) -> None:
         before = self.gateway
         self.gateway, commands = machine.step(before, event, time.monotonic())
         for command in commands:

@@ -1,34 +1,11 @@
 """Decodes what a gateway hears, and refuses what no gateway or device of its site may say."""
 
 from edge_server.coordinator.publisher import RateLimit
-from edge_server.rounds.gateway.events import (
-    Announced,
-    ChunkFromAbove,
-    ChunkFromBelow,
-    DeviceSpoke,
-    Event,
-    MessageForDevice,
-    MessageForSite,
-    SiteBelowSpoke,
-    SumChunkFromBelow,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway
 from edge_server.transport.broker_connection import check_sender
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    DiagnosticRequest,
-    FederationEnd,
-    FromDevice,
-    FromServer,
-    FromSite,
-    RoundAnnouncement,
-    SiteBirth,
-    SiteDeath,
-    SiteSum,
-    ToSite,
-    Update,
-    decode_message,
-)
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.names import is_of_site
 from schemas.tensors.chunks import decode_chunk
@@ -36,32 +13,34 @@ from schemas.topics import Channel, DeviceTopic, SiteTopic, StateTopic, parse_to
 from schemas.values import Reason
 
 
-def read_above(topic: str, payload: bytes, gateway: Gateway) -> Event | None:
+def read_above(topic: str, payload: bytes, gateway: Gateway) -> events.Event | None:
     """What has come from above; raises `PeerError` for anything that does not belong there."""
     where = parse_topic(topic)
     if isinstance(where, StateTopic):
-        message = decode_message(payload, federation=gateway.federation)
-        if not isinstance(message, RoundAnnouncement | FederationEnd):
+        message = messages.decode_message(payload, federation=gateway.federation)
+        if not isinstance(message, messages.RoundAnnouncement | messages.FederationEnd):
             raise PeerError(f"'{message.kind}' is not an announcement", reason=Reason.UNKNOWN_KIND)
-        return Announced(message)
+        return events.Announced(message)
     if not isinstance(where, SiteTopic):
         raise PeerError(f"nothing is expected on {topic}")
     if where.channel is Channel.DOWN_BLOB:
-        return ChunkFromAbove(decode_chunk(payload))
-    message = decode_message(payload, federation=gateway.federation)
+        return events.ChunkFromAbove(decode_chunk(payload))
+    message = messages.decode_message(payload, federation=gateway.federation)
     if not where.device:
-        if not isinstance(message, ToSite):
+        if not isinstance(message, messages.ToSite):
             raise PeerError(f"a server does not send '{message.kind}' to a site", reason=Reason.UNKNOWN_KIND)
-        return MessageForSite(message)
-    if where.channel is Channel.DOWN_FLEET and isinstance(message, DiagnosticRequest):
+        return events.MessageForSite(message)
+    if where.channel is Channel.DOWN_FLEET and isinstance(message, messages.DiagnosticRequest):
         check_sender(where, kind=message.kind, device=message.device)
-        return MessageForDevice(where.device, message)
-    if not isinstance(message, FromServer) or isinstance(message, RoundAnnouncement | FederationEnd):
+        return events.MessageForDevice(where.device, message)
+    if not isinstance(message, messages.FromServer) or isinstance(
+        message, messages.RoundAnnouncement | messages.FederationEnd
+    ):
         raise PeerError(f"a server does not send '{message.kind}' to a device", reason=Reason.UNKNOWN_KIND)
-    return MessageForDevice(where.device, message)
+    return events.MessageForDevice(where.device, message)
 
 
-def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> Event | None:
+def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway) -> events.Event | None:
     """What has come from the site; raises `PeerError` for what speaks for devices of others."""
     _check_way(topic, gateway)
     if isinstance(topic, SiteTopic) and not topic.device:
@@ -69,21 +48,25 @@ def read_below(topic: DeviceTopic | SiteTopic, payload: bytes, gateway: Gateway)
     if topic.channel is Channel.UP_ROLLOUT:
         return None  # a rollout in the site has its own connection
     if topic.channel is Channel.UP_BLOB:
-        return ChunkFromBelow(topic.device, decode_chunk(payload))
-    message = decode_message(payload, federation=gateway.federation)
+        return events.ChunkFromBelow(topic.device, decode_chunk(payload))
+    message = messages.decode_message(payload, federation=gateway.federation)
     if topic.channel is Channel.UP_FLEET:
         if not isinstance(message, DiagnosticAnswer):
             return None  # a rollout of the client in the site has its own connection
         check_sender(topic, kind=message.kind, device=message.device)
-        return DeviceSpoke(message)
-    if not isinstance(message, FromDevice):
+        return events.DeviceSpoke(message)
+    if not isinstance(message, messages.FromDevice):
         raise PeerError(f"a device does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
     check_sender(topic, kind=message.kind, device=message.device)
-    if isinstance(message, Update) and message.receipt is not None and isinstance(topic, DeviceTopic):
+    if (
+        isinstance(message, messages.Update)
+        and message.receipt is not None
+        and isinstance(topic, DeviceTopic)
+    ):
         raise PeerError(
             f"{topic.device} is not a gateway: it cannot give receipts", reason=Reason.WRONG_SENDER
         )
-    return DeviceSpoke(message)
+    return events.DeviceSpoke(message)
 
 
 def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
@@ -101,16 +84,20 @@ def _check_way(topic: DeviceTopic | SiteTopic, gateway: Gateway) -> None:
         raise PeerError(detail, reason=Reason.WRONG_SENDER)
 
 
-def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> Event:
+def _of_site(site: str, channel: Channel, payload: bytes, gateway: Gateway) -> events.Event:
     if channel is Channel.UP_BLOB:
-        return SumChunkFromBelow(site, decode_chunk(payload))
-    message = decode_message(payload, federation=gateway.federation)
-    if not isinstance(message, FromSite):
+        return events.SumChunkFromBelow(site, decode_chunk(payload))
+    message = messages.decode_message(payload, federation=gateway.federation)
+    if not isinstance(message, messages.FromSite):
         raise PeerError(f"a gateway does not send '{message.kind}'", reason=Reason.UNKNOWN_KIND)
-    named = message.site if isinstance(message, SiteBirth | SiteDeath | SiteSum) else message.device
+    named = (
+        message.site
+        if isinstance(message, messages.SiteBirth | messages.SiteDeath | messages.SiteSum)
+        else message.device
+    )
     if named != site:
         raise PeerError(f"'{message.kind}' of {named} on the topic of {site}", reason=Reason.WRONG_SENDER)
-    return SiteBelowSpoke(site, message)
+    return events.SiteBelowSpoke(site, message)
 
 
 # Births within sites that the gateway's terms do not name yet.
@@ -162,7 +149,7 @@ class PassedRequests:
         self._limit = RateLimit(MAX_REQUESTS, WINDOW_S)
         self._known: dict[tuple[str, str], None] = {}
 
-    def admit(self, request: DiagnosticRequest, now: float) -> None:
+    def admit(self, request: messages.DiagnosticRequest, now: float) -> None:
         """Remember a request; raises `PeerError` if there are too many."""
         if not self._limit.allows(now):
             detail = f"more than {MAX_REQUESTS} requests for diagnostics in {WINDOW_S:.0f} s"

@@ -10,16 +10,7 @@ from edge_client.transport.link_events import Inbox, LinkEvent, TaggedInbox
 from edge_client.transport.mqtt_client import Link
 from edge_server.coordinator.publisher import MAX_STRANGERS, WINDOW_S, RateLimit
 from edge_server.transport.broker_connection import LONGEST_DELAY_S, BrokerConnection
-from schemas.messages import (
-    Birth,
-    Death,
-    DiagnosticRequest,
-    Message,
-    SiteBirth,
-    SiteDeath,
-    Telemetry,
-    encode_message,
-)
+from schemas import messages
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import CHUNK_SIZES, BlobRef, Chunk, chunk_header
 from schemas.topics import (
@@ -34,7 +25,7 @@ from schemas.topics import (
 
 log = logging.getLogger(__name__)
 
-RETAINED = (Birth, Death, SiteBirth, SiteDeath)
+RETAINED = (messages.Birth, messages.Death, messages.SiteBirth, messages.SiteDeath)
 
 
 @dataclass(frozen=True)
@@ -81,18 +72,18 @@ class LinkAbove:
         self.link.fit(CHUNK_SIZES[-1])
 
     def _will(self, session: int) -> tuple[str, bytes]:
-        death = SiteDeath(federation=self._federation, site=self._site, session=session)
-        return self._topic(Channel.BIRTH, ""), encode_message(death)
+        death = messages.SiteDeath(federation=self._federation, site=self._site, session=session)
+        return self._topic(Channel.BIRTH, ""), messages.encode_message(death)
 
-    def tell(self, message: Message, device: str) -> None:
+    def tell(self, message: messages.Message, device: str) -> None:
         """Publish in the name of a device, or of the site itself."""
-        payload = encode_message(message)
+        payload = messages.encode_message(message)
         self.sent += len(payload)
         retain = isinstance(message, RETAINED)
         channel = Channel.BIRTH if retain else Channel.UP
         if isinstance(message, DiagnosticAnswer):
             channel = Channel.UP_FLEET
-        qos = 0 if isinstance(message, Telemetry) else 1
+        qos = 0 if isinstance(message, messages.Telemetry) else 1
         self.link.publish(self._topic(channel, device), payload, retain=retain, qos=qos)
 
     def send_chunks(self, ref: BlobRef, first: int, count: int, device: str) -> None:
@@ -132,24 +123,24 @@ class LinkBelow:
         )
         self.link = self.connection.link
         self.link.fit(CHUNK_SIZES[-1])
-        self._announced: Message | None = None
+        self._announced: messages.Message | None = None
         self._strangers = RateLimit(MAX_STRANGERS, WINDOW_S)
 
-    def announce(self, message: Message) -> None:
+    def announce(self, message: messages.Message) -> None:
         self._announced = message
-        self.link.publish(str(StateTopic(self._federation)), encode_message(message), retain=True)
+        self.link.publish(str(StateTopic(self._federation)), messages.encode_message(message), retain=True)
 
     def announce_again(self) -> None:
         """Publish the last announcement again, for a broker that has forgotten it."""
         if self._announced is not None:
             self.announce(self._announced)
 
-    def tell(self, message: Message, device: str, site: str = "") -> None:
+    def tell(self, message: messages.Message, device: str, site: str = "") -> None:
         """Publish to a device, through the gateway of a site within this one if it has one."""
-        channel = Channel.DOWN_FLEET if isinstance(message, DiagnosticRequest) else Channel.DOWN
-        self.link.publish(self._topic(channel, device, site), encode_message(message))
+        channel = Channel.DOWN_FLEET if isinstance(message, messages.DiagnosticRequest) else Channel.DOWN
+        self.link.publish(self._topic(channel, device, site), messages.encode_message(message))
 
-    def tell_stranger(self, message: Message, device: str, now: float) -> None:
+    def tell_stranger(self, message: messages.Message, device: str, now: float) -> None:
         """Publish to a client that is no device of the site, at a limited rate."""
         if self._strangers.allows(now):
             self.tell(message, device)

@@ -4,18 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from edge_client.security.secure_aggregation import masked_figures
 from edge_client.security.secure_aggregation.mask_update import GROUP
-from edge_client.security.secure_aggregation.masked_figures import (
-    VALUE_RANGE,
-    as_measured,
-    as_sums,
-    checked_labels,
-    distinct,
-    figure_shapes,
-    map_of,
-    mean_shapes,
-    partition,
-)
 from edge_client.security.secure_aggregation.quantization import Ring, most_weight
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
@@ -56,8 +46,8 @@ def _terms(
     equal: bool = False,
 ) -> MaskingTerms:
     """Terms for numbers that are weighted by examples, or `equal`."""
-    known = distinct(specs)
-    segments, _ = partition(known, channel_map)
+    known = masked_figures.distinct(specs)
+    segments, _ = masked_figures.partition(known, channel_map)
     if len(specs) * (SHARE_DIGITS * (1 + len(segments)) + NAME_DIGITS) > MAX_MESSAGE_BYTES:
         raise ConfigError(
             f"the shares of {len(specs)} devices with {len(segments)} segments do not fit a message",
@@ -79,13 +69,13 @@ def statistics_terms(
     config: Config, request: StatisticsRequest, model: ModelSpec, examples: Sequence[int]
 ) -> MaskingTerms:
     """Masking terms for answers to a request for statistics, for devices with this number of examples."""
-    privacy = config.privacy.model_copy(update={"value_range": VALUE_RANGE})
+    privacy = config.privacy.model_copy(update={"value_range": masked_figures.VALUE_RANGE})
     return _terms(privacy, [SubModelSpec()] * len(examples), examples, statistics_map(request, model))
 
 
 def statistics_map(request: StatisticsRequest, model: ModelSpec) -> ChannelMap:
     """Where the numbers of a masked answer are."""
-    return map_of(mean_shapes(answer_shapes(request, model)))
+    return masked_figures.map_of(masked_figures.mean_shapes(answer_shapes(request, model)))
 
 
 def sum_masked_answers(
@@ -94,7 +84,9 @@ def sum_masked_answers(
     """The answer of all survivors to a request for statistics."""
     total = sum_masked_updates(updates, opened, statistics_map(request, model))
     values, devices = math.prod(model.input_shape[1:]), len(opened.survivors)
-    groups = as_sums(total.groups["model"], request, total.examples, values=values, devices=devices)
+    groups = masked_figures.as_sums(
+        total.groups["model"], request, total.examples, values=values, devices=devices
+    )
     return replace(total, groups=groups)
 
 
@@ -107,7 +99,7 @@ def figures_terms(
 
 def figures_map(model: ModelSpec, channel_map: ChannelMap, *, by_class: bool) -> ChannelMap:
     """Where the numbers of a masked measurement are."""
-    return map_of(figure_shapes(model, by_class=by_class), channel_map.groups)
+    return masked_figures.map_of(masked_figures.figure_shapes(model, by_class=by_class), channel_map.groups)
 
 
 def sum_masked_figures(
@@ -115,7 +107,7 @@ def sum_masked_figures(
 ) -> ClientUpdate:
     """What all survivors have measured, as metrics."""
     total = sum_masked_updates(updates, opened, figures)
-    measured = as_measured(total.groups["model"], model, total.examples)
+    measured = masked_figures.as_measured(total.groups["model"], model, total.examples)
     return replace(total, groups={"model": {}}, metrics=measured.model_dump(exclude_none=True))
 
 
@@ -129,7 +121,7 @@ def sum_masked_updates(
     updates: Sequence[ClientUpdate], opened: OpenedSecrets, channel_map: ChannelMap
 ) -> ClientUpdate:
     """The mean over all holders as one update of the full model; zero where nothing is unmasked."""
-    labels = checked_labels(opened.terms, channel_map)
+    labels = masked_figures.checked_labels(opened.terms, channel_map)
     totals = {
         index: unmasked_sum(opened, index, _vectors(updates, opened, index)) for index in opened.segments
     }

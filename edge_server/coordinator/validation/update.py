@@ -9,24 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from edge_client.compression import decoding
 from edge_client.compression.chain import Chain, make_chain
-from edge_client.compression.decoding import (
-    COLUMNS,
-    COUNT_TYPE,
-    COUNTED,
-    DIGITS,
-    FLOAT,
-    MODEL,
-    PARTS,
-    SCALE_TYPE,
-    SCALES,
-    SHAPE_TYPE,
-    SHAPES,
-    decode_groups,
-    digits_of,
-    is_coded,
-    shape_of,
-)
 from edge_client.compression.quantization import BYTE, Int8, largest_byte, row_bytes
 from edge_client.compression.sparse import Sparse, check_sparse, column_type
 from edge_client.compression.zstd import is_compressed
@@ -113,12 +97,12 @@ def _decode_update(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCa
     encoded = unpacked.transient_groups(path, limit=limit)
     len(encoded)  # reads the header: a file that is not a blob of groups is refused first
     check_encoding(encoded, chain)
-    return _with_model(decode_groups(encoded))
+    return _with_model(decoding.decode_groups(encoded))
 
 
 def _with_model(groups: Groups) -> Groups:
     """A device that only scores channels sends no parameters, hence no group `model`: add an empty one."""
-    return groups if MODEL in groups else {MODEL: {}, **groups}
+    return groups if decoding.MODEL in groups else {decoding.MODEL: {}, **groups}
 
 
 class ExaminedGroups(Mapping[str, Arrays]):
@@ -129,7 +113,7 @@ class ExaminedGroups(Mapping[str, Arrays]):
 
     @cached_property
     def _groups(self) -> Groups:
-        return _with_model(decode_groups(self._unpacked.groups(self._path)))
+        return _with_model(decoding.decode_groups(self._unpacked.groups(self._path)))
 
     def __getitem__(self, group: str) -> Arrays:
         return self._groups[group]
@@ -184,9 +168,9 @@ def site_update(
     """As `client_update`, for an update whose model is part of its site's sum; at `path` are other groups."""
     shapes = expected_shapes(update.spec, channel_map)
     names = shapes if receipt.parameters is None else receipt.parameters
-    kinds = {name: (FLOAT, shapes[name]) for name in names}
+    kinds = {name: (decoding.FLOAT, shapes[name]) for name in names}
     others = FileGroups(path) if path is not None else dict[str, Arrays]()
-    groups = {**{name: others[name] for name in others}, MODEL: SummedArrays(kinds) if kinds else {}}
+    groups = {**{name: others[name] for name in others}, decoding.MODEL: SummedArrays(kinds) if kinds else {}}
     measured = _metrics_of(update, staleness, ratio)
     return ClientUpdate(update.device, update.spec, groups, update.metrics.examples, measured)
 
@@ -213,11 +197,11 @@ MAX_AXES = 8
 
 def check_encoding(groups: Groups, chain: Chain) -> None:
     """Raise `PeerError` unless `groups` are as `chain` encodes them, and can be decoded."""
-    model = groups.get(MODEL, {})
+    model = groups.get(decoding.MODEL, {})
     shapes = {name: _shape(groups, name, chain) for name in model}
-    coded = {name for name, shape in shapes.items() if is_coded(shape)}
+    coded = {name for name, shape in shapes.items() if decoding.is_coded(shape)}
     wanted = dict.fromkeys(chain.parts, coded) if coded else {}
-    found = {part: set(groups[part]) for part in PARTS if part in groups}
+    found = {part: set(groups[part]) for part in decoding.PARTS if part in groups}
     if found != wanted:
         raise wrong_shape(
             f"expected the parts {sorted(wanted)}, got {sorted(found)} or others of their arrays"
@@ -226,7 +210,7 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
         if chain.sparsifier is not None:
             _check_sparse(groups, name, shapes[name], chain)
         if chain.number is not None and chain.number.scaled:
-            _expect(name, kind_of(groups[SCALES], name), (SCALE_TYPE, (shapes[name][0],)))
+            _expect(name, kind_of(groups[decoding.SCALES], name), (decoding.SCALE_TYPE, (shapes[name][0],)))
             _check_scales(groups, name)
         if isinstance(chain.number, Int8):
             levels, shared = chain.number.levels, chain.digits is not None
@@ -236,14 +220,14 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
     """The parameter's shape; raises `PeerError` if its codes have another type."""
-    dtype, shape = kind_of(groups[MODEL], name)
-    if name in groups.get(DIGITS, {}):
+    dtype, shape = kind_of(groups[decoding.MODEL], name)
+    if name in groups.get(decoding.DIGITS, {}):
         return _shape_of_digits(groups, name, chain)
-    if name in groups.get(SHAPES, {}):
-        _check_axes(groups, SHAPES, name)
-        shape = shape_of(groups[SHAPES][name])
-    coded = is_coded(shape) and chain.number is not None
-    expected = chain.number.dtype if coded and chain.number is not None else FLOAT
+    if name in groups.get(decoding.SHAPES, {}):
+        _check_axes(groups, decoding.SHAPES, name)
+        shape = decoding.shape_of(groups[decoding.SHAPES][name])
+    coded = decoding.is_coded(shape) and chain.number is not None
+    expected = chain.number.dtype if coded and chain.number is not None else decoding.FLOAT
     if dtype != expected:
         raise wrong_shape(f"'{name}': expected {expected}, got {dtype}")
     return shape
@@ -251,36 +235,39 @@ def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
 
 def _shape_of_digits(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:
     """The shape of a parameter with several codes per byte; its levels must be those of the chain."""
-    _check_axes(groups, DIGITS, name)
-    levels, shape = digits_of(groups[DIGITS][name])
-    if levels != chain.digits or not is_coded(shape):
+    _check_axes(groups, decoding.DIGITS, name)
+    levels, shape = decoding.digits_of(groups[decoding.DIGITS][name])
+    if levels != chain.digits or not decoding.is_coded(shape):
         raise wrong_shape(f"'{name}' has codes of {levels} levels and of the shape {shape} in shared bytes")
     held = (BYTE, (shape[0], row_bytes(math.prod(shape[1:]), levels)))
-    _expect(name, kind_of(groups[MODEL], name), held)
+    _expect(name, kind_of(groups[decoding.MODEL], name), held)
     return shape
 
 
 def _check_axes(groups: Groups, part: str, name: str) -> None:
     dtype, axes = kind_of(groups[part], name)
-    if dtype != SHAPE_TYPE or len(axes) != 1 or not 0 < axes[0] <= MAX_AXES:
+    if dtype != decoding.SHAPE_TYPE or len(axes) != 1 or not 0 < axes[0] <= MAX_AXES:
         raise wrong_shape(f"'{name}' has no shape, but {dtype} {axes}")
 
 
 def _check_sparse(groups: Groups, name: str, shape: tuple[int, ...], chain: Chain) -> None:
     """Check that each row's numbers are counted, in order and no more than allowed."""
     assert chain.sparsifier is not None
-    (count, *_), most = kind_of(groups[MODEL], name)[1] or (0,), chain.sparsifier.count(math.prod(shape))
+    (count, *_), most = (
+        kind_of(groups[decoding.MODEL], name)[1] or (0,),
+        chain.sparsifier.count(math.prod(shape)),
+    )
     if count > most:
         raise wrong_shape(f"'{name}' has {count} numbers, at most {most} are chosen")
-    _expect(name, kind_of(groups[MODEL], name), (kind_of(groups[MODEL], name)[0], (count,)))
-    _expect(name, kind_of(groups[COUNTED], name), (COUNT_TYPE, (shape[0],)))
-    _expect(name, kind_of(groups[COLUMNS], name), (column_type(shape), (count,)))
-    parts = (groups[COUNTED][name], groups[COLUMNS][name], groups[MODEL][name])
+    _expect(name, kind_of(groups[decoding.MODEL], name), (kind_of(groups[decoding.MODEL], name)[0], (count,)))
+    _expect(name, kind_of(groups[decoding.COUNTED], name), (decoding.COUNT_TYPE, (shape[0],)))
+    _expect(name, kind_of(groups[decoding.COLUMNS], name), (column_type(shape), (count,)))
+    parts = (groups[decoding.COUNTED][name], groups[decoding.COLUMNS][name], groups[decoding.MODEL][name])
     check_sparse(name, Sparse(*parts), shape)
 
 
 def _check_scales(groups: Groups, name: str) -> None:
-    scales = groups[SCALES][name]
+    scales = groups[decoding.SCALES][name]
     if not np.isfinite(scales).all():
         raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
     if (scales < 0).any():
@@ -289,8 +276,8 @@ def _check_scales(groups: Groups, name: str) -> None:
 
 def _check_codes(groups: Groups, name: str, levels: int, bounds: tuple[int, int]) -> None:
     least, most = bounds
-    for start, stop in blocks(kind_of(groups[MODEL], name)):
-        codes = rows_of(groups[MODEL], name, start, stop)
+    for start, stop in blocks(kind_of(groups[decoding.MODEL], name)):
+        codes = rows_of(groups[decoding.MODEL], name, start, stop)
         if codes.size and (int(codes.max()) > most or int(codes.min()) < least):
             raise out_of_bounds(f"'{name}' has codes beyond {levels}")
 

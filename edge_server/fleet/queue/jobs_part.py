@@ -16,27 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_server.fleet.part import Heard, Part, ServiceContext
-from edge_server.fleet.queue import supervisor
+from edge_server.fleet.queue import state, supervisor
 from edge_server.fleet.queue.job import JobRun
 from edge_server.fleet.queue.job_actions import ACTIONS, command_of
 from edge_server.fleet.queue.journal import JobJournal
 from edge_server.fleet.queue.log_reader import last_line
 from edge_server.fleet.queue.machine import BAD_USAGE, FAILED, INTERRUPTED, SUSPENDED, step
 from edge_server.fleet.queue.overview import devices_of_jobs
-from edge_server.fleet.queue.state import (
-    Closing,
-    Command,
-    DevicesOfJob,
-    EndRun,
-    Event,
-    JobsChanged,
-    KillRun,
-    QueueRules,
-    RunEnded,
-    StartRun,
-    SuspendRun,
-    Tick,
-)
 from edge_server.fleet.queue.supervisor import LOCK, LOG, OUTCOME, started_at
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
@@ -148,7 +134,7 @@ CHANGED_FLEET_EVERY_S, FLEET_EVERY_S = 2.0, 60.0
 """Seconds between two looks into the inventory: after a birth, a death or a command, and without one."""
 POLL_S = 0.1  # Seconds between two looks at the processes while the service ends
 
-MakeCommand = Callable[[StartRun], list[str]]
+MakeCommand = Callable[[state.StartRun], list[str]]
 
 
 class JobsPart(Part):
@@ -162,8 +148,8 @@ class JobsPart(Part):
         self._processes = JobProcesses(self._folder.runs)
         self._make_command = make_command or self._command
         rules = context.settings.jobs
-        self.queue = self._journal.load_queue(QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
-        self._fleet: dict[str, DevicesOfJob] = {}
+        self.queue = self._journal.load_queue(state.QueueRules(at_once=rules.at_once, grace_s=rules.grace_s))
+        self._fleet: dict[str, state.DevicesOfJob] = {}
         self._fleet_at = 0.0
         self._fleet_changed = False
         self._inventory_version = 0
@@ -173,19 +159,19 @@ class JobsPart(Part):
 
     def tick(self, now: float) -> None:
         if self._journal.has_changed():
-            self._apply(JobsChanged(self._journal.jobs()), now)
+            self._apply(state.JobsChanged(self._journal.jobs()), now)
             self._fleet_at = 0.0
         self._look_at_processes(now)
         self._look_at_devices(now)
-        self._apply(Tick(self._fleet), now)
+        self._apply(state.Tick(self._fleet), now)
 
     def stop(self) -> None:
         """Suspend what runs, and wait for it; a later service goes on with it."""
-        self._apply(Closing(), time.time())
+        self._apply(state.Closing(), time.time())
         waited = threading.Event()
         while self.queue.on():
             self._look_at_processes(time.time())
-            self._apply(Tick(self._fleet), time.time())
+            self._apply(state.Tick(self._fleet), time.time())
             waited.wait(POLL_S)
         self._journal.close()
 
@@ -196,7 +182,7 @@ class JobsPart(Part):
                 folder = self._folder.runs / run.name
                 over = ACTIONS[self.queue.jobs[run.job].action].is_over(folder)
                 said = last_line(folder / LOG)
-                self._apply(RunEnded(run.name, run.attempt, outcome.code, over, said), now)
+                self._apply(state.RunEnded(run.name, run.attempt, outcome.code, over, said), now)
 
     def _look_at_devices(self, now: float) -> None:
         """Renew the view of the devices if it is old and a run depends on it."""
@@ -207,7 +193,7 @@ class JobsPart(Part):
             self._fleet = devices_of_jobs(self._context.inventory, self.queue.jobs.values())
             self._fleet_at, self._fleet_changed, self._inventory_version = now, False, version
 
-    def _apply(self, event: Event, now: float) -> None:
+    def _apply(self, event: state.Event, now: float) -> None:
         """Apply an event; what follows is on disk before it is done."""
         after, commands = step(self.queue, event, now)
         if not self._journal.save(self.queue, after):
@@ -221,36 +207,36 @@ class JobsPart(Part):
         for command in commands:
             self._do(command, now)
 
-    def _do(self, command: Command, now: float) -> None:
+    def _do(self, command: state.Command, now: float) -> None:
         match command:
-            case StartRun():
+            case state.StartRun():
                 self._start(command, now)
-            case SuspendRun(run):
+            case state.SuspendRun(run):
                 self._processes.suspend(run)
-            case EndRun(run):
+            case state.EndRun(run):
                 self._processes.end(run)
-            case KillRun(run):
+            case state.KillRun(run):
                 log.warning("%s does not end on request and is killed", run)
                 self._processes.kill(run)
 
-    def _start(self, command: StartRun, now: float) -> None:
+    def _start(self, command: state.StartRun, now: float) -> None:
         run = command.run
         try:
             arguments = self._make_command(command)
             self._processes.start(run.name, run.attempt, arguments, command.job.folder)
         except ConfigError as error:
-            self._fail(run, RunEnded(run.name, run.attempt, BAD_USAGE, said=str(error)), error, now)
+            self._fail(run, state.RunEnded(run.name, run.attempt, BAD_USAGE, said=str(error)), error, now)
         except OSError as error:
-            ended = RunEnded(run.name, run.attempt, FAILED, over=False, said=str(error))
+            ended = state.RunEnded(run.name, run.attempt, FAILED, over=False, said=str(error))
             self._fail(run, ended, error, now)
 
-    def _fail(self, run: JobRun, ended: RunEnded, error: Exception, now: float) -> None:
+    def _fail(self, run: JobRun, ended: state.RunEnded, error: Exception, now: float) -> None:
         """A run that cannot be started is over, or is tried again if the machine refused a process."""
         log.error("job %s cannot be started: %s", run.job, error)
         self._processes.note(run.name, f"cannot be started: {error}")
         self._apply(ended, now)
 
-    def _command(self, command: StartRun) -> list[str]:
+    def _command(self, command: state.StartRun) -> list[str]:
         served = self._context.settings.federation(command.job.federation)
         run = self._folder.runs / command.run.name
         return command_of(command.job, run, self._folder, served)

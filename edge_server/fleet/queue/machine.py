@@ -13,42 +13,26 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from edge_server.fleet.queue import state
 from edge_server.fleet.queue.job import Job, JobRun, RunPhase, Wanted, run_name
 from edge_server.fleet.queue.schedule import next_time
-from edge_server.fleet.queue.state import (
-    Closing,
-    Command,
-    EndRun,
-    Event,
-    Fleet,
-    JobProgress,
-    JobsChanged,
-    KillRun,
-    Queue,
-    QueueRules,
-    RunEnded,
-    StartRun,
-    Step,
-    SuspendRun,
-    Tick,
-)
 from edge_server.fleet.queue.turns import NO_DEVICES, Turns, take_turns
 
 
-def step(queue: Queue, event: Event, now: float) -> Step:
+def step(queue: state.Queue, event: state.Event, now: float) -> state.Step:
     """Apply one event."""
     match event:
-        case JobsChanged(jobs):
+        case state.JobsChanged(jobs):
             return _with_jobs(queue, jobs), []
-        case RunEnded():
+        case state.RunEnded():
             return _on_run_end(queue, event, now), []
-        case Closing():
+        case state.Closing():
             return _end_unwanted(replace(queue, closing=True), now)
-        case Tick(fleet):
+        case state.Tick(fleet):
             return _tick(queue, fleet, now)
 
 
-def _with_jobs(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
+def _with_jobs(queue: state.Queue, jobs: Mapping[str, Job]) -> state.Queue:
     """The new definitions; a job is removed only while it has no run on."""
     return replace(
         queue,
@@ -58,7 +42,7 @@ def _with_jobs(queue: Queue, jobs: Mapping[str, Job]) -> Queue:
     )
 
 
-def _on_run_end(queue: Queue, event: RunEnded, now: float) -> Queue:
+def _on_run_end(queue: state.Queue, event: state.RunEnded, now: float) -> state.Queue:
     run = queue.run(event.run)
     if run is None or not run.on or event.attempt != run.attempt:
         return queue
@@ -78,7 +62,7 @@ def _on_run_end(queue: Queue, event: RunEnded, now: float) -> Queue:
     return queue.with_run(ended.model_copy(update={"ended_at": now}) if ended.over else ended)
 
 
-def _tick(queue: Queue, fleet: Fleet, now: float) -> Step:
+def _tick(queue: state.Queue, fleet: state.Fleet, now: float) -> state.Step:
     """What comes due starts with the next tick, which knows the devices as they are then."""
     for run in queue.on():
         queue = _charge_share(queue, run, now)
@@ -92,7 +76,7 @@ def _tick(queue: Queue, fleet: Fleet, now: float) -> Step:
     return queue, [*commands, *starts]
 
 
-def _charge_share(queue: Queue, run: JobRun, now: float) -> Queue:
+def _charge_share(queue: state.Queue, run: JobRun, now: float) -> state.Queue:
     """Count the time since the last count for the federation's share."""
     job, seconds = queue.jobs[run.job], max(0.0, now - run.counted_at)
     shares = queue.shares.with_use(job.federation, seconds, job.weight)
@@ -100,9 +84,9 @@ def _charge_share(queue: Queue, run: JobRun, now: float) -> Queue:
 
 
 # --- what is due ---
-def _follow_schedule(queue: Queue, job: Job, now: float) -> Queue:
+def _follow_schedule(queue: state.Queue, job: Job, now: float) -> state.Queue:
     """Follow a job's schedule and its requests; of times that were missed, one run comes of all."""
-    progress = queue.progress.get(job.name) or JobProgress(since=-1.0)
+    progress = queue.progress.get(job.name) or state.JobProgress(since=-1.0)
     if progress.since != job.since:
         first = None if job.schedule is None else next_time(job.schedule, job.since, since=job.since)
         progress = progress.model_copy(update={"since": job.since, "next_at": first})
@@ -116,7 +100,9 @@ def _follow_schedule(queue: Queue, job: Job, now: float) -> Queue:
     return queue.with_progress(job.name, progress)
 
 
-def _answer_request(queue: Queue, job: Job, progress: JobProgress, now: float) -> tuple[Queue, JobProgress]:
+def _answer_request(
+    queue: state.Queue, job: Job, progress: state.JobProgress, now: float
+) -> tuple[state.Queue, state.JobProgress]:
     """Answer a request to run now; a run that waits to try again does so now."""
     progress = progress.model_copy(update={"answered": job.asked})
     run = queue.runs.get(job.name)
@@ -126,8 +112,8 @@ def _answer_request(queue: Queue, job: Job, progress: JobProgress, now: float) -
 
 
 def _came_due(
-    queue: Queue, job: Job, progress: JobProgress, due: float, following: float | None
-) -> tuple[Queue, JobProgress]:
+    queue: state.Queue, job: Job, progress: state.JobProgress, due: float, following: float | None
+) -> tuple[state.Queue, state.JobProgress]:
     progress = progress.model_copy(update={"next_at": following})
     run = queue.runs.get(job.name)
     if run is not None and not run.over:
@@ -136,8 +122,8 @@ def _came_due(
 
 
 def _add_run(
-    queue: Queue, job: Job, progress: JobProgress, due: float, *, by: str
-) -> tuple[Queue, JobProgress]:
+    queue: state.Queue, job: Job, progress: state.JobProgress, due: float, *, by: str
+) -> tuple[state.Queue, state.JobProgress]:
     """A new run; its time, and thereby its name, is later than that of each run before."""
     due = max(float(int(due)), progress.last_due + 1)
     run = JobRun(name=run_name(job.name, due), job=job.name, due=due, by=by)
@@ -145,7 +131,7 @@ def _add_run(
 
 
 # --- what must end ---
-def _watch_devices(queue: Queue, fleet: Fleet, now: float) -> Queue:
+def _watch_devices(queue: state.Queue, fleet: state.Fleet, now: float) -> state.Queue:
     """Note since when running jobs lack eligible devices."""
     for run in queue.on():
         job = queue.jobs[run.job]
@@ -156,9 +142,9 @@ def _watch_devices(queue: Queue, fleet: Fleet, now: float) -> Queue:
     return queue
 
 
-def _end_unwanted(queue: Queue, now: float) -> Step:
+def _end_unwanted(queue: state.Queue, now: float) -> state.Step:
     """Suspend, end or kill what may not run any more; a waiting run of a stopped job is over."""
-    commands: list[Command] = []
+    commands: list[state.Command] = []
     for run in queue.runs.values():
         stopped = queue.jobs[run.job].wanted is Wanted.STOPPED
         if run.is_queued and stopped:
@@ -170,19 +156,19 @@ def _end_unwanted(queue: Queue, now: float) -> Step:
     return queue, commands
 
 
-def _let_end(queue: Queue, run: JobRun, now: float) -> Step:
+def _let_end(queue: state.Queue, run: JobRun, now: float) -> state.Step:
     rules, job = queue.rules, queue.jobs[run.job]
     if run.signalled_at is not None and now - run.signalled_at >= rules.end_s:
-        return queue.with_run(run.model_copy(update={"signalled_at": now})), [KillRun(run.name)]
+        return queue.with_run(run.model_copy(update={"signalled_at": now})), [state.KillRun(run.name)]
     if job.wanted is Wanted.STOPPED and run.phase is not RunPhase.STOPPING and not queue.closing:
-        return _with_signal(queue, run, RunPhase.STOPPING, "", now), [EndRun(run.name)]
+        return _with_signal(queue, run, RunPhase.STOPPING, "", now), [state.EndRun(run.name)]
     why = _pause(queue, job, run, now)
     if why and run.phase is RunPhase.RUNNING:
-        return _with_signal(queue, run, RunPhase.SUSPENDING, why, now), [SuspendRun(run.name)]
+        return _with_signal(queue, run, RunPhase.SUSPENDING, why, now), [state.SuspendRun(run.name)]
     return queue, []
 
 
-def _pause(queue: Queue, job: Job, run: JobRun, now: float) -> str:
+def _pause(queue: state.Queue, job: Job, run: JobRun, now: float) -> str:
     """Why a running job must not go on for now; empty if it may."""
     if queue.closing:
         return "the service ended, and it continues"
@@ -192,13 +178,13 @@ def _pause(queue: Queue, job: Job, run: JobRun, now: float) -> str:
     return f"fewer than {job.min_eligible} devices were eligible" if lacks else ""
 
 
-def _with_signal(queue: Queue, run: JobRun, phase: RunPhase, why: str, now: float) -> Queue:
+def _with_signal(queue: state.Queue, run: JobRun, phase: RunPhase, why: str, now: float) -> state.Queue:
     return queue.with_run(run.model_copy(update={"phase": phase, "why": why, "signalled_at": now}))
 
 
 # --- what may start ---
-def _start_runs(queue: Queue, turns: Turns, now: float) -> Step:
-    commands: list[Command] = []
+def _start_runs(queue: state.Queue, turns: Turns, now: float) -> state.Step:
+    commands: list[state.Command] = []
     for waiting in turns.starts:
         job = queue.jobs[waiting.job]
         run = waiting.model_copy(
@@ -214,7 +200,7 @@ def _start_runs(queue: Queue, turns: Turns, now: float) -> Step:
             }
         )
         queue = replace(queue.with_run(run), shares=queue.shares.with_start(job.federation))
-        commands.append(StartRun(job, run))
+        commands.append(state.StartRun(job, run))
     return queue, commands
 
 
@@ -232,7 +218,7 @@ class Ending:
     crashes: int = 0
 
 
-def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> Ending:
+def ending_of(run: JobRun, ended: state.RunEnded, rules: state.QueueRules, now: float) -> Ending:
     """What follows from the exit code of a run's process."""
     code = ended.code
     if code == DONE:
@@ -251,11 +237,13 @@ def ending_of(run: JobRun, ended: RunEnded, rules: QueueRules, now: float) -> En
     return Ending(RunPhase.FAILED, f"{reason} (exit code {code}): {_said_text(ended)}")
 
 
-def _said_text(ended: RunEnded) -> str:
+def _said_text(ended: state.RunEnded) -> str:
     return ended.said or "see its log"
 
 
-def _end_by_crash(run: JobRun, ended: RunEnded, code: int, rules: QueueRules, now: float) -> Ending:
+def _end_by_crash(
+    run: JobRun, ended: state.RunEnded, code: int, rules: state.QueueRules, now: float
+) -> Ending:
     crashes = 1 if now - run.attempt_at >= STEADY_S else run.crashes + 1
     how = f"ended by signal {_signal(-code)}" if code < 0 else f"broke off with exit code {code}"
     if crashes >= rules.crashes:

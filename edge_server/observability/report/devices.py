@@ -4,16 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import (
-    UNKNOWN,
-    bytes_text,
-    count_text,
-    figure_text,
-    ms_text,
-    percent_text,
-    ratio_text,
-    si_text,
-)
+from edge_server.config import units
 from edge_server.observability.figures import leading_metric, served_figure
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.document import (
@@ -68,14 +59,14 @@ def _nobody(run: RunContents) -> str:
 
 def _digest(run: RunContents, tier: int) -> str:
     described = run.version.tier(tier) if run.version else None
-    return described.sha256 if described else UNKNOWN
+    return described.sha256 if described else units.UNKNOWN
 
 
 def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> tuple[Cell, ...]:
     metric = leading_metric(run.history)
     measured = [value for row in devices if (value := served_figure(row, metric)) is not None]
     worst = (min if metric.higher_is_better else max)(measured, default=None)
-    text = figure_text(metric)
+    text = units.figure_text(metric)
     latencies = [row.latency_ms for row in devices if row.latency_ms is not None]
     sized = next((row for row in devices if row.parameters is not None), devices[0])
     last = run.history[-1] if run.history else None
@@ -83,20 +74,20 @@ def _tier_row(run: RunContents, tier: int, devices: Sequence[DeviceRecord]) -> t
     return (
         Cell(str(tier)),
         *numbers(
-            count_text(len(devices)),
-            ratio_text(sized.ratio),
-            count_text(sized.parameters),
-            si_text(sized.macs),
-            bytes_text(sized.onnx_bytes),
+            units.count_text(len(devices)),
+            units.ratio_text(sized.ratio),
+            units.count_text(sized.parameters),
+            units.si_text(sized.macs),
+            units.bytes_text(sized.onnx_bytes),
             text(last.tier_metrics.get(tier, {}).get(metric.name) if last else None),
             text(fmean(measured) if measured else None),
             text(worst),
-            ms_text(fmean(latencies) if latencies else None),
-            count_text(sum(row.rounds for row in devices)),
-            bytes_text(sum(row.downlink_bytes for row in devices)),
-            bytes_text(sum(row.uplink_bytes for row in devices)),
+            units.ms_text(fmean(latencies) if latencies else None),
+            units.count_text(sum(row.rounds for row in devices)),
+            units.bytes_text(sum(row.downlink_bytes for row in devices)),
+            units.bytes_text(sum(row.uplink_bytes for row in devices)),
         ),
-        Cell(count_text(refused), alert=refused > 0),
+        Cell(units.count_text(refused), alert=refused > 0),
     )
 
 
@@ -118,7 +109,7 @@ def _trial_cells(device: DeviceRecord) -> tuple[Cell, ...]:
     verdict = device.verdict
     if verdict is None or not verdict.earlier:
         return (*numbers("", ""), words(""), words(""))
-    accuracies = numbers(percent_text(verdict.accuracy), percent_text(verdict.earlier_accuracy))
+    accuracies = numbers(units.percent_text(verdict.accuracy), units.percent_text(verdict.earlier_accuracy))
     serves = Cell(serves_text(device), words=True, alert=not verdict.served)
     return (*accuracies, serves, words(verdict.why))
 
@@ -127,8 +118,8 @@ def _served_text(device: DeviceRecord) -> str:
     """The leading figure of the served file where it is no accuracy, which has columns of its own."""
     found = leading(device.metrics)
     if found is None or device.onnx_accuracy is not None:
-        return UNKNOWN
-    return f"{found[0].name} {figure_text(found[0])(found[1])}"
+        return units.UNKNOWN
+    return f"{found[0].name} {units.figure_text(found[0])(found[1])}"
 
 
 def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
@@ -137,29 +128,29 @@ def _device_row(device: DeviceRecord, boards: Mapping[str, str]) -> list[Cell]:
         words(", ".join(f"{key}={value}" for key, value in sorted(device.labels.items()))),
         *numbers(
             str(device.tier),
-            ratio_text(device.ratio),
-            count_text(device.parameters),
-            si_text(device.macs),
-            bytes_text(device.onnx_bytes),
-            bytes_text(device.downlink_bytes),
-            bytes_text(device.uplink_bytes),
-            count_text(device.examples),
-            count_text(device.rounds),
+            units.ratio_text(device.ratio),
+            units.count_text(device.parameters),
+            units.si_text(device.macs),
+            units.bytes_text(device.onnx_bytes),
+            units.bytes_text(device.downlink_bytes),
+            units.bytes_text(device.uplink_bytes),
+            units.count_text(device.examples),
+            units.count_text(device.rounds),
         ),
-        Cell(count_text(device.refusals), alert=device.refusals > 0),
+        Cell(units.count_text(device.refusals), alert=device.refusals > 0),
         words(boards.get(device.device, "")),
     ]
 
 
 def _served_row(device: DeviceRecord) -> list[Cell]:
     differs = runtimes_differ(device)
-    onnx = percent_text(device.onnx_accuracy) + (" differs" if differs else "")
-    difference = UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
+    onnx = units.percent_text(device.onnx_accuracy) + (" differs" if differs else "")
+    difference = units.UNKNOWN if device.max_difference is None else f"{device.max_difference:.2g}"
     return [
         words(device.device),
-        Cell(percent_text(device.torch_accuracy)),
+        Cell(units.percent_text(device.torch_accuracy)),
         Cell(onnx, alert=differs),
         Cell(_served_text(device)),
         *_trial_cells(device),
-        *numbers(difference, ms_text(device.latency_ms)),
+        *numbers(difference, units.ms_text(device.latency_ms)),
     ]

@@ -5,20 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
-from edge_server.observability.report.charts import (
-    DASHES,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Axis,
-    dash_of,
-    svg_text,
-    value_axis,
-)
+from edge_server.observability.report import charts
 
-HIGH, LOW = TOP + 32, HEIGHT - 16
+HIGH, LOW = charts.TOP + 32, charts.HEIGHT - 16
 CHARACTER = 8.5  # Widest mean width of a character, on a phone
 
 
@@ -41,18 +30,18 @@ def parallel_axes(chart: ParallelAxes) -> str:
     ]
     titles = (*chart.settings, chart.figure)
     across = list(accumulate(_distances(titles, columns)))
-    figure = value_axis([value for _, value in chart.lines], start=LOW, end=HIGH)
+    figure = charts.value_axis([value for _, value in chart.lines], start=LOW, end=HIGH)
     parts = [_line(chart, index, across, columns, figure) for index in range(len(chart.lines))]
     parts += [_frame(x, index, title) for index, (x, title) in enumerate(zip(across, titles, strict=True))]
     parts += [_values(x, values) for x, values in zip(across, columns, strict=False)]
     parts += [
-        svg_text(across[-1] + 8, figure.place(tick) + 4, chart.text(tick), anchor="start")
+        charts.svg_text(across[-1] + 8, figure.place(tick) + 4, chart.text(tick), anchor="start")
         for tick in figure.ticks
     ]
-    width = across[-1] + RIGHT
-    widest = f"max-width: {width * 36 / WIDTH:.1f}rem"
+    width = across[-1] + charts.RIGHT
+    widest = f"max-width: {width * 36 / charts.WIDTH:.1f}rem"
     return (
-        f'<svg class="parallel" viewBox="0 0 {width:.1f} {HEIGHT}" style="{widest}" '
+        f'<svg class="parallel" viewBox="0 0 {width:.1f} {charts.HEIGHT}" style="{widest}" '
         f'role="img" aria-labelledby="{chart.name}-title">'
         f'<title id="{chart.name}-title">{escape(chart.title)}</title>{"".join(parts)}</svg>'
     )
@@ -60,22 +49,24 @@ def parallel_axes(chart: ParallelAxes) -> str:
 
 def _distances(titles: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[float]:
     """The width left of each axis: its values have room, and titles at every second axis."""
-    even = (WIDTH - LEFT - RIGHT) / len(columns)
+    even = (charts.WIDTH - charts.LEFT - charts.RIGHT) / len(columns)
     for index, title in enumerate(titles):
         values = columns[index] if index < len(columns) else ()
         before = titles[index - 2] if index > 1 else ""
         room = max(map(len, values), default=0) * CHARACTER + 16
-        yield max(room, LEFT if index == 0 else even, CHARACTER * (len(title) + len(before) + 2) / 4)
+        yield max(room, charts.LEFT if index == 0 else even, CHARACTER * (len(title) + len(before) + 2) / 4)
 
 
 def _frame(x: float, index: int, name: str) -> str:
     """An axis and its title, by turns in two rows."""
-    title = svg_text(x, TOP + 14 * (index % 2), name, anchor="middle", kind="axis")
+    title = charts.svg_text(x, charts.TOP + 14 * (index % 2), name, anchor="middle", kind="axis")
     return f'<path class="grid" d="M{x:.1f} {HIGH}V{LOW}"/>{title}'
 
 
 def _values(x: float, values: list[str]) -> str:
-    return "".join(svg_text(x - 8, _height(values, value) + 4, value, anchor="end") for value in values)
+    return "".join(
+        charts.svg_text(x - 8, _height(values, value) + 4, value, anchor="end") for value in values
+    )
 
 
 def _height(values: list[str], value: str) -> float:
@@ -83,14 +74,14 @@ def _height(values: list[str], value: str) -> float:
 
 
 def _line(
-    chart: ParallelAxes, index: int, across: list[float], columns: list[list[str]], figure: Axis
+    chart: ParallelAxes, index: int, across: list[float], columns: list[list[str]], figure: charts.Axis
 ) -> str:
     values, result = chart.lines[index]
     heights = [*map(_height, columns, values), figure.place(result)]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(across, heights, strict=True))
-    style = index % len(DASHES)
+    style = index % len(charts.DASHES)
     spoken = f"{', '.join(values)}: {chart.text(result)}"
     return (
-        f'<g class="series s{style}"><path class="line" d="M{path}"{dash_of(style)}>'
+        f'<g class="series s{style}"><path class="line" d="M{path}"{charts.dash_of(style)}>'
         f"<title>{escape(spoken)}</title></path></g>"
     )

@@ -15,17 +15,8 @@ from edge_server.observability.figures import (
     warning_texts,
 )
 from edge_server.observability.snapshot import Snapshot
+from edge_server.observability.terminal import tables
 from edge_server.observability.terminal.device_groups import is_large_fleet, tier_table
-from edge_server.observability.terminal.tables import (
-    add_numbers,
-    device_table,
-    on_trial,
-    outcome_text,
-    plain_table,
-    round_table,
-    trial_line,
-    trial_table,
-)
 from edge_server.storage.records import DeviceRecord
 
 COMFORTABLE_WIDTH = 100
@@ -38,10 +29,10 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
     dense = console.width < COMFORTABLE_WIDTH
     if snapshot.history:
         console.print()
-        console.print(round_table(snapshot.history, dense=dense))
+        console.print(tables.round_table(snapshot.history, dense=dense))
     if snapshot.summary is not None and snapshot.summary.devices:
         console.print()
-        table = tier_table if is_large_fleet(snapshot.summary.devices) else device_table
+        table = tier_table if is_large_fleet(snapshot.summary.devices) else tables.device_table
         console.print(table(snapshot.summary, dense=dense))
         _print_personal(console, snapshot.summary.devices, dense=dense)
         _print_trials(console, snapshot.summary.devices, dense=dense)
@@ -62,22 +53,26 @@ def _print_personal(console: Console, devices: Sequence[DeviceRecord], *, dense:
 
 
 def _print_trials(console: Console, devices: Sequence[DeviceRecord], *, dense: bool) -> None:
-    if not on_trial(devices):
+    if not tables.on_trial(devices):
         return
     console.print()
-    console.print(Text(trial_line(devices)) if is_large_fleet(devices) else trial_table(devices, dense=dense))
+    console.print(
+        Text(tables.trial_line(devices))
+        if is_large_fleet(devices)
+        else tables.trial_table(devices, dense=dense)
+    )
 
 
 def _outcome(snapshot: Snapshot) -> str:
     if snapshot.summary is not None:
-        return outcome_text(snapshot.summary)
+        return tables.outcome_text(snapshot.summary)
     return f"stopped in {snapshot.progress}, without a summary"
 
 
 def personal_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
-    table = plain_table("Models trained on the devices' own data", dense=dense)
+    table = tables.plain_table("Models trained on the devices' own data", dense=dense)
     table.add_column("device", overflow="fold")
-    add_numbers(table, "received", "trained")
+    tables.add_numbers(table, "received", "trained")
     table.add_column("exported", no_wrap=True)
     table.add_column("why", overflow="fold")
     for device, found in personalised_devices(devices):

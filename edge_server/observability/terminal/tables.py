@@ -7,21 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edge_client.data.tasks.words import leading
-from edge_server.config.units import (
-    UNKNOWN,
-    bytes_text,
-    clean,
-    count_text,
-    counted_text,
-    duration_text,
-    figure_text,
-    loss_text,
-    ms_text,
-    names_text,
-    percent_text,
-    ratio_text,
-    si_text,
-)
+from edge_server.config import units
 from edge_server.observability.figures import (
     ACCURACY,
     figures_there,
@@ -78,7 +64,7 @@ def device_table(summary: Summary, *, dense: bool = False) -> Table:
     add_numbers(table, "ms/img" if dense else "ms/image")
     for device in summary.devices:
         mark = [Text("differs" if runtimes_differ(device) else "", style="red")] if differs else []
-        table.add_row(*_device_cells(device), *mark, ms_text(device.latency_ms))
+        table.add_row(*_device_cells(device), *mark, units.ms_text(device.latency_ms))
     return table
 
 
@@ -89,26 +75,26 @@ def _part_table(summary: Summary, *, dense: bool) -> Table:
     add_numbers(table, "tier", "pruned", "updates", "refused", "down", "up")
     for device in summary.devices:
         table.add_row(
-            Text(clean(device.device)),
+            Text(units.clean(device.device)),
             str(device.tier),
-            ratio_text(device.ratio),
+            units.ratio_text(device.ratio),
             str(device.rounds),
             str(device.refusals),
-            bytes_text(device.downlink_bytes),
-            bytes_text(device.uplink_bytes),
+            units.bytes_text(device.downlink_bytes),
+            units.bytes_text(device.uplink_bytes),
         )
     return table
 
 
 def _device_cells(device: DeviceRecord) -> tuple[Text | str, ...]:
     return (
-        Text(clean(device.device)),
+        Text(units.clean(device.device)),
         str(device.tier),
-        count_text(device.parameters),
-        si_text(device.macs),
-        bytes_text(device.downlink_bytes),
-        bytes_text(device.uplink_bytes),
-        percent_text(device.torch_accuracy),
+        units.count_text(device.parameters),
+        units.si_text(device.macs),
+        units.bytes_text(device.downlink_bytes),
+        units.bytes_text(device.uplink_bytes),
+        units.percent_text(device.torch_accuracy),
         _served_text(device),
     )
 
@@ -117,8 +103,8 @@ def _served_text(device: DeviceRecord) -> str:
     """The accuracy of the export, or the leading figure of the file in use."""
     found = leading(device.metrics)
     if device.onnx_accuracy is not None or found is None:
-        return percent_text(device.onnx_accuracy)
-    return f"{found[0].name} {figure_text(found[0])(found[1])}"
+        return units.percent_text(device.onnx_accuracy)
+    return f"{found[0].name} {units.figure_text(found[0])(found[1])}"
 
 
 def runtimes_differ(device: DeviceRecord) -> bool:
@@ -132,7 +118,7 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     table = plain_table("Rounds", dense=dense)
     time = "virtual time" if any(record.virtual_time_s is not None for record in history) else "time"
     metric, where = leading_metric(history), where_measured(history)
-    text = figure_text(metric)
+    text = units.figure_text(metric)
     measured = where if metric is ACCURACY else f"{where} {metric.name}"
     # A round of statistics neither trains nor measures a model.
     asked = any(record.statistics is not None for record in history)
@@ -140,14 +126,14 @@ def round_table(history: Sequence[RoundRecord], *, dense: bool = False) -> Table
     add_numbers(table, "down", "up", time)
     for record in history[-LAST_ROUNDS:]:
         figure = text(figures_there(record, where).get(metric.name))
-        tiers, loss = range_text(metric, record.tier_metrics), loss_text(record.train_loss)
+        tiers, loss = range_text(metric, record.tier_metrics), units.loss_text(record.train_loss)
         table.add_row(
             str(record.round),
             f"{len(record.completed)}/{len(record.selected)}",
             *([] if asked else [figure, tiers, loss]),
-            bytes_text(record.downlink_bytes),
-            bytes_text(record.uplink_bytes),
-            duration_text(record.duration_s),
+            units.bytes_text(record.downlink_bytes),
+            units.bytes_text(record.uplink_bytes),
+            units.duration_text(record.duration_s),
         )
     table.caption = Text("\n".join(_remarks(history)))
     return table
@@ -164,10 +150,10 @@ def trouble_text(record: RoundRecord) -> str:
     """The dropped devices, and the refused ones with reasons; empty if there are none."""
     parts = []
     if record.dropped:
-        parts.append(f"dropped {names_text(record.dropped)}")
+        parts.append(f"dropped {units.names_text(record.dropped)}")
     if record.rejected:
         refusals = [f"{rejected.device} ({rejected.reason})" for rejected in record.rejected]
-        parts.append(f"refused {names_text(refusals)}")
+        parts.append(f"refused {units.names_text(refusals)}")
     return "; ".join(parts)
 
 
@@ -187,16 +173,16 @@ def epsilon_text(figures: RoundRecord | Summary) -> str:
 
 
 def outcome_text(summary: Summary) -> str:
-    detail = f" ({clean(summary.detail)})" if summary.detail else ""
+    detail = f" ({units.clean(summary.detail)})" if summary.detail else ""
     (last, best), own, spent = measured_figures(summary), own_figure(summary), epsilon_text(summary)
     measured = f"{measured_name(summary)} {last}{f' (best {best})' if best else ''}, "
     measured += f"{naive}, " if (naive := naive_figures(summary)) else ""
     return (
-        f"{clean(summary.outcome)}{detail}: {counted_text(summary.rounds, 'round')} "
-        f"in {duration_text(summary.duration_s)}, "
-        f"{'' if UNKNOWN == last == best else measured}{f'{own}, ' if own else ''}"
-        f"the server sent {bytes_text(summary.downlink_bytes)} "
-        f"and received {bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
+        f"{units.clean(summary.outcome)}{detail}: {units.counted_text(summary.rounds, 'round')} "
+        f"in {units.duration_text(summary.duration_s)}, "
+        f"{'' if units.UNKNOWN == last == best else measured}{f'{own}, ' if own else ''}"
+        f"the server sent {units.bytes_text(summary.downlink_bytes)} "
+        f"and received {units.bytes_text(summary.uplink_bytes)}" + (f", {spent}" if spent else "")
     )
 
 
@@ -207,7 +193,7 @@ def on_trial(devices: Sequence[DeviceRecord]) -> list[DeviceRecord]:
 
 def serves_text(device: DeviceRecord) -> str:
     """Which model the device serves: `new` or `earlier`; a dash if it received none."""
-    return {True: "new", False: "earlier", None: UNKNOWN}[device.serves_new]
+    return {True: "new", False: "earlier", None: units.UNKNOWN}[device.serves_new]
 
 
 def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Table:
@@ -221,12 +207,12 @@ def trial_table(devices: Sequence[DeviceRecord], *, dense: bool = False) -> Tabl
         verdict = device.verdict
         assert verdict is not None
         table.add_row(
-            Text(clean(device.device)),
+            Text(units.clean(device.device)),
             Text(serves_text(device), style="" if verdict.served else "yellow"),
-            percent_text(verdict.accuracy),
-            percent_text(verdict.earlier_accuracy),
-            count_text(verdict.examples or None),
-            Text(clean(verdict.why)),
+            units.percent_text(verdict.accuracy),
+            units.percent_text(verdict.earlier_accuracy),
+            units.count_text(verdict.examples or None),
+            Text(units.clean(verdict.why)),
         )
     return table
 
@@ -237,4 +223,5 @@ def trial_line(devices: Sequence[DeviceRecord]) -> str:
     if not tried:
         return ""
     kept = sum(row.serves_new is False for row in tried)
-    return f"{count_text(kept)} of {counted_text(len(tried), 'device')} on trial keep their earlier model"
+    of_all = f"{units.count_text(kept)} of {units.counted_text(len(tried), 'device')}"
+    return f"{of_all} on trial keep their earlier model"

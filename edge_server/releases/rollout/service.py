@@ -15,21 +15,9 @@ from edge_client.system.logging.formatters import about
 from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.event_loop import EventLoop
 from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDown, LinkUp
-from edge_server.releases.rollout import machine
+from edge_server.releases.rollout import machine, state
 from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.progress import waiting_for
-from edge_server.releases.rollout.state import (
-    Command,
-    Connected,
-    Event,
-    MessageReceived,
-    Rollout,
-    RolloutPhase,
-    SendChunks,
-    SendMessage,
-    Tick,
-    Withdrawn,
-)
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
 from schemas.errors import EdgeError, PeerError
 from schemas.messages import Birth, BlobRequest, Death, decode_message, encode_message
@@ -39,7 +27,7 @@ from schemas.values import Reason
 
 TICK_S = 0.25
 
-Show = Callable[[Rollout, str], None]
+Show = Callable[[state.Rollout, str], None]
 """Called after each event with the rollout, and with why the connection is down, if it is."""
 
 
@@ -59,7 +47,7 @@ class RolloutService:
 
     def __init__(
         self,
-        rollout: Rollout,
+        rollout: state.Rollout,
         journal: RolloutJournal,
         address: BrokerAddress,
         files: Mapping[str, Path],
@@ -82,7 +70,7 @@ class RolloutService:
         self.loop = EventLoop(self.inbox, TICK_S, tick=self._tick, handle=self._handle)
         about(federation=rollout.federation)
 
-    def run(self) -> Rollout:
+    def run(self) -> state.Rollout:
         """Serve until the rollout is over; raises `Interrupted` if the user ends the process, or `GaveUp`."""
         self.connection.link.open()
         try:
@@ -99,12 +87,12 @@ class RolloutService:
 
     def withdraw(self, why: str) -> None:
         """Withdraw the version; safe in another thread."""
-        self.inbox.put(Withdrawn(why))
+        self.inbox.put(state.Withdrawn(why))
 
     def _tick(self, now: float) -> None:
         self.connection.echo.tick(now)
         self._fit()
-        self._step(Tick())
+        self._step(state.Tick())
         self._give_up(now)
 
     def _give_up(self, now: float) -> None:
@@ -114,10 +102,10 @@ class RolloutService:
         if now < self._idle_since + self.give_up_s:
             return
         why = f"the rollout gave up after {self.give_up_s:.0f} s (--give-up): {waits}"
-        if self.rollout.phase is not RolloutPhase.GATHERING:
+        if self.rollout.phase is not state.RolloutPhase.GATHERING:
             raise GaveUp(f"{why}; the same command continues it, and --withdraw takes the version back")
         self._gave_up = why
-        self._step(Withdrawn(why))
+        self._step(state.Withdrawn(why))
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -129,7 +117,7 @@ class RolloutService:
                     self._show(self.rollout, self.connection.trouble)
                 else:
                     self._fit()
-            case Withdrawn():
+            case state.Withdrawn():
                 self._step(event)
             case Interrupted():
                 raise event
@@ -140,7 +128,7 @@ class RolloutService:
         if found is not None and (session, found) != self._fitted:
             self._fitted = session, found
             self.connection.link.fit(found)
-            self._step(Connected(found))
+            self._step(state.Connected(found))
 
     def _take(self, topic: DeviceTopic | SiteTopic, payload: bytes) -> None:
         if not payload:
@@ -151,9 +139,9 @@ class RolloutService:
                 return  # the answer to an operator
             raise PeerError(f"'{message.kind}' is not a message to a rollout", reason=Reason.UNKNOWN_KIND)
         check_sender(topic, kind=message.kind, device=message.device)
-        self._step(MessageReceived(message))
+        self._step(state.MessageReceived(message))
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: state.Event) -> None:
         before = self.rollout
         self.rollout, commands = machine.step(before, event, time.monotonic())
         self.journal.save(before, self.rollout)
@@ -161,12 +149,12 @@ class RolloutService:
             self._do(command)
         self._show(self.rollout, self.connection.trouble)
 
-    def _do(self, command: Command) -> None:
+    def _do(self, command: state.Command) -> None:
         match command:
-            case SendMessage(device, message):
+            case state.SendMessage(device, message):
                 topic = self._topic(device, self.rollout.offering.down)
                 self.connection.link.publish(topic, encode_message(message))
-            case SendChunks(device, ref, first, count):
+            case state.SendChunks(device, ref, first, count):
                 for index in range(first, min(first + count, ref.chunks)):
                     self.connection.link.send_chunk(
                         (device, ref.digest, index),

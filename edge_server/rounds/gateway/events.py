@@ -8,21 +8,7 @@ from dataclasses import dataclass
 
 from edge_client.transport.chunk_transfer import WriteChunk
 from edge_server.rounds.events import Note
-from schemas.messages import (
-    DiagnosticRequest,
-    FederationEnd,
-    FromDevice,
-    FromServer,
-    FromSite,
-    Message,
-    RoundAnnouncement,
-    SiteSum,
-    SumRequest,
-    Task,
-    ToSite,
-    TrainTask,
-    Update,
-)
+from schemas import messages
 from schemas.messages.remote import DiagnosticAnswer
 from schemas.tensors.chunks import NO_CHUNKS, BlobRef, Chunk, ChunkSet
 
@@ -44,21 +30,21 @@ class MessageForDevice:
     """Event: a message from above to one of the site's devices."""
 
     device: str
-    message: FromServer | DiagnosticRequest
+    message: messages.FromServer | messages.DiagnosticRequest
 
 
 @dataclass(frozen=True)
 class MessageForSite:
     """Event: a message from above to the gateway itself."""
 
-    message: ToSite
+    message: messages.ToSite
 
 
 @dataclass(frozen=True)
 class Announced:
     """Event: the announcement of the federation has changed."""
 
-    message: RoundAnnouncement | FederationEnd
+    message: messages.RoundAnnouncement | messages.FederationEnd
 
 
 @dataclass(frozen=True)
@@ -68,7 +54,7 @@ class DeviceSpoke:
     Of an update `have` are the chunks that are here, and `most_bytes` the most that it may have.
     """
 
-    message: FromDevice | DiagnosticAnswer
+    message: messages.FromDevice | DiagnosticAnswer
     have: ChunkSet = NO_CHUNKS
     most_bytes: int = 0
 
@@ -78,7 +64,7 @@ class SiteBelowSpoke:
     """Event: a message of the gateway of a site within this one."""
 
     site: str
-    message: FromSite
+    message: messages.FromSite
 
 
 @dataclass(frozen=True)
@@ -125,14 +111,14 @@ class PartVerified:
 class UpdateExamined:
     """Event: an update was verified, examined and recorded; it has its receipt."""
 
-    update: Update
+    update: messages.Update
 
 
 @dataclass(frozen=True)
 class SumMade:
     """Event: the requested sum is a blob; or the updates of the devices in `lost` are not here."""
 
-    request: SumRequest
+    request: messages.SumRequest
     ref: BlobRef | None = None
     lost: tuple[str, ...] = ()
 
@@ -165,7 +151,7 @@ Event = (
 class SendAbove:
     """Command: publish above, in the name of a device, or of the site itself without one."""
 
-    message: Message
+    message: messages.Message
     device: str = ""
 
 
@@ -174,7 +160,7 @@ class SendToDevice:
     """Command: publish to a device."""
 
     device: str
-    message: Message
+    message: messages.Message
 
 
 @dataclass(frozen=True)
@@ -182,14 +168,14 @@ class SendToSite:
     """Command: publish to the gateway of a site within this one."""
 
     site: str
-    message: Message
+    message: messages.Message
 
 
 @dataclass(frozen=True)
 class AnnounceBelow:
     """Command: publish to all devices of the site, retained."""
 
-    message: RoundAnnouncement | FederationEnd
+    message: messages.RoundAnnouncement | messages.FederationEnd
 
 
 @dataclass(frozen=True)
@@ -246,31 +232,31 @@ class RememberTask:
     """Command: record the task of a device, so that a restarted gateway knows it."""
 
     device: str
-    task: Task
+    task: messages.Task
 
 
 @dataclass(frozen=True)
 class ExamineUpdate:
     """Command: verify, examine and record an update, then send `UpdateExamined`."""
 
-    update: Update
-    task: TrainTask
+    update: messages.Update
+    task: messages.TrainTask
 
 
 @dataclass(frozen=True)
 class RecordRefused:
     """Command: record an update that was refused before it was here."""
 
-    update: Update
+    update: messages.Update
 
 
 @dataclass(frozen=True)
 class MakeSum:
     """Command: add these updates and the sums of sites within this one, then send `SumMade`."""
 
-    request: SumRequest
-    updates: tuple[Update, ...]
-    parts: tuple[SiteSum, ...] = ()
+    request: messages.SumRequest
+    updates: tuple[messages.Update, ...]
+    parts: tuple[messages.SiteSum, ...] = ()
 
 
 @dataclass(frozen=True)

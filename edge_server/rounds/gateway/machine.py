@@ -8,59 +8,10 @@ that dies loses nothing but time: devices repeat what was not answered, and so d
 
 from dataclasses import replace
 
-from edge_server.rounds.gateway import downloads, sums, uploads
-from edge_server.rounds.gateway.events import (
-    AnnounceBelow,
-    Announced,
-    BlobVerified,
-    ChunkFromAbove,
-    ChunkFromBelow,
-    Command,
-    CutAbove,
-    DeviceSpoke,
-    Event,
-    Forget,
-    LinkedAbove,
-    MessageForDevice,
-    MessageForSite,
-    PartVerified,
-    RememberTask,
-    SendAbove,
-    SendChunksAbove,
-    SendToDevice,
-    SendToSite,
-    SiteBelowSpoke,
-    SumChunkFromBelow,
-    SumMade,
-    Tick,
-    UpdateExamined,
-)
+from edge_server.rounds.gateway import downloads, events, sums, uploads
 from edge_server.rounds.gateway.state import Gateway, Step, without_upload
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    Acknowledgement,
-    Birth,
-    BlobRequest,
-    BroadcastEnd,
-    BroadcastProgress,
-    Death,
-    DeliverTask,
-    FederationEnd,
-    FromDevice,
-    FromSite,
-    Message,
-    Refusal,
-    RoundAnnouncement,
-    SiteBirth,
-    SiteDeath,
-    SiteSum,
-    SiteTerms,
-    SumRequest,
-    Task,
-    TaskReply,
-    TrainTask,
-    Update,
-)
 from schemas.messages.message import ServedMessage
 from schemas.names import is_of_site
 from schemas.values import Reason
@@ -70,58 +21,60 @@ MAX_INSTANCES = 4
 BORN_AGAIN_S = 20.0  # Seconds before a gateway repeats a birth that was not answered by terms
 
 
-def step(gateway: Gateway, event: Event, now: float) -> Step:
+def step(gateway: Gateway, event: events.Event, now: float) -> Step:
     """Apply one event; the state is unchanged if it raises `PeerError`.
 
     That is for a chunk that does not fit its blob, and for what a server says that was replaced.
     """
-    if isinstance(event, MessageForDevice | MessageForSite | Announced):
+    if isinstance(event, events.MessageForDevice | events.MessageForSite | events.Announced):
         gateway = _in_epoch(gateway, event.message, now)
     match event:
-        case LinkedAbove(session):
+        case events.LinkedAbove(session):
             return _on_linked(gateway, session, now)
-        case CutAbove():
+        case events.CutAbove():
             return replace(gateway, linked=False), []
-        case MessageForDevice():
+        case events.MessageForDevice():
             return _take_for_device(gateway, event, now)
-        case MessageForSite():
+        case events.MessageForSite():
             return _take_for_site(gateway, event, now)
-        case Announced():
+        case events.Announced():
             return _on_announced(gateway, event)
-        case DeviceSpoke():
+        case events.DeviceSpoke():
             return _device_spoke(gateway, event, now)
-        case SiteBelowSpoke(site, message):
+        case events.SiteBelowSpoke(site, message):
             return _site_below_spoke(gateway, site, message, now)
-        case ChunkFromAbove(chunk):
+        case events.ChunkFromAbove(chunk):
             return downloads.take_chunk(gateway, chunk, now)
-        case ChunkFromBelow(device, chunk):
+        case events.ChunkFromBelow(device, chunk):
             return uploads.take_chunk(gateway, device, chunk, now)
-        case SumChunkFromBelow(site, chunk):
+        case events.SumChunkFromBelow(site, chunk):
             return sums.take_chunk(gateway, site, chunk, now)
-        case BlobVerified():
+        case events.BlobVerified():
             return downloads.on_verified(gateway, event, now)
-        case PartVerified():
+        case events.PartVerified():
             return sums.part_verified(gateway, event)
-        case UpdateExamined():
+        case events.UpdateExamined():
             return uploads.on_examined(gateway, event, now)
-        case SumMade():
+        case events.SumMade():
             return sums.on_made(gateway, event)
-        case Tick():
+        case events.Tick():
             return _tick(gateway, now)
 
 
 def _on_linked(gateway: Gateway, session: int, now: float) -> Step:
     """Tell what is above that the gateway is there, who is here, and what was not answered."""
     linked = replace(gateway, linked=True, session=session, answered=False, born_at=now + BORN_AGAIN_S)
-    births = [SendAbove(birth, device) for device, birth in gateway.births.items()]
+    births = [events.SendAbove(birth, device) for device, birth in gateway.births.items()]
     if gateway.missed_at is None:
         linked = replace(linked, missed_at=now + MISSED_S)
     resumed, asks = downloads.resume(linked, now)
     return resumed, [_birth(resumed), *births, *uploads.repeat_receipts(linked), *asks]
 
 
-def _birth(gateway: Gateway) -> Command:
-    return SendAbove(SiteBirth(federation=gateway.federation, site=gateway.site, session=gateway.session))
+def _birth(gateway: Gateway) -> events.Command:
+    return events.SendAbove(
+        messages.SiteBirth(federation=gateway.federation, site=gateway.site, session=gateway.session)
+    )
 
 
 def _born_again(gateway: Gateway, now: float) -> Step:
@@ -132,7 +85,7 @@ def _born_again(gateway: Gateway, now: float) -> Step:
 
 
 # --- from above ---
-def _in_epoch(gateway: Gateway, message: Message, now: float) -> Gateway:
+def _in_epoch(gateway: Gateway, message: messages.Message, now: float) -> Gateway:
     """Remember the message's epoch; raises `PeerError` if a newer one of its run is known."""
     run = getattr(message, "run", None)
     if run is None or not isinstance(message, ServedMessage):
@@ -150,75 +103,75 @@ def _in_epoch(gateway: Gateway, message: Message, now: float) -> Gateway:
     return replace(later, answered=False, born_at=now + BORN_AGAIN_S)
 
 
-def _take_for_device(gateway: Gateway, event: MessageForDevice, now: float) -> Step:
+def _take_for_device(gateway: Gateway, event: events.MessageForDevice, now: float) -> Step:
     device, message = event.device, event.message
     match message:
-        case TrainTask() | DeliverTask():
+        case messages.TrainTask() | messages.DeliverTask():
             return _task_given(gateway, device, message, now)
-        case BlobRequest() if uploads.is_here(gateway, message):
+        case messages.BlobRequest() if uploads.is_here(gateway, message):
             ref = gateway.updates[device].sent_blob
             assert ref is not None
-            return gateway, [SendChunksAbove(ref, message.first, message.count, device)]
-        case Refusal() if (left := downloads.on_refusal(gateway, message)) is not None:
+            return gateway, [events.SendChunksAbove(ref, message.first, message.count, device)]
+        case messages.Refusal() if (left := downloads.on_refusal(gateway, message)) is not None:
             return downloads.resume(left, now)
-        case Acknowledgement() | Refusal():
-            return uploads.on_answer(gateway, message), [SendToDevice(device, message)]
+        case messages.Acknowledgement() | messages.Refusal():
+            return uploads.on_answer(gateway, message), [events.SendToDevice(device, message)]
         case _:
-            return gateway, [SendToDevice(device, message)]
+            return gateway, [events.SendToDevice(device, message)]
 
 
-def _task_given(gateway: Gateway, device: str, task: Task, now: float) -> Step:
+def _task_given(gateway: Gateway, device: str, task: messages.Task, now: float) -> Step:
     last = gateway.tasks.get(device)
     overtaken = last is not None and last.run == task.run and task.attempt < last.attempt
     if overtaken or task.excess():
-        return gateway, [SendToDevice(device, task)]  # the device declines one with an excess
+        return gateway, [events.SendToDevice(device, task)]  # the device declines one with an excess
     new = last is None or (last.run, last.attempt) != (task.run, task.attempt)
     gateway = replace(gateway, tasks={**gateway.tasks, device: task})
     if new:
         gateway = without_upload(gateway, device)
-    remember: list[Command] = [RememberTask(device, task)] if new else []
+    remember: list[events.Command] = [events.RememberTask(device, task)] if new else []
     fetching, commands = downloads.task_given(gateway, device, task, now, new=new)
-    return fetching, [*remember, SendToDevice(device, task), *commands]
+    return fetching, [*remember, events.SendToDevice(device, task), *commands]
 
 
-def _take_for_site(gateway: Gateway, event: MessageForSite, now: float) -> Step:
+def _take_for_site(gateway: Gateway, event: events.MessageForSite, now: float) -> Step:
     match event.message:
-        case SiteTerms() as terms:
+        case messages.SiteTerms() as terms:
             below = replace(gateway, terms=terms, answered=True)
             return below, [_terms_for(below, site) for site in below.sites]
-        case SumRequest() as request:
+        case messages.SumRequest() as request:
             return sums.on_request(gateway, request, now)
-        case BlobRequest() as request:
+        case messages.BlobRequest() as request:
             return gateway, [sums.give_chunks(gateway, request)]
-        case Refusal():
+        case messages.Refusal():
             return gateway, []
 
 
-def _terms_for(gateway: Gateway, site: str) -> Command:
+def _terms_for(gateway: Gateway, site: str) -> events.Command:
     assert gateway.terms is not None
-    return SendToSite(site, gateway.terms.model_copy(update={"site": site}))
+    return events.SendToSite(site, gateway.terms.model_copy(update={"site": site}))
 
 
-def _on_announced(gateway: Gateway, event: Announced) -> Step:
+def _on_announced(gateway: Gateway, event: events.Announced) -> Step:
     """Pass the announcement on; forget the updates of rounds that are over."""
     message = event.message
-    oldest = message.oldest if isinstance(message, RoundAnnouncement) else message.rounds + 1
+    oldest = message.oldest if isinstance(message, messages.RoundAnnouncement) else message.rounds + 1
     updates = {
         device: update
         for device, update in gateway.updates.items()
         if update.run == message.run and update.round >= oldest
     }
-    tasks = {} if isinstance(message, FederationEnd) else _open_tasks(gateway, message)
+    tasks = {} if isinstance(message, messages.FederationEnd) else _open_tasks(gateway, message)
     kept = replace(gateway, updates=updates, tasks=tasks, pending=gateway.pending & updates.keys())
     if gateway.terms is not None and gateway.terms.run != message.run:
         kept = replace(kept, answered=False)
     if len(updates) < len(gateway.updates):
         kept = replace(kept, sums={})
     kept = replace(kept, held=kept.held & kept.in_use())
-    return kept, [AnnounceBelow(message), Forget(message.run, oldest)]
+    return kept, [events.AnnounceBelow(message), events.Forget(message.run, oldest)]
 
 
-def _open_tasks(gateway: Gateway, message: RoundAnnouncement) -> dict[str, Task]:
+def _open_tasks(gateway: Gateway, message: messages.RoundAnnouncement) -> dict[str, messages.Task]:
     """The tasks of rounds that are not over, and of the last one, as the next one needs some of its blobs."""
     tasks = {device: task for device, task in gateway.tasks.items() if task.run == message.run}
     last = max((task.attempt for task in tasks.values()), default=0)
@@ -228,29 +181,29 @@ def _open_tasks(gateway: Gateway, message: RoundAnnouncement) -> dict[str, Task]
 
 
 # --- from below ---
-def _device_spoke(gateway: Gateway, event: DeviceSpoke, now: float) -> Step:
+def _device_spoke(gateway: Gateway, event: events.DeviceSpoke, now: float) -> Step:
     message = event.message
     match message:
-        case Birth():
+        case messages.Birth():
             return _born(gateway, message)
-        case Death():
+        case messages.Death():
             return _on_death(gateway, message)
-        case TaskReply():
+        case messages.TaskReply():
             return _on_reply(gateway, message)
-        case Update():
+        case messages.Update():
             return uploads.on_claim(gateway, message, event, now)
-        case BlobRequest():
+        case messages.BlobRequest():
             handed = downloads.on_request(gateway, message, now)
-            return handed or (gateway, [SendAbove(message, message.device)])
-        case BroadcastProgress():
+            return handed or (gateway, [events.SendAbove(message, message.device)])
+        case messages.BroadcastProgress():
             return gateway, []
-        case Refusal() if (left := _refused_by_device(gateway, message, now)) is not None:
+        case messages.Refusal() if (left := _refused_by_device(gateway, message, now)) is not None:
             return left
         case _:
-            return gateway, [SendAbove(message, message.device)]
+            return gateway, [events.SendAbove(message, message.device)]
 
 
-def _born(gateway: Gateway, birth: Birth) -> Step:
+def _born(gateway: Gateway, birth: messages.Birth) -> Step:
     heard, current = gateway.heard.get(birth.device, {}), gateway.births.get(birth.device)
     known = heard.get(birth.instance, 0)
     another = current is not None and current.instance != birth.instance
@@ -263,12 +216,12 @@ def _born(gateway: Gateway, birth: Birth) -> Step:
     return born, _pass_on(gateway, birth)
 
 
-def _pass_on(gateway: Gateway, message: FromDevice) -> list[Command]:
+def _pass_on(gateway: Gateway, message: messages.FromDevice) -> list[events.Command]:
     """Births and deaths wait for a connection above."""
-    return [SendAbove(message, message.device)] if gateway.linked else []
+    return [events.SendAbove(message, message.device)] if gateway.linked else []
 
 
-def _on_death(gateway: Gateway, death: Death) -> Step:
+def _on_death(gateway: Gateway, death: messages.Death) -> Step:
     known = gateway.births.get(death.device)
     if known is not None and death.session < known.session:
         return gateway, []
@@ -276,13 +229,13 @@ def _on_death(gateway: Gateway, death: Death) -> Step:
     return replace(gateway, births=births), _pass_on(gateway, death)
 
 
-def _on_reply(gateway: Gateway, reply: TaskReply) -> Step:
+def _on_reply(gateway: Gateway, reply: messages.TaskReply) -> Step:
     """What is broadcast above does not reach the site: the device requests it here."""
     if not reply.listens:
-        return gateway, [SendAbove(reply, reply.device)]
+        return gateway, [events.SendAbove(reply, reply.device)]
     task = gateway.tasks.get(reply.device)
     shared = [] if task is None else [task.blobs[name].digest for name in task.channels]
-    end = BroadcastEnd(
+    end = messages.BroadcastEnd(
         federation=reply.federation,
         device=reply.device,
         run=reply.run,
@@ -290,28 +243,28 @@ def _on_reply(gateway: Gateway, reply: TaskReply) -> Step:
         digests=tuple(dict.fromkeys(shared))[:256],
     )
     passed = reply.model_copy(update={"listens": ()})
-    return gateway, [SendAbove(passed, reply.device), SendToDevice(reply.device, end)]
+    return gateway, [events.SendAbove(passed, reply.device), events.SendToDevice(reply.device, end)]
 
 
-def _refused_by_device(gateway: Gateway, refusal: Refusal, now: float) -> Step | None:
+def _refused_by_device(gateway: Gateway, refusal: messages.Refusal, now: float) -> Step | None:
     """A device has lost its update, or a blob that it got here is damaged; None for anything else."""
     if refusal.reason is Reason.DIGEST_MISMATCH and refusal.digest in gateway.held:
         return downloads.on_damaged(gateway, refusal.digest, now)
     return uploads.on_lost(gateway, refusal)
 
 
-def _site_below_spoke(gateway: Gateway, site: str, message: FromSite, now: float) -> Step:
+def _site_below_spoke(gateway: Gateway, site: str, message: messages.FromSite, now: float) -> Step:
     match message:
-        case SiteBirth(session=session):
+        case messages.SiteBirth(session=session):
             heard = replace(gateway, sessions={**gateway.sessions, site: session})
             terms = [_terms_for(gateway, site)] if gateway.terms is not None else []
             back, asks = sums.site_back(heard, site, now)
             return back, [*terms, *asks]
-        case SiteDeath(session=session) if session >= gateway.sessions.get(site, 0):
+        case messages.SiteDeath(session=session) if session >= gateway.sessions.get(site, 0):
             return _site_died(gateway, site)
-        case SiteSum():
+        case messages.SiteSum():
             return sums.take_part(gateway, site, message, now)
-        case Refusal():
+        case messages.Refusal():
             return sums.part_lost(gateway, site, message)
         case _:
             return gateway, []
@@ -319,10 +272,10 @@ def _site_below_spoke(gateway: Gateway, site: str, message: FromSite, now: float
 
 def _site_died(gateway: Gateway, site: str) -> Step:
     """With the gateway of a site all its devices are gone."""
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for device, birth in list(gateway.births.items()):
         if is_of_site(device, site):
-            death = Death(federation=gateway.federation, device=device, session=birth.session)
+            death = messages.Death(federation=gateway.federation, device=device, session=birth.session)
             gateway, more = _on_death(gateway, death)
             commands += more
     return gateway, commands
@@ -331,8 +284,10 @@ def _site_died(gateway: Gateway, site: str) -> Step:
 def _report_missed(gateway: Gateway, now: float) -> Step:
     if not gateway.before or not gateway.linked or now < (gateway.missed_at or 0.0):
         return gateway, []
-    gone: list[Command] = [
-        SendAbove(Death(federation=gateway.federation, device=device, session=session), device)
+    gone: list[events.Command] = [
+        events.SendAbove(
+            messages.Death(federation=gateway.federation, device=device, session=session), device
+        )
         for device, session in gateway.before.items()
         if device not in gateway.births
     ]
@@ -340,7 +295,7 @@ def _report_missed(gateway: Gateway, now: float) -> Step:
 
 
 def _tick(gateway: Gateway, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for tick in (downloads.tick, uploads.tick, sums.tick, _report_missed, _born_again):
         gateway, more = tick(gateway, now)
         commands += more

@@ -9,17 +9,7 @@ from typing import Any, TypeVar
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S
-from edge_server.rounds.gateway.events import (
-    Command,
-    MakeSum,
-    PartVerified,
-    SendAbove,
-    SendChunksAbove,
-    SendToSite,
-    SumMade,
-    VerifyPart,
-    Write,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step, SumWork
 from schemas.messages import BlobRequest, Refusal, SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
@@ -36,14 +26,14 @@ def on_request(gateway: Gateway, request: SumRequest, now: float) -> Step:
     previous = gateway.sums.get(key)
     if previous is not None:
         renewed = _with(gateway, _in_epoch_of(request, previous))
-        return renewed, [SendAbove(previous.answer)] if previous.answer is not None else []
+        return renewed, [events.SendAbove(previous.answer)] if previous.answer is not None else []
     own, asked = _divide_request(gateway, request)
     if lost := _find_lost(gateway, own):
-        return gateway, [SendAbove(_answer(request, lost=lost))]
+        return gateway, [events.SendAbove(_answer(request, lost=lost))]
     work = SumWork(request, asked, ask_at=now + ASK_AGAIN_S)
     newest = list({**gateway.sums, key: work}.items())[-MAX_SUMS:]
     begun = replace(gateway, sums=dict(newest))
-    return begun, [*(SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
+    return begun, [*(events.SendToSite(site, part) for site, part in asked.items()), *_make(begun, work)]
 
 
 def _in_epoch_of(request: SumRequest, work: SumWork) -> SumWork:
@@ -78,14 +68,14 @@ def _lies_here(gateway: Gateway, device: str, member: SumMember) -> bool:
     return (update.attempt, update.blob.digest) == (member.attempt, member.digest)
 
 
-def _make(gateway: Gateway, work: SumWork) -> list[Command]:
+def _make(gateway: Gateway, work: SumWork) -> list[events.Command]:
     if work.asked.keys() != work.parts.keys():
         return []
     updates = (gateway.updates[device] for device in work.request.members if not gateway.below(device))
-    return [MakeSum(work.request, tuple(updates), tuple(work.parts.values()))]
+    return [events.MakeSum(work.request, tuple(updates), tuple(work.parts.values()))]
 
 
-def on_made(gateway: Gateway, event: SumMade) -> Step:
+def on_made(gateway: Gateway, event: events.SumMade) -> Step:
     """A sum is a blob, or cannot be made: answer the request."""
     key = event.request.digest
     work = gateway.sums.get(key)
@@ -93,10 +83,10 @@ def on_made(gateway: Gateway, event: SumMade) -> Step:
         return gateway, []
     if event.ref is None:
         left = _without(gateway.sums, key)
-        return replace(gateway, sums=left), [SendAbove(_answer(event.request, lost=event.lost))]
+        return replace(gateway, sums=left), [events.SendAbove(_answer(event.request, lost=event.lost))]
     weights = {device: member.weight for device, member in event.request.members.items()}
     answer = _answer(event.request, members=weights, blob=event.ref)
-    return _with(gateway, replace(work, answer=answer)), [SendAbove(answer)]
+    return _with(gateway, replace(work, answer=answer)), [events.SendAbove(answer)]
 
 
 def _with(gateway: Gateway, work: SumWork) -> Gateway:
@@ -114,14 +104,14 @@ def _answer(request: SumRequest, **more: Any) -> SiteSum:
     )
 
 
-def give_chunks(gateway: Gateway, request: BlobRequest) -> Command:
+def give_chunks(gateway: Gateway, request: BlobRequest) -> events.Command:
     """Send chunks of a sum, or say that there is none."""
     for work in gateway.sums.values():
         blob = work.answer.blob if work.answer is not None else None
         if blob is not None and blob.digest == request.digest:
-            return SendChunksAbove(blob, request.first, request.count)
+            return events.SendChunksAbove(blob, request.first, request.count)
     unknown, digest = Reason.UNKNOWN_BLOB, request.digest
-    return SendAbove(
+    return events.SendAbove(
         Refusal(federation=gateway.federation, device=gateway.site, reason=unknown, digest=digest)
     )
 
@@ -134,7 +124,7 @@ def take_part(gateway: Gateway, site: str, answer: SiteSum, now: float) -> Step:
         if asked is None or work.answer is not None or site in work.parts or answer.request != asked.digest:
             continue
         if answer.blob is None and set(answer.lost) & asked.members.keys():
-            return on_made(gateway, SumMade(work.request, lost=answer.lost))
+            return on_made(gateway, events.SumMade(work.request, lost=answer.lost))
         weights = {device: member.weight for device, member in asked.members.items()}
         if answer.blob is None or answer.members != weights:
             continue
@@ -158,7 +148,7 @@ def take_chunk(gateway: Gateway, site: str, chunk: Chunk, now: float) -> Step:
     return gateway, []
 
 
-def part_verified(gateway: Gateway, event: PartVerified) -> Step:
+def part_verified(gateway: Gateway, event: events.PartVerified) -> Step:
     """A part is complete: add, once all are here; a damaged one is requested again."""
     for work in gateway.sums.values():
         offer = work.offers.get(event.site)
@@ -173,7 +163,7 @@ def part_verified(gateway: Gateway, event: PartVerified) -> Step:
         own, _ = _divide_request(gateway, work.request)
         if lost := _find_lost(gateway, own):
             # Devices have begun another task since the sum was requested.
-            return on_made(gateway, SumMade(work.request, lost=lost))
+            return on_made(gateway, events.SumMade(work.request, lost=lost))
         complete = replace(work, receiving=receiving, parts={**work.parts, event.site: offer})
         after = _with(gateway, complete)
         return after, _make(after, complete)
@@ -187,19 +177,19 @@ def part_lost(gateway: Gateway, site: str, refusal: Refusal) -> Step:
         if offer is None or offer.blob is None or offer.blob.digest != refusal.digest or site in work.parts:
             continue
         again = replace(work, offers=_without(work.offers, site), receiving=_without(work.receiving, site))
-        return _with(gateway, again), [SendToSite(site, work.asked[site])]
+        return _with(gateway, again), [events.SendToSite(site, work.asked[site])]
     return gateway, []
 
 
 def site_back(gateway: Gateway, site: str, now: float) -> Step:
     """Ask a site whose gateway has connected again for the sums that are still missing."""
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for work in gateway.sums.values():
         if work.answer is not None or site not in work.asked or site in work.parts:
             continue
         transfer = work.receiving.get(site)
         if transfer is None:
-            commands.append(SendToSite(site, work.asked[site]))
+            commands.append(events.SendToSite(site, work.asked[site]))
             continue
         resumed, asks = chunk_transfer.resume(transfer, now)
         gateway = _with(gateway, replace(work, receiving={**work.receiving, site: resumed}))
@@ -212,7 +202,7 @@ def _without(values: Mapping[str, Value], site: str) -> dict[str, Value]:
 
 
 def tick(gateway: Gateway, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for work in gateway.sums.values():
         if work.answer is not None or work.asked.keys() == work.parts.keys():
             continue
@@ -223,20 +213,22 @@ def tick(gateway: Gateway, now: float) -> Step:
         silent = [site for site in work.asked if site not in work.parts and site not in receiving]
         ask_at = work.ask_at
         if now >= ask_at:
-            commands += [SendToSite(site, work.asked[site]) for site in silent]
+            commands += [events.SendToSite(site, work.asked[site]) for site in silent]
             ask_at = now + ASK_AGAIN_S
         gateway = _with(gateway, replace(work, receiving=receiving, ask_at=ask_at))
     return gateway, commands
 
 
-def _commands(gateway: Gateway, site: str, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:
-    made_of: list[Command] = []
+def _commands(
+    gateway: Gateway, site: str, asks: list[chunk_transfer.TransferCommand]
+) -> list[events.Command]:
+    made_of: list[events.Command] = []
     for ask in asks:
         match ask:
             case chunk_transfer.RequestChunks():
-                made_of.append(SendToSite(site, ask.request(gateway.federation, site)))
+                made_of.append(events.SendToSite(site, ask.request(gateway.federation, site)))
             case chunk_transfer.WriteChunk():
-                made_of.append(Write(ask))
+                made_of.append(events.Write(ask))
             case chunk_transfer.VerifyBlob(ref):
-                made_of.append(VerifyPart(site, ref))
+                made_of.append(events.VerifyPart(site, ref))
     return made_of

@@ -10,18 +10,7 @@ from dataclasses import replace
 from edge_server.rounds import participant as part
 from edge_server.rounds.events import Assignment, CheckUpdate, Note, Send, WriteUpdateChunk
 from edge_server.rounds.events import Command as RoundCommand
-from edge_server.rounds.gateway.events import (
-    Command,
-    DeviceSpoke,
-    ExamineUpdate,
-    PassChunkOn,
-    RecordRefused,
-    SendAbove,
-    SendChunksAbove,
-    SendToDevice,
-    UpdateExamined,
-    Write,
-)
+from edge_server.rounds.gateway import events
 from edge_server.rounds.gateway.state import Gateway, Step, with_upload, without_upload
 from edge_server.rounds.participant import Participant, Status
 from schemas.messages import Acknowledgement, BlobRequest, Refusal, SiteReceipt, TrainTask, Update
@@ -31,7 +20,7 @@ UPLOADING_BYTES = 48 * 1024 * 1024
 """Bytes of uploads in flight, below the 64 MB that Mosquitto queues for one client."""
 
 
-def on_claim(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) -> Step:
+def on_claim(gateway: Gateway, update: Update, event: events.DeviceSpoke, now: float) -> Step:
     """A device has an update: fetch it; if it was examined already, repeat its receipt."""
     known = gateway.updates.get(update.device)
     if known is not None and _same(known, update):
@@ -40,10 +29,10 @@ def on_claim(gateway: Gateway, update: Update, event: DeviceSpoke, now: float) -
     if known is not None and (known.run, known.attempt) == (update.run, update.attempt):
         # Another update of the same task: what is above may count the first, and judges that first.
         waits = update.device in gateway.pending
-        return gateway, _receipt(known) if waits else [SendAbove(update, update.device)]
+        return gateway, _receipt(known) if waits else [events.SendAbove(update, update.device)]
     task = gateway.tasks.get(update.device)
     if gateway.below(update.device) or not _examines(gateway, task, update):
-        return gateway, [SendAbove(update, update.device)]
+        return gateway, [events.SendAbove(update, update.device)]
     assert isinstance(task, TrainTask)
     if gateway.terms is None:
         return gateway, []  # the device repeats its claim
@@ -73,7 +62,10 @@ def _refuse_early(gateway: Gateway, refused: Participant, update: Update, notes:
     receipt = SiteReceipt(site=gateway.site, reason=refused.reason, detail=detail[:500])
     judged = update.model_copy(update={"receipt": receipt})
     without = without_upload(gateway, update.device)
-    return _with_known_update(without, judged), [RecordRefused(judged), SendAbove(judged, update.device)]
+    return _with_known_update(without, judged), [
+        events.RecordRefused(judged),
+        events.SendAbove(judged, update.device),
+    ]
 
 
 def _with_known_update(gateway: Gateway, update: Update) -> Gateway:
@@ -89,10 +81,10 @@ def take_chunk(gateway: Gateway, device: str, chunk: Chunk, now: float) -> Step:
         return _granting(with_upload(gateway, taken), _commands(taken, commands), now)
     task = gateway.tasks.get(device)
     summed = isinstance(task, TrainTask) and task.masking is None and task.statistics is None
-    return gateway, [PassChunkOn(device, chunk)] if gateway.below(device) or not summed else []
+    return gateway, [events.PassChunkOn(device, chunk)] if gateway.below(device) or not summed else []
 
 
-def on_examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
+def on_examined(gateway: Gateway, event: events.UpdateExamined, now: float) -> Step:
     update = event.update
     upload = gateway.uploads.get(update.device)
     if upload is None or upload.update is None or upload.status is not Status.CHECKING:
@@ -103,11 +95,11 @@ def on_examined(gateway: Gateway, event: UpdateExamined, now: float) -> Step:
     return _granting(done, _receipt(update), now)
 
 
-def _receipt(update: Update) -> list[Command]:
+def _receipt(update: Update) -> list[events.Command]:
     """An update with its receipt; small groups are sent along without a request."""
     sent = update.sent_blob
-    along = [SendChunksAbove(sent, 0, 1, update.device)] if sent is not None and sent.inline else []
-    return [SendAbove(update, update.device), *along]
+    along = [events.SendChunksAbove(sent, 0, 1, update.device)] if sent is not None and sent.inline else []
+    return [events.SendAbove(update, update.device), *along]
 
 
 def on_answer(gateway: Gateway, answer: Acknowledgement | Refusal) -> Gateway:
@@ -137,13 +129,13 @@ def is_here(gateway: Gateway, request: BlobRequest) -> bool:
     return update is not None and update.sent_blob is not None and update.sent_blob.digest == request.digest
 
 
-def repeat_receipts(gateway: Gateway) -> list[Command]:
+def repeat_receipts(gateway: Gateway) -> list[events.Command]:
     return [command for device in sorted(gateway.pending) for command in _receipt(gateway.updates[device])]
 
 
 def tick(gateway: Gateway, now: float) -> Step:
     """Repeat what devices have not answered; silent ones lose their turn."""
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     for device, upload in gateway.uploads.items():
         ticked, more = part.tick(upload, now, alive=device in gateway.births)
         gateway = with_upload(gateway, ticked)
@@ -151,7 +143,7 @@ def tick(gateway: Gateway, now: float) -> Step:
     return _granting(gateway, commands, now)
 
 
-def _granting(gateway: Gateway, commands: list[Command], now: float) -> Step:
+def _granting(gateway: Gateway, commands: list[events.Command], now: float) -> Step:
     """Let the next devices upload: a limited number at once, and no more bytes than the broker queues."""
     most = gateway.terms.uploads_at_once if gateway.terms is not None else 0
     sending = [upload for upload in gateway.uploads.values() if upload.status is Status.UPLOADING]
@@ -169,18 +161,18 @@ def _granting(gateway: Gateway, commands: list[Command], now: float) -> Step:
     return gateway, commands
 
 
-def _commands(upload: Participant, commands: list[RoundCommand]) -> list[Command]:
-    made: list[Command] = []
+def _commands(upload: Participant, commands: list[RoundCommand]) -> list[events.Command]:
+    made: list[events.Command] = []
     for command in commands:
         match command:
             case Send(device, message):
-                made.append(SendToDevice(device, message))
+                made.append(events.SendToDevice(device, message))
             case WriteUpdateChunk(_, chunk):
-                made.append(Write(chunk))
+                made.append(events.Write(chunk))
             case CheckUpdate(_, update):
                 task = upload.assignment.task
                 assert isinstance(task, TrainTask)
-                made.append(ExamineUpdate(update, task))
+                made.append(events.ExamineUpdate(update, task))
             case Note():
                 made.append(command)
     return made

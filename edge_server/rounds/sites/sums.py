@@ -11,17 +11,7 @@ from typing import TypeVar
 
 from edge_client.transport import chunk_transfer
 from edge_client.transport.chunk_transfer import FAR_PATIENCE_S, Receiving
-from edge_server.rounds.events import (
-    CheckSum,
-    CloseRound,
-    Command,
-    Note,
-    SendToSite,
-    SumChecked,
-    UpdatesWeighed,
-    WeighUpdates,
-    WriteSumChunk,
-)
+from edge_server.rounds import events
 from edge_server.rounds.sites.presence import Sites
 from schemas.messages import SiteSum, SumMember, SumRequest
 from schemas.tensors.chunks import Chunk
@@ -41,7 +31,7 @@ class Summing:
     (seconds), and are asked again at `ask_at`.
     """
 
-    close: CloseRound
+    close: events.CloseRound
     quorum: int
     began: float
     until: float
@@ -67,14 +57,16 @@ class Summing:
         return len(self.close.updates) < self.quorum
 
 
-Step = tuple[Summing, list[Command]]
+Step = tuple[Summing, list[events.Command]]
 
 
-def begin(close: CloseRound, quorum: int, now: float, deadline_s: float) -> Step:
-    return Summing(close, quorum, began=now, until=now + deadline_s), [WeighUpdates(close)]
+def begin(close: events.CloseRound, quorum: int, now: float, deadline_s: float) -> Step:
+    return Summing(close, quorum, began=now, until=now + deadline_s), [events.WeighUpdates(close)]
 
 
-def on_weighed(summing: Summing, event: UpdatesWeighed, sites: Sites, run: str, federation: str) -> Step:
+def on_weighed(
+    summing: Summing, event: events.UpdatesWeighed, sites: Sites, run: str, federation: str
+) -> Step:
     """Ask each site for the sum of its members; sums with the same members and weights are kept."""
     if not summing.weighing:
         return summing, []
@@ -94,7 +86,7 @@ def on_weighed(summing: Summing, event: UpdatesWeighed, sites: Sites, run: str, 
 
 
 def _requests(
-    close: CloseRound, weights: Mapping[str, int], sites: Sites, run: str, federation: str
+    close: events.CloseRound, weights: Mapping[str, int], sites: Sites, run: str, federation: str
 ) -> dict[str, SumRequest]:
     members: dict[str, dict[str, SumMember]] = {}
     for device, weight in sorted(weights.items()):
@@ -156,7 +148,7 @@ def take_chunk(summing: Summing, site: str, chunk: Chunk, now: float) -> Step:
     return further, _commands(site, summing.requests[site].federation, commands)
 
 
-def on_checked(summing: Summing, event: SumChecked) -> Step:
+def on_checked(summing: Summing, event: events.SumChecked) -> Step:
     """A sum is complete: it counts, or is refused; a damaged one is requested once more."""
     offer = summing.offers.get(event.site)
     if offer is None or offer.blob is None or offer.blob.digest != event.digest:
@@ -166,14 +158,14 @@ def on_checked(summing: Summing, event: SumChecked) -> Step:
         return replace(without, sums={**summing.sums, event.site: offer}), []
     if event.damaged and event.site not in summing.damaged:
         again = replace(forget(without, event.site), damaged=summing.damaged | {event.site})
-        return again, [Note("sum damaged", event.site, detail=event.detail)]
+        return again, [events.Note("sum damaged", event.site, detail=event.detail)]
     return _refuse(without, event.site, event.detail)
 
 
 def _refuse(summing: Summing, site: str, why: str) -> Step:
     """The site's sum is wrong: go on without its members, who take part again in the next round."""
     dropped, commands = drop(summing, summing.requests[site].members, f"the sum of site {site} was refused")
-    return dropped, [Note("sum refused", site, Reason.WRONG_SUM, why), *commands]
+    return dropped, [events.Note("sum refused", site, Reason.WRONG_SUM, why), *commands]
 
 
 def forget(summing: Summing, site: str) -> Summing:
@@ -193,9 +185,9 @@ def drop(summing: Summing, devices: Collection[str], why: str) -> Step:
         return summing, []
     left = {device: update for device, update in summing.close.updates.items() if device not in gone}
     close = replace(summing.close, updates=left, dropped=tuple(sorted({*summing.close.dropped, *gone})))
-    notes: list[Command] = [Note("update dropped", device, detail=why) for device in gone]
+    notes: list[events.Command] = [events.Note("update dropped", device, detail=why) for device in gone]
     again = replace(summing, close=close, weighing=True)
-    return again, notes if again.short else [*notes, WeighUpdates(close)]
+    return again, notes if again.short else [*notes, events.WeighUpdates(close)]
 
 
 def tick(summing: Summing, sites: Sites, now: float, rejoin_s: float) -> Step:
@@ -212,7 +204,7 @@ def tick(summing: Summing, sites: Sites, now: float, rejoin_s: float) -> Step:
 
 
 def _ask(summing: Summing, sites: Sites, now: float) -> Step:
-    commands: list[Command] = []
+    commands: list[events.Command] = []
     receiving = dict(summing.receiving)
     for site, transfer in summing.receiving.items():
         receiving[site], asks = chunk_transfer.tick(transfer, now)
@@ -220,7 +212,7 @@ def _ask(summing: Summing, sites: Sites, now: float) -> Step:
     if now < summing.ask_at:
         return replace(summing, receiving=receiving), commands
     silent = [site for site in summing.missing if site not in receiving and not sites.is_gone(site)]
-    commands += [SendToSite(site, summing.requests[site]) for site in silent]
+    commands += [events.SendToSite(site, summing.requests[site]) for site in silent]
     return replace(summing, receiving=receiving, ask_at=now + ASK_AGAIN_S), commands
 
 
@@ -232,17 +224,17 @@ def site_back(summing: Summing, site: str, now: float) -> Step:
         transfer, asks = chunk_transfer.resume(summing.receiving[site], now)
         resumed = replace(summing, receiving={**summing.receiving, site: transfer})
         return resumed, _commands(site, summing.requests[site].federation, asks)
-    return summing, [SendToSite(site, summing.requests[site])]
+    return summing, [events.SendToSite(site, summing.requests[site])]
 
 
-def _commands(site: str, federation: str, asks: list[chunk_transfer.TransferCommand]) -> list[Command]:
-    made: list[Command] = []
+def _commands(site: str, federation: str, asks: list[chunk_transfer.TransferCommand]) -> list[events.Command]:
+    made: list[events.Command] = []
     for ask in asks:
         match ask:
             case chunk_transfer.RequestChunks():
-                made.append(SendToSite(site, ask.request(federation, site)))
+                made.append(events.SendToSite(site, ask.request(federation, site)))
             case chunk_transfer.WriteChunk():
-                made.append(WriteSumChunk(site, ask))
+                made.append(events.WriteSumChunk(site, ask))
             case chunk_transfer.VerifyBlob(ref):
-                made.append(CheckSum(site, ref))
+                made.append(events.CheckSum(site, ref))
     return made

@@ -15,17 +15,8 @@ from typing import Any
 
 from edge_client.security.secure_aggregation.protocol import revealed_segments
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, open_secrets
+from schemas import messages
 from schemas.errors import PeerError
-from schemas.messages import (
-    EntrustedShares,
-    KeyAdvertisement,
-    KeyShares,
-    MaskCohort,
-    Message,
-    TrainTask,
-    UnmaskAnswer,
-    UnmaskRequest,
-)
 from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
@@ -49,13 +40,13 @@ class MaskAgreement:
     the server's clock.
     """
 
-    tasks: Mapping[str, TrainTask]
+    tasks: Mapping[str, messages.TrainTask]
     stage: Stage = Stage.KEYING
-    keys: Mapping[str, KeyAdvertisement] = field(default_factory=dict)
-    cohort: MaskCohort | None = None
-    shares: Mapping[str, KeyShares] = field(default_factory=dict)
+    keys: Mapping[str, messages.KeyAdvertisement] = field(default_factory=dict)
+    cohort: messages.MaskCohort | None = None
+    shares: Mapping[str, messages.KeyShares] = field(default_factory=dict)
     survivors: frozenset[str] = frozenset()
-    answers: Mapping[str, UnmaskAnswer] = field(default_factory=dict)
+    answers: Mapping[str, messages.UnmaskAnswer] = field(default_factory=dict)
     until: float = math.inf
     ask_at: float = math.inf
 
@@ -84,24 +75,26 @@ class MaskAgreement:
         return revealed_segments(self.terms, self.partners)
 
 
-Step = tuple[MaskAgreement, list[Message]]
+Step = tuple[MaskAgreement, list[messages.Message]]
 
 
-def take_part(gathering: MaskAgreement, message: KeyAdvertisement | KeyShares | UnmaskAnswer) -> Step:
+def take_part(
+    gathering: MaskAgreement, message: messages.KeyAdvertisement | messages.KeyShares | messages.UnmaskAnswer
+) -> Step:
     """Take a device's message for a step, or repeat an earlier answer; raises `PeerError` for others."""
     task = gathering.tasks.get(message.device)
     if task is None or (message.run, message.attempt) != (task.run, task.attempt):
         raise PeerError(f"{message.kind} for no masked task of this round", reason=Reason.STALE_ROUND)
     match message:
-        case KeyAdvertisement():
+        case messages.KeyAdvertisement():
             return _on_keys(gathering, message)
-        case KeyShares():
+        case messages.KeyShares():
             return _on_shares(gathering, message)
-        case UnmaskAnswer():
+        case messages.UnmaskAnswer():
             return _on_answer(gathering, message)
 
 
-def _on_keys(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
+def _on_keys(gathering: MaskAgreement, message: messages.KeyAdvertisement) -> Step:
     if gathering.stage is Stage.KEYING:
         return replace(gathering, keys={**gathering.keys, message.device: message}), []
     members = gathering.cohort.members if gathering.cohort is not None else ()
@@ -111,7 +104,7 @@ def _on_keys(gathering: MaskAgreement, message: KeyAdvertisement) -> Step:
     return gathering, [_cohort_for(gathering, message.device)]
 
 
-def _on_shares(gathering: MaskAgreement, message: KeyShares) -> Step:
+def _on_shares(gathering: MaskAgreement, message: messages.KeyShares) -> Step:
     if gathering.cohort is None:
         raise PeerError("shares before the cohort", reason=Reason.STALE_ROUND)
     if gathering.stage is not Stage.SHARING:
@@ -124,7 +117,7 @@ def _on_shares(gathering: MaskAgreement, message: KeyShares) -> Step:
     return replace(gathering, shares={**gathering.shares, message.device: message}), []
 
 
-def _on_answer(gathering: MaskAgreement, message: UnmaskAnswer) -> Step:
+def _on_answer(gathering: MaskAgreement, message: messages.UnmaskAnswer) -> Step:
     if gathering.stage is not Stage.UNMASKING or message.device not in gathering.survivors:
         raise PeerError("no request to unmask is open", reason=Reason.STALE_ROUND)
     lost = gathering.partners.keys() - gathering.survivors
@@ -146,7 +139,7 @@ def form_cohort(gathering: MaskAgreement, still_there: Set[str] | None = None) -
         if still_there is None or name in still_there
     )
     some = next(iter(gathering.tasks))
-    cohort = MaskCohort(**_about(gathering, some), members=members)
+    cohort = messages.MaskCohort(**_about(gathering, some), members=members)
     formed = replace(gathering, stage=Stage.SHARING, cohort=cohort)
     return formed, [_cohort_for(formed, member.name) for member in members]
 
@@ -163,11 +156,11 @@ def request_unmasking(gathering: MaskAgreement, survivors: Set[str]) -> Step:
     return asked, pending_requests(asked)
 
 
-def pending_requests(gathering: MaskAgreement) -> list[Message]:
+def pending_requests(gathering: MaskAgreement) -> list[messages.Message]:
     """The requests to survivors that have not answered yet."""
     survivors = tuple(sorted(gathering.survivors))
     return [
-        UnmaskRequest(**_about(gathering, name), survivors=survivors)
+        messages.UnmaskRequest(**_about(gathering, name), survivors=survivors)
         for name in survivors
         if name not in gathering.answers
     ]
@@ -189,12 +182,12 @@ def _about(gathering: MaskAgreement, device: str) -> dict[str, Any]:
     return {**named, "round": task.round, "attempt": task.attempt}
 
 
-def _cohort_for(gathering: MaskAgreement, device: str) -> Message:
+def _cohort_for(gathering: MaskAgreement, device: str) -> messages.Message:
     assert gathering.cohort is not None
     return gathering.cohort.model_copy(update={"device": device})
 
 
-def _parcels_for(gathering: MaskAgreement, device: str) -> Message:
+def _parcels_for(gathering: MaskAgreement, device: str) -> messages.Message:
     partners = gathering.partners
     parcels = {name: gathering.shares[name].shares[device] for name in partners if name != device}
-    return EntrustedShares(**_about(gathering, device), shares=parcels)
+    return messages.EntrustedShares(**_about(gathering, device), shares=parcels)

@@ -18,18 +18,8 @@ from edge_client.system.malloc import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.worker_processes import end_with_parent, ending, spawn_context
 from edge_server.observability.snapshot import Snapshot, Watcher
+from edge_server.simulation.experiments import one_run
 from edge_server.simulation.experiments.cells import CellRun, Plan
-from edge_server.simulation.experiments.one_run import (
-    INTERRUPTED,
-    EndedRun,
-    Simulate,
-    check_settings,
-    do_run,
-    kept_run,
-    read_run,
-    result_text,
-    run_path,
-)
 
 # Runs of an experiment in processes of their own, several at once.
 
@@ -42,11 +32,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def run_in_processes(
     runs: Sequence[CellRun],
     out: Path,
-    simulate: Simulate,
+    simulate: one_run.Simulate,
     count: int,
     *,
     at_work: Callable[[int, float], None] = lambda busy, share: None,
-) -> Iterator[EndedRun]:
+) -> Iterator[one_run.EndedRun]:
     """The runs as they end, `count` at once; a process that dies fails its run alone.
 
     `at_work` is called with the number of running ones and the sum of their done shares (0 to 1 each), every
@@ -84,7 +74,7 @@ class _Worker:
 class _Pool:
     """The processes, each begun for the first run that finds no idle one, and used again."""
 
-    def __init__(self, out: Path, simulate: Simulate) -> None:
+    def __init__(self, out: Path, simulate: one_run.Simulate) -> None:
         self._out, self._simulate = out, simulate
         self._context = spawn_context()
         # Without a lock: a signal handler sets it, and a process may be killed while it reads.
@@ -111,7 +101,7 @@ class _Pool:
         with contextlib.suppress(OSError):
             worker.connection.send(run)
 
-    def wait(self) -> list[EndedRun]:
+    def wait(self) -> list[one_run.EndedRun]:
         """Wait a second for runs that end; those that were stopped before they began are left out."""
         ready = set(wait([worker.connection for worker in self.busy], SHOW_EVERY_S))
         ended = [self._read_ended(worker) for worker in self.busy if worker.connection in ready]
@@ -146,7 +136,7 @@ class _Pool:
         self._workers.append(_Worker(process, ours, share))
         return self._workers[-1]
 
-    def _read_ended(self, worker: _Worker) -> EndedRun | None:
+    def _read_ended(self, worker: _Worker) -> one_run.EndedRun | None:
         """The run that the worker has ended, or died in; None if it did not begin."""
         run, worker.run = worker.run, None
         assert run is not None
@@ -157,10 +147,14 @@ class _Pool:
             self._workers.remove(worker)
             killed = worker.process.exitcode == -signal.SIGKILL
             remedy = ": use fewer with --parallel N" if killed else ""
-            return EndedRun(run, failure=f"its process {ending(worker.process.exitcode)}{remedy}")
+            return one_run.EndedRun(run, failure=f"its process {ending(worker.process.exitcode)}{remedy}")
         if failure is None:
             return None
-        return EndedRun(run, failure=failure) if failure else read_run(run, run_path(run, self._out))
+        return (
+            one_run.EndedRun(run, failure=failure)
+            if failure
+            else one_run.read_run(run, one_run.run_path(run, self._out))
+        )
 
 
 class _Stopping:
@@ -178,7 +172,9 @@ class _Stopping:
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, share: Any, level: int) -> None:
+def _work(
+    connection: Connection, simulate: one_run.Simulate, out: Path, stop: Any, share: Any, level: int
+) -> None:
     """Run what the parent sends, until it closes the connection.
 
     The answer is the failure, "" if there is none, and None for a run that did not begin before the stop.
@@ -197,10 +193,10 @@ def _work(connection: Connection, simulate: Simulate, out: Path, stop: Any, shar
             connection.send(None if stop.value else _failure(run, out, simulate, _Stopping(stop, share)))
 
 
-def _failure(run: CellRun, out: Path, simulate: Simulate, watcher: _Stopping) -> str:
+def _failure(run: CellRun, out: Path, simulate: one_run.Simulate, watcher: _Stopping) -> str:
     """Why the run failed; "" if it did not. What a user's own code raises fails this run alone."""
     try:
-        return do_run(run, out, simulate, watcher, alone=False).failure
+        return one_run.do_run(run, out, simulate, watcher, alone=False).failure
     except Exception as error:
         log.exception("%s failed", run.folder)
         return f"{type(error).__name__}: {error}"
@@ -230,7 +226,7 @@ class Progress(Protocol):
 class EndedRuns:
     """The ended runs in the plan's order; `interrupted` if the user stopped the others."""
 
-    done: tuple[EndedRun, ...]
+    done: tuple[one_run.EndedRun, ...]
     interrupted: bool = False
 
 
@@ -238,7 +234,7 @@ def run_all(
     plan: Plan,
     out: Path,
     *,
-    simulate: Simulate,
+    simulate: one_run.Simulate,
     progress: Progress,
     parallel: int = 1,
     clock: Callable[[], float] = time.monotonic,
@@ -249,40 +245,45 @@ def run_all(
     same results. Raises `ConfigError` before the first run if `out` contains runs with other settings.
     """
     for run in plan.runs:
-        check_settings(run, out)
+        one_run.check_settings(run, out)
     if parallel > 1:
         return _run_parallel(plan, out, simulate, progress, parallel, clock)
-    left = {run.folder for run in plan.runs if kept_run(run, out) is None}
-    done: list[EndedRun] = []
+    left = {run.folder for run in plan.runs if one_run.kept_run(run, out) is None}
+    done: list[one_run.EndedRun] = []
     spent: list[float] = []
     for number, run in enumerate(plan.runs, start=1):
         began = clock()
         watcher = progress.begin(number, len(plan.runs), run)
-        kept = kept_run(run, out)
+        kept = one_run.kept_run(run, out)
         try:
-            ended = kept or do_run(run, out, simulate, watcher)
+            ended = kept or one_run.do_run(run, out, simulate, watcher)
         except KeyboardInterrupt:
             return EndedRuns(tuple(done), interrupted=True)
-        if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
+        if ended.summary is not None and ended.summary.outcome == one_run.INTERRUPTED:
             return EndedRuns(tuple(done), interrupted=True)
         done.append(ended)
         if kept is None:
             spent.append(clock() - began)
             left.discard(run.folder)
         guess = len(left) * sum(spent) / len(spent) if spent else None
-        progress.end(number, run, text=result_text(ended, kept is not None), left_s=guess)
+        progress.end(number, run, text=one_run.result_text(ended, kept is not None), left_s=guess)
     return EndedRuns(tuple(done))
 
 
 def _run_parallel(
-    plan: Plan, out: Path, simulate: Simulate, progress: Progress, count: int, clock: Callable[[], float]
+    plan: Plan,
+    out: Path,
+    simulate: one_run.Simulate,
+    progress: Progress,
+    count: int,
+    clock: Callable[[], float],
 ) -> EndedRuns:
     numbers = {run.folder: number for number, run in enumerate(plan.runs, start=1)}
-    done: dict[str, EndedRun] = {}
+    done: dict[str, one_run.EndedRun] = {}
     for run in plan.runs:
-        if (kept := kept_run(run, out)) is not None:
+        if (kept := one_run.kept_run(run, out)) is not None:
             done[run.folder] = kept
-            progress.end(numbers[run.folder], run, text=result_text(kept, True), left_s=None)
+            progress.end(numbers[run.folder], run, text=one_run.result_text(kept, True), left_s=None)
     missing = [run for run in plan.runs if run.folder not in done]
     began, earlier = clock(), len(done)
 
@@ -297,10 +298,10 @@ def _run_parallel(
     with contextlib.suppress(KeyboardInterrupt):
         ended_runs = run_in_processes(missing, out, simulate, count, at_work=at_work)
         for ended in ended_runs:
-            if ended.summary is not None and ended.summary.outcome == INTERRUPTED:
+            if ended.summary is not None and ended.summary.outcome == one_run.INTERRUPTED:
                 continue
             done[ended.run.folder] = ended
-            text = result_text(ended, False)
+            text = one_run.result_text(ended, False)
             progress.end(numbers[ended.run.folder], ended.run, text=text, left_s=left_s())
     ordered = tuple(done[run.folder] for run in plan.runs if run.folder in done)
     return EndedRuns(ordered, interrupted=len(ordered) < len(plan.runs))

@@ -5,24 +5,8 @@ import time
 import uuid
 from collections.abc import Callable
 
-from edge_server.transport.broker import encoding, properties
+from edge_server.transport.broker import encoding, packets, properties
 from edge_server.transport.broker.exchange import ClientLink, Exchange
-from edge_server.transport.broker.packets import (
-    V5,
-    ConnAck,
-    Connect,
-    Disconnect,
-    Filter,
-    Packet,
-    PingReq,
-    PingResp,
-    PubAck,
-    Publish,
-    SubAck,
-    Subscribe,
-    UnsubAck,
-    Unsubscribe,
-)
 from edge_server.transport.broker.properties import Prop, Property
 from edge_server.transport.broker.session import NEVER_EXPIRES, Limits, Session, Subscription, new_message
 from edge_server.transport.broker.wire import Code, MqttError, check_filter, split_share
@@ -80,31 +64,31 @@ class Broker:
         for link in list(self._links):
             link.close(Code.SHUTTING_DOWN)
 
-    def on_packet(self, link: ClientLink, packet: Packet) -> None:
+    def on_packet(self, link: ClientLink, packet: packets.Packet) -> None:
         """Act on one packet; MqttError where the client may not send it now."""
         session = link.session
         match packet:
-            case Connect() if session is None:
+            case packets.Connect() if session is None:
                 self._connect(link, packet)
             case _ if session is None:
                 raise MqttError(f"{type(packet).__name__} before CONNECT", Code.PROTOCOL_ERROR)
-            case Publish():
+            case packets.Publish():
                 self._publish(link, session, packet)
-            case PubAck():
+            case packets.PubAck():
                 session.acknowledge(packet.packet_id)
                 self._exchange.pump(link)
-            case Subscribe():
+            case packets.Subscribe():
                 self._subscribe(link, session, packet)
-            case Unsubscribe():
+            case packets.Unsubscribe():
                 self._unsubscribe(link, session, packet)
-            case PingReq():
-                link.send(encoding.encode(PingResp(), link.version))
-            case Disconnect():
+            case packets.PingReq():
+                link.send(encoding.encode(packets.PingResp(), link.version))
+            case packets.Disconnect():
                 self._disconnect(link, session, packet)
             case _:
                 raise MqttError(f"{type(packet).__name__} from a connected client", Code.PROTOCOL_ERROR)
 
-    def _connect(self, link: ClientLink, packet: Connect) -> None:
+    def _connect(self, link: ClientLink, packet: packets.Connect) -> None:
         link.version = packet.version
         _check_connect(packet)
         assigned = "" if packet.client_id else f"auto-{uuid.uuid4().hex}"
@@ -123,13 +107,13 @@ class Broker:
         link.patience_s = 1.5 * packet.keep_alive or float("inf")
         link.largest_packet = properties.number(packet.properties, Prop.MAXIMUM_PACKET_SIZE, 1 << 28)
         self._exchange.attach(link, session)
-        answer = ConnAck(present, properties=self._make_properties(assigned, session))
+        answer = packets.ConnAck(present, properties=self._make_properties(assigned, session))
         link.send(encoding.encode(answer, link.version))
         self._exchange.pump(link)
 
-    def _expiry_s(self, packet: Connect) -> float:
+    def _expiry_s(self, packet: packets.Connect) -> float:
         """Seconds that the session outlives its connection."""
-        default = 0 if packet.version == V5 or packet.clean_start else NEVER_EXPIRES
+        default = 0 if packet.version == packets.V5 or packet.clean_start else NEVER_EXPIRES
         asked = properties.number(packet.properties, Prop.SESSION_EXPIRY, default)
         return min(asked, self.limits.session_seconds)
 
@@ -144,35 +128,35 @@ class Broker:
         )
         return (*announced, Property(Prop.ASSIGNED_CLIENT_ID, assigned)) if assigned else announced
 
-    def _publish(self, link: ClientLink, session: Session, packet: Publish) -> None:
+    def _publish(self, link: ClientLink, session: Session, packet: packets.Publish) -> None:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("a subscription identifier from a client", Code.PROTOCOL_ERROR)
         message = new_message(packet.topic, packet.payload, packet.qos, packet.properties, self.clock())
         code = self._exchange.route(packet.topic, message, retain=packet.retain, sender=session.client_id)
         if packet.qos:
-            link.send(encoding.encode(PubAck(packet.packet_id, code), link.version))
+            link.send(encoding.encode(packets.PubAck(packet.packet_id, code), link.version))
 
-    def _subscribe(self, link: ClientLink, session: Session, packet: Subscribe) -> None:
+    def _subscribe(self, link: ClientLink, session: Session, packet: packets.Subscribe) -> None:
         if _has(packet.properties, Prop.SUBSCRIPTION_ID):
             raise MqttError("subscription identifiers are not supported", Code.NO_SUBSCRIPTION_IDS)
         known = set(session.subscriptions)
         codes = [self._grant(session, wanted, link.version) for wanted in packet.filters]
-        answer = codes if link.version == V5 else [min(code, Code.UNSPECIFIED) for code in codes]
-        link.send(encoding.encode(SubAck(packet.packet_id, tuple(answer)), link.version))
+        answer = codes if link.version == packets.V5 else [min(code, Code.UNSPECIFIED) for code in codes]
+        link.send(encoding.encode(packets.SubAck(packet.packet_id, tuple(answer)), link.version))
         for wanted, code in zip(packet.filters, codes, strict=True):
             new, handling = wanted.topic not in known, wanted.retain_handling
             retained = handling == 0 or (handling == 1 and new)
             if retained and code < Code.UNSPECIFIED and not split_share(wanted.topic):
                 self._exchange.send_retained(session, wanted.topic, code)
 
-    def _grant(self, session: Session, wanted: Filter, version: int) -> int:
+    def _grant(self, session: Session, wanted: packets.Filter, version: int) -> int:
         """Return the granted QoS, or the code that says why there is none."""
         try:
             check_filter(wanted.topic)
         except MqttError as refused:
             return refused.code
         shared = split_share(wanted.topic) is not None
-        if shared and version != V5:
+        if shared and version != packets.V5:
             return Code.NO_SHARED_SUBSCRIPTIONS
         if shared and wanted.no_local:
             raise MqttError("a shared subscription with no-local", Code.PROTOCOL_ERROR)
@@ -180,12 +164,12 @@ class Broker:
         granted = self._exchange.subscribe(session, wanted.topic, subscription)
         return subscription.qos if granted else Code.QUOTA_EXCEEDED
 
-    def _unsubscribe(self, link: ClientLink, session: Session, packet: Unsubscribe) -> None:
+    def _unsubscribe(self, link: ClientLink, session: Session, packet: packets.Unsubscribe) -> None:
         known = [self._exchange.unsubscribe(session, topic_filter) for topic_filter in packet.filters]
         codes = tuple(Code.SUCCESS if found else Code.NO_SUBSCRIPTION for found in known)
-        link.send(encoding.encode(UnsubAck(packet.packet_id, codes), link.version))
+        link.send(encoding.encode(packets.UnsubAck(packet.packet_id, codes), link.version))
 
-    def _disconnect(self, link: ClientLink, session: Session, packet: Disconnect) -> None:
+    def _disconnect(self, link: ClientLink, session: Session, packet: packets.Disconnect) -> None:
         expiry = properties.number(packet.properties, Prop.SESSION_EXPIRY, -1)
         if expiry > 0 and not session.expiry_s:
             raise MqttError("a session expiry after none was asked for", Code.PROTOCOL_ERROR)
@@ -197,13 +181,13 @@ class Broker:
         link.close(Code.SUCCESS)
 
 
-def _check_connect(packet: Connect) -> None:
+def _check_connect(packet: packets.Connect) -> None:
     """Raise MqttError for what this broker cannot do for a client."""
     if _has(packet.properties, Prop.AUTHENTICATION_METHOD):
         raise MqttError("enhanced authentication is not supported", Code.BAD_AUTHENTICATION)
-    if packet.version != V5 and not packet.client_id and not packet.clean_start:
+    if packet.version != packets.V5 and not packet.client_id and not packet.clean_start:
         raise MqttError("an empty client identifier with clean_session 0", Code.BAD_CLIENT_ID)
-    if packet.version == V5 and packet.will and packet.will.qos == 2:
+    if packet.version == packets.V5 and packet.will and packet.will.qos == 2:
         raise MqttError("will QoS 2 is not supported", Code.QOS_NOT_SUPPORTED)
 
 

@@ -2,24 +2,7 @@
 
 from functools import singledispatch
 
-from edge_server.transport.broker import properties, wire
-from edge_server.transport.broker.packets import (
-    V5,
-    ConnAck,
-    Connect,
-    Disconnect,
-    Filter,
-    Kind,
-    Packet,
-    PingReq,
-    PingResp,
-    PubAck,
-    Publish,
-    SubAck,
-    Subscribe,
-    UnsubAck,
-    Unsubscribe,
-)
+from edge_server.transport.broker import packets, properties, wire
 from edge_server.transport.broker.properties import Properties
 from edge_server.transport.broker.wire import Code
 
@@ -33,7 +16,7 @@ _REFUSALS_311 = {
 
 
 @singledispatch
-def encode(packet: Packet, version: int) -> bytes:
+def encode(packet: packets.Packet, version: int) -> bytes:
     """Return the whole packet as `version` writes it; a CONNECT has its own version."""
     raise NotImplementedError(type(packet).__name__)
 
@@ -43,36 +26,36 @@ def publish_head(
 ) -> bytes:
     """Return a PUBLISH without its payload; `block` is b"" in 3.1.1."""
     rest = b"".join((wire.binary(topic), packet_id.to_bytes(2, "big") if qos else b"", block))
-    first = Kind.PUBLISH << 4 | dup << 3 | qos << 1 | retain
+    first = packets.Kind.PUBLISH << 4 | dup << 3 | qos << 1 | retain
     return b"".join((bytes((first,)), wire.varint(len(rest) + payload_bytes), rest))
 
 
 def farewell(code: Code, version: int, *, accepted: bool) -> bytes:
     """Return the last bytes to a refused client: DISCONNECT, or CONNACK before it was accepted."""
     if accepted:
-        return encode(Disconnect(code), version) if version == V5 else b""
-    if version == V5:
-        return encode(ConnAck(code=code), version)
+        return encode(packets.Disconnect(code), version) if version == packets.V5 else b""
+    if version == packets.V5:
+        return encode(packets.ConnAck(code=code), version)
     refusal = _REFUSALS_311.get(code)
-    return encode(ConnAck(code=refusal), version) if refusal else b""
+    return encode(packets.ConnAck(code=refusal), version) if refusal else b""
 
 
-def _frame(kind: Kind, body: bytes, flags: int = 0) -> bytes:
+def _frame(kind: packets.Kind, body: bytes, flags: int = 0) -> bytes:
     return b"".join((bytes((kind << 4 | flags,)), wire.varint(len(body)), body))
 
 
 def _block(values: Properties, version: int) -> bytes:
-    return properties.write_properties(values) if version == V5 else b""
+    return properties.write_properties(values) if version == packets.V5 else b""
 
 
 def _tail(code: int, values: Properties, version: int) -> bytes:
-    if version != V5 or (code == Code.SUCCESS and not values):
+    if version != packets.V5 or (code == Code.SUCCESS and not values):
         return b""
     return bytes((code,)) + (properties.write_properties(values) if values else b"")
 
 
 @encode.register
-def _(packet: Connect, _version: int) -> bytes:
+def _(packet: packets.Connect, _version: int) -> bytes:
     version, will = packet.version, packet.will
     flags = packet.clean_start << 1 | (packet.password is not None) << 6 | (packet.username is not None) << 7
     parts = [_block(packet.properties, version), wire.text(packet.client_id)]
@@ -84,17 +67,17 @@ def _(packet: Connect, _version: int) -> bytes:
     if packet.password is not None:
         parts.append(wire.binary(packet.password))
     head = wire.text("MQTT") + bytes((version, flags)) + packet.keep_alive.to_bytes(2, "big")
-    return _frame(Kind.CONNECT, head + b"".join(parts))
+    return _frame(packets.Kind.CONNECT, head + b"".join(parts))
 
 
 @encode.register
-def _(packet: ConnAck, version: int) -> bytes:
+def _(packet: packets.ConnAck, version: int) -> bytes:
     body = bytes((packet.session_present, packet.code)) + _block(packet.properties, version)
-    return _frame(Kind.CONNACK, body)
+    return _frame(packets.Kind.CONNACK, body)
 
 
 @encode.register
-def _(packet: Publish, version: int) -> bytes:
+def _(packet: packets.Publish, version: int) -> bytes:
     head = publish_head(
         packet.topic.encode(),
         len(packet.payload),
@@ -108,54 +91,58 @@ def _(packet: Publish, version: int) -> bytes:
 
 
 @encode.register
-def _(packet: PubAck, version: int) -> bytes:
-    return _frame(Kind.PUBACK, _id(packet.packet_id) + _tail(packet.code, packet.properties, version))
+def _(packet: packets.PubAck, version: int) -> bytes:
+    return _frame(packets.Kind.PUBACK, _id(packet.packet_id) + _tail(packet.code, packet.properties, version))
 
 
 @encode.register
-def _(packet: Disconnect, version: int) -> bytes:
-    return _frame(Kind.DISCONNECT, _tail(packet.code, packet.properties, version))
+def _(packet: packets.Disconnect, version: int) -> bytes:
+    return _frame(packets.Kind.DISCONNECT, _tail(packet.code, packet.properties, version))
 
 
 @encode.register
-def _(packet: Subscribe, version: int) -> bytes:
+def _(packet: packets.Subscribe, version: int) -> bytes:
     filters = b"".join(wire.text(f.topic) + bytes((_options(f, version),)) for f in packet.filters)
-    return _frame(Kind.SUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
+    return _frame(
+        packets.Kind.SUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2
+    )
 
 
 @encode.register
-def _(packet: Unsubscribe, version: int) -> bytes:
+def _(packet: packets.Unsubscribe, version: int) -> bytes:
     filters = b"".join(map(wire.text, packet.filters))
-    return _frame(Kind.UNSUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2)
+    return _frame(
+        packets.Kind.UNSUBSCRIBE, _id(packet.packet_id) + _block(packet.properties, version) + filters, 2
+    )
 
 
 @encode.register
-def _(packet: SubAck, version: int) -> bytes:
+def _(packet: packets.SubAck, version: int) -> bytes:
     body = _id(packet.packet_id) + _block(packet.properties, version) + bytes(packet.codes)
-    return _frame(Kind.SUBACK, body)
+    return _frame(packets.Kind.SUBACK, body)
 
 
 @encode.register
-def _(packet: UnsubAck, version: int) -> bytes:
-    codes = bytes(packet.codes) if version == V5 else b""
-    return _frame(Kind.UNSUBACK, _id(packet.packet_id) + _block(packet.properties, version) + codes)
+def _(packet: packets.UnsubAck, version: int) -> bytes:
+    codes = bytes(packet.codes) if version == packets.V5 else b""
+    return _frame(packets.Kind.UNSUBACK, _id(packet.packet_id) + _block(packet.properties, version) + codes)
 
 
 @encode.register
-def _(packet: PingReq, version: int) -> bytes:
-    return _frame(Kind.PINGREQ, b"")
+def _(packet: packets.PingReq, version: int) -> bytes:
+    return _frame(packets.Kind.PINGREQ, b"")
 
 
 @encode.register
-def _(packet: PingResp, version: int) -> bytes:
-    return _frame(Kind.PINGRESP, b"")
+def _(packet: packets.PingResp, version: int) -> bytes:
+    return _frame(packets.Kind.PINGRESP, b"")
 
 
 def _id(packet_id: int) -> bytes:
     return packet_id.to_bytes(2, "big")
 
 
-def _options(wanted: Filter, version: int) -> int:
-    if version != V5:
+def _options(wanted: packets.Filter, version: int) -> int:
+    if version != packets.V5:
         return wanted.qos
     return wanted.qos | wanted.no_local << 2 | wanted.retain_as_published << 3 | wanted.retain_handling << 4

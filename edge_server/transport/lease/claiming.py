@@ -17,20 +17,7 @@ each of them
 
 from dataclasses import replace
 
-from edge_server.transport.lease import holding
-from edge_server.transport.lease.phases import (
-    NEVER,
-    Claim,
-    Claiming,
-    ClaimStep,
-    Confirming,
-    Held,
-    LeaseLog,
-    Looking,
-    Mute,
-    Settling,
-    Verifying,
-)
+from edge_server.transport.lease import holding, phases
 from edge_server.transport.lease.state import (
     MUTE_S,
     RENEW_S,
@@ -46,45 +33,45 @@ from edge_server.transport.lease.state import (
 from schemas.messages import Lease
 
 
-def on_message(state: LeaseState, phase: ClaimStep, received: Received, now: float) -> Step:
+def on_message(state: LeaseState, phase: phases.ClaimStep, received: Received, now: float) -> Step:
     """Another server's message may end the claim, this server's own one may take it a step further."""
     if not received.own and _must_yield(state, phase, received):
         return _yield(state, phase, received.lease, now)
     match phase:
-        case Claiming() if received.is_own("claimed") and received.counts:
+        case phases.Claiming() if received.is_own("claimed") and received.counts:
             return _settle(state, phase, now), []
-        case Claiming() if received.is_own("claimed"):
+        case phases.Claiming() if received.is_own("claimed"):
             return _look_again(state, phase, now), []
-        case Verifying() if received.retained and not received.is_own("held"):
+        case phases.Verifying() if received.retained and not received.is_own("held"):
             return take_answer(state, now), []
-        case Confirming() if received.is_own("held"):
+        case phases.Confirming() if received.is_own("held"):
             return _hold(state, phase, received), []
-        case Confirming() if received.retained and state.reading is not None:
+        case phases.Confirming() if received.retained and state.reading is not None:
             # The broker retains another message than the last renewal.
             return replace(state, phase=replace(phase, next_at=now)), []
     return state, []
 
 
-def on_tick(state: LeaseState, phase: ClaimStep, now: float) -> Step:
+def on_tick(state: LeaseState, phase: phases.ClaimStep, now: float) -> Step:
     match phase:
-        case Claiming():
+        case phases.Claiming():
             return _insist(state, phase, now)
-        case Settling(claim, until) if now >= until:
+        case phases.Settling(claim, until) if now >= until:
             return _verify(state, claim, now) if claim.contestable else _confirm(state, claim, now)
-        case Verifying(claim):
+        case phases.Verifying(claim):
             return _confirm(state, claim, now) if has_read(state, now) else read_back(state, now)
-        case Confirming() if now >= phase.next_at:
+        case phases.Confirming() if now >= phase.next_at:
             return holding.renew(state, phase, now)
     return state, []
 
 
-def cut_off(state: LeaseState, phase: ClaimStep, now: float) -> LeaseState:
+def cut_off(state: LeaseState, phase: phases.ClaimStep, now: float) -> LeaseState:
     """A claim that the broker may have taken stands if it is the last message after the next connection."""
-    looking = Looking(now, phase.claim.lives)
+    looking = phases.Looking(now, phase.claim.lives)
     return replace(state, phase=looking, log=_without_claim(state), cut_off=True)
 
 
-def _insist(state: LeaseState, claiming: Claiming, now: float) -> Step:
+def _insist(state: LeaseState, claiming: phases.Claiming, now: float) -> Step:
     """Repeat a claim that has not come back: it may be lost, or the broker passes nothing on.
 
     A standby knows that it does: it has heard whom it follows.
@@ -97,53 +84,53 @@ def _insist(state: LeaseState, claiming: Claiming, now: float) -> Step:
     return replace(state, phase=replace(claiming, next_at=now + RENEW_S)), [again]
 
 
-def _fall_mute(state: LeaseState, claiming: Claiming) -> LeaseState:
-    return replace(state, phase=Mute(claiming.claim.served, claiming.next_at))
+def _fall_mute(state: LeaseState, claiming: phases.Claiming) -> LeaseState:
+    return replace(state, phase=phases.Mute(claiming.claim.served, claiming.next_at))
 
 
-def _settle(state: LeaseState, claiming: Claiming, now: float) -> LeaseState:
+def _settle(state: LeaseState, claiming: phases.Claiming, now: float) -> LeaseState:
     wait_s = SETTLE_S if claiming.claim.contestable else 0.0
-    return replace(state, phase=Settling(claiming.claim, now + wait_s))
+    return replace(state, phase=phases.Settling(claiming.claim, now + wait_s))
 
 
-def _look_again(state: LeaseState, phase: ClaimStep, now: float) -> LeaseState:
+def _look_again(state: LeaseState, phase: phases.ClaimStep, now: float) -> LeaseState:
     """Begin to look again, with what was heard before the claim."""
-    return replace(state, phase=Looking(now, phase.claim.lives))
+    return replace(state, phase=phases.Looking(now, phase.claim.lives))
 
 
-def _verify(state: LeaseState, claim: Claim, now: float) -> Step:
-    return read_back(replace(state, phase=Verifying(claim)), now)
+def _verify(state: LeaseState, claim: phases.Claim, now: float) -> Step:
+    return read_back(replace(state, phase=phases.Verifying(claim)), now)
 
 
-def _confirm(state: LeaseState, claim: Claim, now: float) -> Step:
-    return holding.renew(state, Confirming(claim, {}, now), now)
+def _confirm(state: LeaseState, claim: phases.Claim, now: float) -> Step:
+    return holding.renew(state, phases.Confirming(claim, {}, now), now)
 
 
-def _hold(state: LeaseState, confirming: Confirming, received: Received) -> LeaseState:
+def _hold(state: LeaseState, confirming: phases.Confirming, received: Received) -> LeaseState:
     """The first renewal of this claim that comes back gives the lease."""
     beat = received.lease.beat
     if not received.counts or beat not in confirming.sent:
         return state
-    unheld = Held(NEVER, confirming.sent, confirming.next_at)
+    unheld = phases.Held(phases.NEVER, confirming.sent, confirming.next_at)
     return replace(state, phase=holding.prolong(unheld, beat))
 
 
-def _must_yield(state: LeaseState, phase: ClaimStep, received: Received) -> bool:
+def _must_yield(state: LeaseState, phase: phases.ClaimStep, received: Received) -> bool:
     """Whether another server has the lease; before it is renewed, a claim yields to any holder that lives."""
-    unsure = phase.claim.contestable and not isinstance(phase, Confirming)
+    unsure = phase.claim.contestable and not isinstance(phase, phases.Confirming)
     if unsure and received.lease.state == "held":
         return True
     return goes_before(state, received.lease, counts=received.counts)
 
 
-def _yield(state: LeaseState, phase: ClaimStep, lease: Lease, now: float) -> Step:
+def _yield(state: LeaseState, phase: phases.ClaimStep, lease: Lease, now: float) -> Step:
     """Give the claim up, and take back the renewals: they would make the other's folder an old one."""
     log = _without_claim(state).based_on(lease, now)
     looking = replace(_look_again(state, phase, now), log=log)
-    if not isinstance(phase, Confirming):
+    if not isinstance(phase, phases.Confirming):
         return looking, []
     return looking, [state.message("claimed", max(phase.sent), served=phase.claim.served)]
 
 
-def _without_claim(state: LeaseState) -> LeaseLog:
-    return LeaseLog() if state.is_own(state.log.last) else state.log
+def _without_claim(state: LeaseState) -> phases.LeaseLog:
+    return phases.LeaseLog() if state.is_own(state.log.last) else state.log

@@ -28,19 +28,7 @@ forbid it, or the claim was lost.
 
 from dataclasses import replace
 
-from edge_server.transport.lease import claiming, holding, looking
-from edge_server.transport.lease.phases import (
-    Claiming,
-    Confirming,
-    Held,
-    Looking,
-    Lost,
-    Mute,
-    Phase,
-    Settling,
-    Taken,
-    Verifying,
-)
+from edge_server.transport.lease import claiming, holding, looking, phases
 from edge_server.transport.lease.state import (
     LOOK_S,
     MUTE_S,
@@ -64,11 +52,11 @@ def on_message(state: LeaseState, received: Received, now: float) -> Step:
     """The broker passes the topic on: it had lost the claim."""
     if received.retained:
         return state, []
-    began = Looking(now)
+    began = phases.Looking(now)
     return looking.on_message(replace(state, phase=began), began, received, now)
 
 
-def on_tick(state: LeaseState, mute: Mute, now: float) -> Step:
+def on_tick(state: LeaseState, mute: phases.Mute, now: float) -> Step:
     if now < mute.next_at:
         return state, []
     claim = state.message("claimed", state.log.beat + 1, served=mute.served)
@@ -92,7 +80,7 @@ def step(state: LeaseState, event: Event, now: float) -> Step:
 def name_standby(state: LeaseState, standby: str, now: float) -> Step:
     """Name the instance that may follow from now on, or none: the holder says so at once."""
     named = replace(state, synced=standby)
-    return holding.renew(named, named.phase, now) if isinstance(named.phase, Held) else (named, [])
+    return holding.renew(named, named.phase, now) if isinstance(named.phase, phases.Held) else (named, [])
 
 
 def give_up(state: LeaseState, *, over: bool) -> Lease:
@@ -102,39 +90,39 @@ def give_up(state: LeaseState, *, over: bool) -> Lease:
 
 def _on_message(state: LeaseState, received: Received, now: float) -> Step:
     match state.phase:
-        case Looking() as phase:
+        case phases.Looking() as phase:
             return looking.on_message(state, phase, received, now)
-        case Held() as phase:
+        case phases.Held() as phase:
             return holding.on_message(state, phase, received, now)
-        case Mute():
+        case phases.Mute():
             return on_message(state, received, now)
-        case Taken() | Lost():
+        case phases.Taken() | phases.Lost():
             return state, []
-        case Claiming() | Settling() | Verifying() | Confirming() as phase:
+        case phases.Claiming() | phases.Settling() | phases.Verifying() | phases.Confirming() as phase:
             return claiming.on_message(state, phase, received, now)
 
 
 def _on_tick(state: LeaseState, now: float, alive: bool | None) -> Step:
     match state.phase:
-        case Looking() as phase:
+        case phases.Looking() as phase:
             return looking.on_tick(state, phase, now, alive)
-        case Held() as phase:
+        case phases.Held() as phase:
             return holding.on_tick(state, phase, now)
-        case Mute() as phase:
+        case phases.Mute() as phase:
             return on_tick(state, phase, now)
-        case Taken() | Lost():
+        case phases.Taken() | phases.Lost():
             return state, []
-        case Claiming() | Settling() | Verifying() | Confirming() as phase:
+        case phases.Claiming() | phases.Settling() | phases.Verifying() | phases.Confirming() as phase:
             return claiming.on_tick(state, phase, now)
 
 
 def _on_connected(state: LeaseState, now: float) -> LeaseState:
     """The broker sends what it retains first; no claim has outlived the last connection."""
-    phase: Phase = state.phase
+    phase: phases.Phase = state.phase
     match phase:
-        case Looking():
+        case phases.Looking():
             phase = replace(phase, since=now)
-        case Held() | Mute():
+        case phases.Held() | phases.Mute():
             phase = replace(phase, next_at=now + LOOK_S)
     return replace(state, connected=True, log=state.log.with_new_connection(), reading=None, phase=phase)
 
@@ -143,9 +131,9 @@ def _on_disconnected(state: LeaseState, now: float) -> LeaseState:
     """Of what was sent nothing comes back any more."""
     cut = replace(state, connected=False)
     match state.phase:
-        case Held() as phase:
+        case phases.Held() as phase:
             return replace(cut, phase=replace(phase, sent={}))
-        case Looking() | Mute() | Taken() | Lost():
+        case phases.Looking() | phases.Mute() | phases.Taken() | phases.Lost():
             return cut
-        case Claiming() | Settling() | Verifying() | Confirming() as phase:
+        case phases.Claiming() | phases.Settling() | phases.Verifying() | phases.Confirming() as phase:
             return claiming.cut_off(cut, phase, now)

@@ -11,19 +11,8 @@ from edge_client.transport.broker_address import BrokerAddress
 from edge_client.transport.link_events import Arrived, Inbox, LinkDown, LinkUp
 from edge_client.transport.mqtt_client import Link
 from edge_server.observability.integrations.background_thread import BackgroundThread
+from edge_server.observability.integrations.sparkplug import edge_node
 from edge_server.observability.integrations.sparkplug import edge_node as machine
-from edge_server.observability.integrations.sparkplug.edge_node import (
-    REBIRTH,
-    Connected,
-    Disconnected,
-    EdgeNode,
-    Event,
-    Leaving,
-    Observed,
-    RebirthAsked,
-    device_metrics,
-    node_metrics,
-)
 from edge_server.observability.integrations.sparkplug.payload import decode_payload
 from edge_server.observability.snapshot import Snapshot
 
@@ -45,7 +34,7 @@ class Sparkplug:
         *,
         datatypes: bool = True,
     ) -> None:
-        self._node = EdgeNode(group, federation, datatypes)
+        self._node = edge_node.EdgeNode(group, federation, datatypes)
         self._connections = connections
         self._latest: Snapshot | None = None
         self.inbox: Inbox = queue.SimpleQueue()
@@ -73,7 +62,7 @@ class Sparkplug:
     def close(self) -> None:
         """Publish the node's death and disconnect with the will (section 5.5)."""
         self._thread.end()
-        self._step(Leaving())
+        self._step(edge_node.Leaving())
         self._link.close(with_will=True)
 
     def _will(self, connection: int) -> tuple[str, bytes]:
@@ -84,20 +73,24 @@ class Sparkplug:
 
     def _turn(self, now: float) -> None:
         if self._latest is not None:
-            self._step(Observed(node_metrics(self._latest), device_metrics(self._latest)))
+            self._step(
+                edge_node.Observed(
+                    edge_node.node_metrics(self._latest), edge_node.device_metrics(self._latest)
+                )
+            )
 
     def _handle(self, event: Any) -> None:
         match event:
             case LinkUp(connection):
-                self._step(Connected(machine.next_bd_seq(connection)))
+                self._step(edge_node.Connected(machine.next_bd_seq(connection)))
             case LinkDown(reason):
                 log.info("Sparkplug: no connection to the broker: %s; trying again", reason)
-                self._step(Disconnected())
+                self._step(edge_node.Disconnected())
                 self._link.handle(event)
             case Arrived(topic, payload) if topic == self._node.topic("NCMD") and asks_for_rebirth(payload):
-                self._step(RebirthAsked())
+                self._step(edge_node.RebirthAsked())
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: edge_node.Event) -> None:
         self._node, messages = machine.step(self._node, event, _now_ms())
         for message in messages:
             self._link.publish(message.topic, message.payload, qos=message.qos)
@@ -106,7 +99,7 @@ class Sparkplug:
 def asks_for_rebirth(payload: bytes) -> bool:
     """Whether a host's command asks for a rebirth; raises `PeerError` for a malformed payload."""
     metrics = decode_payload(payload).metrics
-    return any(metric.name == REBIRTH and metric.value is True for metric in metrics)
+    return any(metric.name == edge_node.REBIRTH and metric.value is True for metric in metrics)
 
 
 def next_connection(path: Path) -> int:
