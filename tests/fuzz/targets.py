@@ -6,10 +6,12 @@ The same table serves the property tests here and the fuzzer (`make fuzz`).
 import contextlib
 import io
 import json
+import os
 import struct
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +64,16 @@ CHAINS: tuple[Chain, ...] = tuple(
     make_chain([Component.model_validate(target) for target in named])
     for named in ((), ("fp16",), ("int8",), (FEW,), (MIN_LEVELS,), ("top-k",), ("top-k", "int8"))
 )
-_SPOOL = tempfile.TemporaryDirectory(prefix="fuzz-")
+
+
+@cache
+def _folder_of(process: int) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=f"fuzz-{process}-")
+
+
+def _spool() -> Path:
+    """This process's own folder: that of the process that it was forked from goes with any of its children."""
+    return Path(_folder_of(os.getpid()).name)
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ def _update(data: bytes) -> None:
 
 def _encoded(data: bytes) -> None:
     """An encoded update of a plain task, by the first codecs that fit its form."""
-    path = Path(_SPOOL.name) / "encoded"
+    path = _spool() / "encoded"
     path.write_bytes(data)
     for chain in CHAINS:
         with contextlib.suppress(PeerError):
@@ -112,7 +123,7 @@ def _encoded(data: bytes) -> None:
 
 
 def _packed(data: bytes) -> None:
-    path, out = Path(_SPOOL.name) / "packed", io.BytesIO()
+    path, out = _spool() / "packed", io.BytesIO()
     path.write_bytes(data)
     unpack(path, out, limit=10**6)
     assert len(out.getvalue()) <= 10**6
@@ -129,7 +140,7 @@ def _layer(data: bytes) -> None:
 
 
 def _spooled(data: bytes) -> FileGroups:
-    path = Path(_SPOOL.name) / "spooled"
+    path = _spool() / "spooled"
     path.write_bytes(data)
     return FileGroups(path)
 
@@ -172,7 +183,7 @@ def _in_parts(message: bytes) -> bytes:
 
 def _release(data: bytes) -> None:
     """Unpack the archive of a client release; nothing appears outside the folder of its wheels."""
-    with tempfile.TemporaryDirectory(dir=_SPOOL.name) as name:
+    with tempfile.TemporaryDirectory(dir=_spool()) as name:
         folder = Path(name)
         (folder / "wheels").mkdir()
         (folder / "release.tar").write_bytes(data)
@@ -185,7 +196,7 @@ def _release(data: bytes) -> None:
 
 
 def _whole_release() -> bytes:
-    with tempfile.TemporaryDirectory(dir=_SPOOL.name) as name:
+    with tempfile.TemporaryDirectory(dir=_spool()) as name:
         wheel = make_wheel(Path(name), "0.2.0")
         return make_release(Path(name) / "release.tar", wheel).read_bytes()
 
@@ -249,7 +260,7 @@ _PACKETS: tuple[Packet, ...] = (
 
 
 def _sum(data: bytes) -> None:
-    path = Path(_SPOOL.name) / "sum"
+    path = _spool() / "sum"
     path.write_bytes(data)
     check_sum(read_sum(path, MAP), MAP)
 

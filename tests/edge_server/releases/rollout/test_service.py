@@ -187,7 +187,7 @@ def test_a_device_that_died_with_the_broker_is_not_waited_for_either(service) ->
     connect(service)
     hear(service, birth("pi"), channel=Channel.BIRTH)
     silent = replace(service.rollout.targets["pi"], status=TargetStatus.AWAY)
-    service.rollout = service.rollout.put(silent)
+    service.rollout = service.rollout.with_target(silent)
     with pytest.raises(GaveUp, match="waiting for pi"):
         give_up_at(service, 1.0)
 
