@@ -72,7 +72,7 @@ def _folder_of(process: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def _spool() -> Path:
-    """This process's own folder: that of the process that it was forked from goes with any of its children."""
+    """This process's own folder; one of a process that it was forked from goes with any of its children."""
     return Path(_folder_of(os.getpid()).name)
 
 
