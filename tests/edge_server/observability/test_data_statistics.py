@@ -6,8 +6,7 @@ import pytest
 from edge_client.data.dataset import make_labelled_data
 from edge_server.observability.data_statistics import as_json, as_texts, statistics_rows
 from edge_server.storage.records import DataStatistics, Distribution
-from edge_server.strategy.data_statistics import HISTOGRAM
-from schemas.statistics import FEATURES
+from schemas.statistics import FEATURES, HISTOGRAM
 from tests.edge_client.data.test_statistics import asked
 
 

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from edge_client.cli.doctor.open_broker import strangers
 from edge_client.transport.broker_address import BrokerAddress, is_loopback
 from edge_server.cli.main import main
 from edge_server.coordinator.launch import warn_of_open_broker
+from edge_server.transport.broker import packets
 from edge_server.transport.broker.server import serving
 from edge_server.transport.broker.session import Limits
 from tests.edge_client.cli.doctor.test_broker import mosquitto
@@ -58,7 +60,8 @@ def in_this_process() -> Iterator[BrokerAddress]:
 
 def test_an_open_broker_that_refuses_3_1_1_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a listener of rumqttd for version 5, or Mosquitto 2.1 with `accept_protocol_versions 5`."""
-    monkeypatch.setattr("edge_server.transport.broker.decoding.V311", None)
+    known = SimpleNamespace(**{**vars(packets), "V311": None})
+    monkeypatch.setattr("edge_server.transport.broker.decoding.packets", known)
     with in_this_process() as address:
         assert strangers(address, "home").level == "warning"
 
