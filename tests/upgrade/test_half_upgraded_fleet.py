@@ -79,13 +79,18 @@ class _Closing:
         self.close = close
 
 
-def serve(version: Program, address: BrokerAddress, out: Path, *words: str) -> subprocess.Popen[str]:
+DEMO = ROOT / "edge_server/cli/demo.toml"
+
+
+def serve(
+    version: Program, address: BrokerAddress, out: Path, *words: str, file: Path = DEMO
+) -> subprocess.Popen[str]:
     """A server of some version."""
     command = [
         *version,
         "edge_server.cli.main",
         "run",
-        str(ROOT / "edge_server/cli/demo.toml"),
+        str(file),
         *WORDS,
         *words,
     ]
@@ -150,6 +155,9 @@ def test_an_upgrade_in_the_middle_of_a_run(
     closed = len((out / "history.jsonl").read_text().splitlines())
     boards.start(0, TODAY)
     boards.start(1, TODAY)
-    completed = finished(serve(TODAY, address, out, f"rounds={closed + 3}", "deliver=none"), out, boards)
+    # Defaults may have changed: the run's own file has those that it began with.
+    own = out / "federation.toml"
+    server = serve(TODAY, address, out, f"rounds={closed + 3}", "deliver=none", file=own)
+    completed = finished(server, out, boards)
     assert len(completed) == closed + 3
     assert completed[-1] == 4
