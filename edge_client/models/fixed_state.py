@@ -72,8 +72,7 @@ def check_given(spec: ModelSpec, given: Collection[str]) -> None:
     if missing := sorted(drawn_names(spec) - set(given)):
         raise PeerError(
             f"the server did not send {_list_names(missing)}, which '{spec.name}' draws when it is built: "
-            "both "
-            "need the same network, and a server of this version of edge-federation"
+            "both need the same network, and a server of this version of edge-federation"
         )
 
 
