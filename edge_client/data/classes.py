@@ -69,8 +69,7 @@ def remark_on_numbers(data: "LabelledData") -> str:
     return (
         f"labels without names are {data.class_names[0]} to {data.class_names[-1]}, so the classes are "
         f"{list_names(data.class_names)}; in a federation whose classes have names a label is the place in "
-        "its "
-        "list, counted from 0"
+        "its list, counted from 0"
     )
 
 
@@ -132,8 +131,7 @@ def misfit_of_numbers(own: Sequence[str], names: Sequence[str]) -> str:
         return ""
     return (
         f"the model gives {list_names(names)}, and this data has {list_names(own)}: state label=, horizon= "
-        "and "
-        "change= "
+        "and change= "
         "of the source as in training"
     )
 

@@ -107,15 +107,13 @@ def _check_rest(spec: ModelSpec, module: nn.Module, other: nn.Module) -> None:
     if trained := [n for n, each in module.named_parameters() if each.is_complex() and each.requires_grad]:
         raise ConfigError(
             f"'{spec.name}': {_list_names(trained)} is complex, and no complex parameter is averaged: keep "
-            "its "
-            "real and imaginary parts as two parameters, and use torch.complex in forward"
+            "its real and imaginary parts as two parameters, and use torch.complex in forward"
         )
     attributes = (attributes_of(each, [*each.named_modules()]) for each in (module, other))
     if odd := differing_places(*attributes):
         raise ConfigError(
             f"'{spec.name}': {_list_names(odd)} is drawn at random when the network is built, and kept "
-            "where it "
-            "does not travel with the model, so that each device would have another: use "
+            "where it does not travel with the model, so that each device would have another: use "
             'self.register_buffer("name", tensor), or nn.ModuleList for a list of layers'
         )
 

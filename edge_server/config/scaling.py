@@ -46,8 +46,7 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
         raise ConfigError(
             f"[data.statistics] has {format_count(len(scaling.mean), 'mean')} and {targets} of targets, and "
-            "the "
-            f"network has {format_count(channels, 'channel')} and "
+            f"the network has {format_count(channels, 'channel')} and "
             f"{format_count(spec.num_classes, 'output')}: "
             "state one for each"
         )

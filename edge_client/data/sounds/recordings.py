@@ -271,8 +271,7 @@ def _say(
     if several := sum(sound.channels > 1 for sound in read.values):
         say_once(
             f"{source}: {several} of {format_count(len(counts), 'recording')} with several channels: their "
-            "mean "
-            "is used"
+            "mean is used"
         )
     per_class = Counter(files.recordings[place].label for place in read.places)
     long = {
