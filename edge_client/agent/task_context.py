@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_client.data.local import DataFeed, LocalData
 from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSettings
-from edge_client.models.registry import MODELS
+from edge_client.models.registry import MODELS, is_library_network
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.private_state import PrivateState
 from edge_client.system.hardware.sysfs import ROOT
@@ -50,7 +50,8 @@ class TaskContext:
 
     def check_model(self, name: str) -> None:
         """Raise `PeerError` for a model whose code the owner has not allowed to import."""
-        if name not in MODELS and name not in self.model_code:
+        allowed = name in MODELS or is_library_network(name) or name in self.model_code
+        if not allowed:
             raise PeerError(
                 f"model '{name}' is not one that this device may import: start it with --model-code {name}",
                 reason=Reason.INCOMPATIBLE,

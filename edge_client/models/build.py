@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from edge_client.models import zoo
 from edge_client.models.modes import evaluating
 from edge_client.models.random_state import seed_generators
-from edge_client.models.registry import MODELS, entry
+from edge_client.models.registry import MODELS, entry, is_library_network
 from edge_client.system.schemas_package import hidden_by_ours
 from edge_client.system.user_code import FAILS, users_function
 from schemas.errors import ConfigError
@@ -22,7 +23,7 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
 
     Lazy layers get their shapes from one forward pass. Raises `ConfigError` for any failure of the factory.
     """
-    factory = users_function(entry(spec.name).factory, what=f"model {spec.name!r}")
+    factory = find_factory(spec.name, what=f"model {spec.name!r}")
     with seed_generators(seed):
         module = _call(factory, spec)
         if not isinstance(module, nn.Module):
@@ -33,6 +34,16 @@ def build_model(spec: ModelSpec, *, seed: int = 0) -> nn.Module:
             _give_shapes(module, spec)
     _check_hooks(module, spec)
     return module
+
+
+def find_factory(name: str, *, what: str) -> Callable[..., object]:
+    """The factory of a network, imported; `ConfigError`, which starts with `what`, if there is none."""
+    reference = entry(name).factory
+    return (
+        zoo.find_factory(reference, what=what)
+        if is_library_network(reference)
+        else users_function(reference, what=what)
+    )
 
 
 def build_blank(spec: ModelSpec, *, seed: int = 0) -> nn.Module:

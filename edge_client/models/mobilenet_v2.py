@@ -3,6 +3,7 @@
 from torch import nn
 
 from edge_client.models.shapes import image_shape
+from edge_client.models.zoo import with_colours
 
 
 def mobilenet_v2(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -23,10 +24,4 @@ def _of_width(width: float, input_shape: tuple[int, ...], num_classes: int) -> n
     from torchvision import models
 
     module: nn.Module = models.mobilenet_v2(weights=None, num_classes=num_classes, width_mult=width)
-    if colours != 3:
-        stem = module.get_submodule("features.0")
-        assert isinstance(stem, nn.Sequential)
-        first = stem.get_submodule("0")
-        assert isinstance(first, nn.Conv2d)
-        stem[0] = nn.Conv2d(colours, first.out_channels, 3, stride=2, padding=1, bias=False)
-    return module
+    return module if colours == 3 else with_colours(module, colours)

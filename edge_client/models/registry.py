@@ -1,5 +1,6 @@
 """Every shipped network by name, with its factory and prunable channels; imports no torch."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -143,15 +144,49 @@ def is_ours(name: str) -> bool:
 
 
 def entry(name: str) -> ModelEntry:
-    """The entry of a shipped network, or a new one for a user's `package.module:factory`.
+    """The entry of a shipped network, or a new one for a library's or a user's `package.module:factory`.
 
     Raises `ConfigError` with the nearest match for any other name.
     """
     if name in MODELS:
         return MODELS[name]
+    if is_library_network(name):
+        library, network = library_and_network(name)
+        return ModelEntry(factory=name, summary=f"{library}'s {network}", pictures=True)
     module, colon, factory = name.partition(":")
     if colon and module and factory:
         return ModelEntry(factory=name, summary="your own network")
     raise ConfigError(
-        f"unknown model {name!r}{nearest(name, MODELS)}; your own network is named package.module:factory"
+        f"unknown model {name!r}{nearest(name, MODELS)}; your own network is named package.module:factory, "
+        "and a library's torchvision:NAME or timm:NAME"
     )
+
+
+# Networks of torchvision and timm, which `zoo.py` builds: `torchvision:resnet18`, `timm:lcnet_050`.
+
+LIBRARIES = ("torchvision", "timm")
+
+
+def is_library_network(name: str) -> bool:
+    """Whether a network is named as one of a library, whether or not the library has it."""
+    library, colon, _ = name.partition(":")
+    return bool(colon) and library in LIBRARIES
+
+
+def library_and_network(name: str) -> tuple[str, str]:
+    """Both parts of a library network's name.
+
+    Raises `ConfigError` for the name of weights (`timm:resnet18.a1_in1k`), of a file or of a hub.
+    """
+    library, _, network = name.partition(":")
+    plain, dot, _ = network.partition(".")
+    if not re.fullmatch(r"[A-Za-z0-9_]+", plain):
+        raise ConfigError(
+            f"'{name}' names no network of {library}: write {library}:NAME, as {library}:resnet18"
+        )
+    if dot:
+        raise ConfigError(
+            f"'{name}' names weights: the network is '{library}:{plain}', and [model] from = \"{name}\" "
+            "starts it from these weights"
+        )
+    return library, network

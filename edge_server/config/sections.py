@@ -190,7 +190,7 @@ class ModelSettings(Settings):
     """The global network."""
 
     name: str = "two-nn"
-    """A shipped network, one of a plugin, or `package.module:factory`."""
+    """A shipped network, one of a plugin, `torchvision:NAME`, `timm:NAME`, or `package.module:factory`."""
     task: str = CLASSIFICATION.name
     """What the network learns: "classification", "multi-label" (a yes or no per class), "regression",
     "forecasting" (the next steps of a series) or "anomaly" (a reconstruction of unlabelled examples).

@@ -21,9 +21,10 @@ from edge_client.data.local import LocalData
 from edge_client.data.sources import part_of
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.metadata import ExportRefused
-from edge_client.models.registry import entry, is_ours
+from edge_client.models.build import find_factory
+from edge_client.models.registry import is_ours
 from edge_client.storage.private_state import PrivateState
-from edge_client.system.user_code import FAILS, users_function
+from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
@@ -70,7 +71,7 @@ def check_run(
         if data is not None:
             _check_partition(config)
         if data is None and (config.model.input_shape is None or config.num_classes is None):
-            users_function(entry(config.model.name).factory, what="[model] name")
+            find_factory(config.model.name, what="[model] name")
             return None
         first = find_initial_model(config, [registry or RUNS / "registry"])
         return rehearse(config, data, first, on_draw=on_draw)
