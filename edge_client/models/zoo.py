@@ -35,7 +35,10 @@ def input_record(name: str) -> InputRecord:
     Without `.WEIGHTS` they are those of its default weights. Raises `ConfigError` for an unknown name.
     """
     plain, _, weights = name.partition(".")
-    library, network = _find(*library_and_network(plain))
+    try:
+        library, network = _find(*library_and_network(plain))
+    except ConfigError as error:
+        raise ConfigError(str(error), key=f"weights '{name}'") from error
     return library.read_inputs(network, weights)
 
 
@@ -80,7 +83,7 @@ def _find(name: str, network: str) -> tuple[Library, str]:
         import_module(name)
     except ImportError as error:
         missing = error.name or name
-        raise ConfigError(f"'{name}:{network}' needs {missing}: pip install '{library.package}'") from error
+        raise ConfigError(f"needs {missing}: pip install '{library.package}'") from error
     names = library.list_names()
     if network in names:
         return library, network

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import Inputs
+from edge_client.models.build import find_factory
 from edge_client.models.modes import normalises_batches
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
@@ -128,6 +129,8 @@ class TorchTrainer(Trainer):
         self._sub_models = sub_models or SubModelCache()
 
     def check(self, task: TrainTask) -> None:
+        with decline_unknown():
+            find_factory(task.model.name, what=f"model {task.model.name!r}")
         self._work.check(task)
 
     def train(self, job: TrainingJob) -> Trained:

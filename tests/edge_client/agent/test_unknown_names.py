@@ -24,6 +24,8 @@ UNKNOWN: dict[str, dict[str, Any]] = {
     "codec": {"uplink": ("morse",)},
     "task": {"model": SPEC.model_copy(update={"task": "divination"})},
     "model": {"model": SPEC.model_copy(update={"name": "oracle"})},
+    "library's model": {"model": SPEC.model_copy(update={"name": "torchvision:oracle"})},
+    "hub": {"model": SPEC.model_copy(update={"name": "timm:hf-hub:oracle/model"})},
 }
 
 

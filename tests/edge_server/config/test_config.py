@@ -130,7 +130,7 @@ UNKNOWN = {
     "model": (
         '[model]\nname = "two-n"\n',
         "[model] unknown model 'two-n' (did you mean 'two-nn'?);"
-        " your own network is named package.module:factory",
+        " your own network is named package.module:factory, and a library's torchvision:NAME or timm:NAME",
     ),
     "partition": (
         '[data]\npartition = "dirichlett"\n',
