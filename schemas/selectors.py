@@ -94,8 +94,9 @@ def _requirement(term: str, text: str) -> Requirement:
     found = _TERM.match(term)
     if found is None or (found["not"] and (found["sign"] or found["word"])):
         raise ConfigError(
-            f"'{text}': '{term}' is not a condition on a label; write site=barn, role!=camera, "
-            "site in (barn,field), gpu or !gpu, with commas between them"
+            f"'{text}': '{term}' is not a condition on a label",
+            remedy="write site=barn, role!=camera, site in (barn,field), gpu or !gpu, with commas "
+            "between them",
         )
     key = checked_key(found["key"])
     if found["sign"]:

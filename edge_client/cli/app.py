@@ -83,7 +83,7 @@ class CommandLine:
             extra = self.extras.get((error.name or "").partition(".")[0], self.extra)
             remedy = f"pip install 'edge-federation[{extra}]'"
             return self.report_error(
-                ConfigError(f"this needs {error.name}, which is not installed: {remedy}"), BAD_USAGE
+                ConfigError(f"this needs {error.name}, which is not installed", remedy=remedy), BAD_USAGE
             )
         except (EdgeError, OSError) as error:
             return self.report_error(error, FAILED)

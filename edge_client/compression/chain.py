@@ -118,12 +118,16 @@ def make_codecs(
     made = {component.name: _make(component, codecs, key) for component in named}
     ranks = [order.index(component.name) for component in named]
     if len(made) != len(named):
-        raise ConfigError(f"{key}: a codec is named twice: name it once")
+        raise ConfigError("a codec is named twice", key=key, remedy="name it once")
     if ranks != sorted(ranks):
         fitting = ", ".join(f'"{name}"' for name in order if name in made)
-        raise ConfigError(f"{key}: codecs work in the order in which they are named: write [{fitting}]")
+        raise ConfigError(
+            "codecs work in the order in which they are named", key=key, remedy=f"write [{fitting}]"
+        )
     if {"fp16", "int8"} <= made.keys():
-        raise ConfigError(f"{key}: 'fp16' and 'int8' both say how a number is written: leave one out")
+        raise ConfigError(
+            "'fp16' and 'int8' both say how a number is written", key=key, remedy="leave one out"
+        )
     return made
 
 
@@ -146,15 +150,15 @@ def in_codes(number: quantization.NumberCodec | None, arrays: Arrays, seed: int 
 def _make(component: Component, codecs: Mapping[str, Callable[..., Any]], key: str) -> Any:
     codec = codecs.get(component.name)
     if codec is None:
-        raise ConfigError(f"{key}: unknown codec '{component.name}'{nearest(component.name, codecs)}")
+        raise ConfigError(f"unknown codec '{component.name}'{nearest(component.name, codecs)}", key=key)
     options = set(getattr(codec, "__dataclass_fields__", {}))
     for option in component.options.keys() - options:
         hint = nearest(kebab(option), map(kebab, options))
-        raise ConfigError(f"{key}: codec '{component.name}' has no option '{kebab(option)}'{hint}")
+        raise ConfigError(f"codec '{component.name}' has no option '{kebab(option)}'{hint}", key=key)
     try:
         return codec(**component.options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key}: codec '{component.name}': {error}") from error
+        raise ConfigError(f"codec '{component.name}': {error}", key=key) from error
 
 
 def _pack_codes(groups: Mapping[str, Arrays], levels: int) -> dict[str, Arrays]:

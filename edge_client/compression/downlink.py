@@ -50,6 +50,6 @@ def make_downlink(named: Iterable[Component]) -> DownlinkCodecs:
     for component in named:
         if component.name not in DOWNLINK:
             hint = nearest(component.name, DOWNLINK)
-            raise ConfigError(f"downlink: no codec of models is '{component.name}'{hint}")
+            raise ConfigError(f"no codec of models is '{component.name}'{hint}", key="downlink")
     made = make_codecs(named, DOWNLINK, "downlink")
     return DownlinkCodecs(made.get("delta"), made.get("fp16", made.get("int8")), made.get("zstd"))

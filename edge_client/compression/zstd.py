@@ -46,7 +46,7 @@ def _zstandard() -> Any:
         import zstandard
     except ImportError as error:
         remedy = "pip install 'edge-federation[client]', or leave 'zstd' out"
-        raise ConfigError(f"codec 'zstd' needs the package zstandard: {remedy}") from error
+        raise ConfigError("codec 'zstd' needs the package zstandard", remedy=remedy) from error
     return zstandard
 
 

@@ -51,7 +51,9 @@ def array_options(text: str, *, source: str) -> ArrayOptions:
     if "scale" not in options:
         return ArrayOptions(kind, has_options=True)
     if kind == SIGNALS:
-        raise ConfigError(f"{source}: scale= is of pictures: leave out kind={SIGNALS}, or scale=")
+        raise ConfigError(
+            "scale= is of pictures", place=source, remedy=f"leave out kind={SIGNALS}, or scale="
+        )
     return ArrayOptions(kind, parsed_scale(options["scale"], source=source), scaled=True, has_options=True)
 
 
@@ -98,7 +100,9 @@ def examples(
     is_picture = pixels.ndim == 4 and pixels.dtype.kind != "b"
     if options.scaled and not is_picture:
         raise ConfigError(
-            f"{source}: scale= is of pictures, and the examples are {images.shape[1:]}: leave it out"
+            f"scale= is of pictures, and the examples are {images.shape[1:]}",
+            place=source,
+            remedy="leave it out",
         )
     if options.scaled or (is_picture and pixels.dtype in FULL_RANGES):
         pixels = arrays_in_units(pixels, options.scale)
@@ -165,7 +169,7 @@ def read_npy(path: Path) -> Pixels:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"cannot read {path} as a numpy array", quoted=error) from error
     if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{path} holds several arrays: name it .npz")
+        raise ConfigError(f"{path} holds several arrays", remedy="name it .npz")
     return array
 
 
@@ -191,8 +195,8 @@ def examples_of(
     missing = next((name for name in parts[split] if name not in arrays), None)
     if missing is not None:
         raise ConfigError(
-            f"{source} has no array '{missing}'{nearest(missing, arrays)}: "
-            "expected images and labels, or x_train, y_train, x_test and y_test"
+            f"{source} has no array '{missing}'{nearest(missing, arrays)}",
+            remedy="expected images and labels, or x_train, y_train, x_test and y_test",
         )
     images, _ = parts[split]
     pixels = checked_images(arrays[images], f"{source}: array '{images}'")

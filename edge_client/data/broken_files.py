@@ -45,8 +45,8 @@ def read_each(
         if len(paths) == 1:
             raise errors[0]
         raise ConfigError(
-            f"{source}: {len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows: "
-            f"{errors[0]}"
+            f"{len(errors)} of {len(paths)} files are broken, more than broken={most:g} allows: {errors[0]}",
+            place=source,
         ) from errors[0]
     log.warning("%s: %d of %d files are skipped; the first: %s", source, len(errors), len(paths), errors[0])
     return ReadFiles(

@@ -112,9 +112,10 @@ def files_of_classes(
     for name, files in found.items():
         if not files.paths:
             raise ConfigError(
-                f"{root / name}: class '{name}' has no file that can be read: "
-                f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}; "
-                f"expected files such as {', '.join(_usual_first(endings)[:4])}, or no folder"
+                f"class '{name}' has no file that can be read: "
+                f"{counts_in_words(files.others, remedies or {}) or 'the folder is empty'}",
+                place=root / name,
+                remedy=f"expected files such as {', '.join(_usual_first(endings)[:4])}, or no folder",
             )
     say_left_out(root, sum((Counter(files.others) for files in found.values()), Counter[str]()), remedies)
     if found:

@@ -171,7 +171,7 @@ def make_labelled_data(
     """
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
-        raise ConfigError(f"two classes are called '{twice}': give each a name of its own")
+        raise ConfigError(f"two classes are called '{twice}'", remedy="give each a name of its own")
     labels, names = np.asarray(labels), tuple(class_names)
     labels = labels.astype(np.int64 if labels.ndim == 1 else np.float32)
     if not names and labels.ndim == 1:

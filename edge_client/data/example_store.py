@@ -49,7 +49,7 @@ class ExampleStore:
         self._since_trim = 0
         own = next((name for name in columns if name in OWN), None)
         if own is not None:
-            raise ConfigError(f"column '{own}' is one that every store has: give yours another name")
+            raise ConfigError(f"column '{own}' is one that every store has", remedy="give yours another name")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _only_writer(path)
         try:
@@ -135,7 +135,9 @@ class ExampleStore:
         found = tuple(row[1] for row in self._database.execute(f"PRAGMA table_info({TABLE})"))
         if found != (*OWN, *self._columns):
             known = ", ".join(found[len(OWN) :])
-            raise ConfigError(f"{self.path} has the columns {known}: state these, or name another file")
+            raise ConfigError(
+                f"{self.path} has the columns {known}", remedy="state these, or name another file"
+            )
 
     def _one(self, query: str) -> float:
         value: float = self._database.execute(query).fetchone()[0]
@@ -150,7 +152,7 @@ def _only_writer(path: Path) -> TextIO:
     except OSError:
         lock.close()
         raise ConfigError(
-            f"{path} is being written by another recorder: stop it, or name another file"
+            f"{path} is being written by another recorder", remedy="stop it, or name another file"
         ) from None
     return lock
 

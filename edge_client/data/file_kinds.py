@@ -68,7 +68,7 @@ def check_kind(kind: str, path: Path) -> None:
         return
     remedy = found.remedy or f"name it {' or '.join(f'{source}:PATH' for source in found.sources)}"
     source = f", which {kind}: does not read" if kind else ""
-    raise ConfigError(f"{path} is {found.what}{source}: {remedy}")
+    raise ConfigError(f"{path} is {found.what}{source}", remedy=remedy)
 
 
 def _kind_of(path: Path) -> FileKind | None:

@@ -101,8 +101,9 @@ def _open(chosen: NamedSet, data_root: Path, *, train: bool) -> Any:
         return getattr(datasets, chosen.name)(str(data_root), train=train, download=False, **chosen.options)
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"no {chosen.name} below {data_root}: put its unpacked files where torchvision looks for them, "
-            f"or fetch it once with torchvision.datasets.{chosen.name}({words}, download=True)"
+            f"no {chosen.name} below {data_root}",
+            remedy="put its unpacked files where torchvision looks for them, or fetch it once with "
+            f"torchvision.datasets.{chosen.name}({words}, download=True)",
         ) from error
 
 
@@ -115,9 +116,9 @@ def map_idx(path: Path) -> Pixels:
         zeros, kind, axes = struct.unpack(">HBB", file.read(4).ljust(4, b"\xff"))
         header = file.read(4 * axes)
     if zeros or kind != _UNSIGNED_BYTES or len(header) != 4 * axes:
-        raise ConfigError(f"{path} is not an IDX file of bytes: unpack it, or fetch it again")
+        raise ConfigError(f"{path} is not an IDX file of bytes", remedy="unpack it, or fetch it again")
     shape = struct.unpack(f">{axes}I", header)
     if path.stat().st_size < 4 + len(header) + int(np.prod(shape, dtype=np.int64)):
-        raise ConfigError(f"{path} is cut off: fetch it again")
+        raise ConfigError(f"{path} is cut off", remedy="fetch it again")
     mapped = np.memmap(path, np.uint8, "r", offset=4 + len(header), shape=shape) if all(shape) else None
     return np.zeros(shape, np.uint8) if mapped is None else np.asarray(mapped)

@@ -130,7 +130,7 @@ def partition_indices(
         units = units_of(labels, origins)
         if count > len(units):
             raise ConfigError(
-                f"{count} clients are more than {len(units)} recordings: one goes to one client"
+                f"{count} clients are more than {len(units)} recordings", remedy="one goes to one client"
             )
         shares = partition_indices(units.labels, partition, count=count, seed=seed)
         return [units.examples(share) for share in shares]

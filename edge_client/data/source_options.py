@@ -12,13 +12,15 @@ def options_of(text: str, known: Collection[str], *, source: str) -> dict[str, s
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True) if text else []
     except ValueError as error:
-        raise ConfigError(f"{source}: options are written ?key=value&key=value, not {text!r}") from error
+        raise ConfigError(f"options are written ?key=value&key=value, not {text!r}", place=source) from error
     found = dict(pairs)
     for key, _ in pairs:
         if key not in known:
-            raise ConfigError(f"{source}: no option '{key}'{nearest(key, known)}; it has {', '.join(known)}")
+            raise ConfigError(
+                f"no option '{key}'{nearest(key, known)}; it has {', '.join(known)}", place=source
+            )
     if len(found) < len(pairs):
-        raise ConfigError(f"{source}: an option is stated twice in {text!r}")
+        raise ConfigError(f"an option is stated twice in {text!r}", place=source)
     return found
 
 
@@ -33,7 +35,7 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     if text is None:
         return default
     if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{source}: {key}={text} is not a whole number of at least {least}")
+        raise ConfigError(f"{key}={text} is not a whole number of at least {least}", place=source)
     return int(text)
 
 
@@ -46,7 +48,9 @@ def number(
     except ValueError:
         value = float("nan")
     if not least <= value <= most:
-        raise ConfigError(f"{source}: {key}={options.get(key)} must be a number from {least:g} to {most:g}")
+        raise ConfigError(
+            f"{key}={options.get(key)} must be a number from {least:g} to {most:g}", place=source
+        )
     return value
 
 
@@ -80,5 +84,5 @@ def one_of(options: Mapping[str, str], key: str, words: Sequence[str], *, source
     """One of these words, by default the first; `ConfigError` for anything else."""
     word = options.get(key, words[0])
     if word not in words or (key in options and not word):
-        raise ConfigError(f"{source}: {key}={word} must be {' or '.join(filter(None, words))}")
+        raise ConfigError(f"{key}={word} must be {' or '.join(filter(None, words))}", place=source)
     return word

@@ -21,10 +21,12 @@ _NUMBERS = "biuf"
 def checked_images(images: NDArray[Any], where: str) -> Pixels:
     """Images [N, ...]: numbers, finite in float32, N at least 1; messages call the array `where`."""
     if images.dtype.kind not in _NUMBERS:
-        raise ConfigError(f"{where} holds {images.dtype}, not numbers: save pixels as uint8 or float32")
+        raise ConfigError(
+            f"{where} holds {images.dtype}, not numbers", remedy="save pixels as uint8 or float32"
+        )
     if images.ndim < 2:
         raise ConfigError(
-            f"{where} has the shape {images.shape}: expected one image after the other, [N, ...]"
+            f"{where} has the shape {images.shape}", remedy="expected one image after the other, [N, ...]"
         )
     if 0 in images.shape:
         raise ConfigError(f"{where} is empty, its shape is {images.shape}: there is nothing to learn from")
@@ -45,14 +47,13 @@ def checked_labels(
         labels = labels.reshape(-1)
     if labels.ndim not in (1, 2):
         raise ConfigError(
-            f"{where} has the shape {labels.shape}: expected one class number per image [N], "
-            "or several numbers [N, L]"
+            f"{where} has the shape {labels.shape}",
+            remedy="expected one class number per image [N], or several numbers [N, L]",
         )
     if len(labels) != images:
         raise ConfigError(
-            f"{where} holds {format_count(len(labels), 'label')} of {format_count(images, 'image')}: "
-            "expected one for "
-            "each"
+            f"{where} holds {format_count(len(labels), 'label')} of {format_count(images, 'image')}",
+            remedy="expected one for each",
         )
     if labels.dtype.kind not in _NUMBERS:
         raise ConfigError(
@@ -80,13 +81,13 @@ def _numbers(labels: NDArray[Any], where: str, names: Sequence[str]) -> Labels:
     if names and found.shape[1] != len(names):
         raise ConfigError(
             f"{where} has {format_count(found.shape[1], 'number')} per image and "
-            f"{format_count(len(names), 'name')}: "
-            "expected as many"
+            f"{format_count(len(names), 'name')}",
+            remedy="expected as many",
         )
     for place in np.argwhere(~np.isfinite(found))[:1]:
         raise ConfigError(
-            f"{where}{place.tolist()} is {found[tuple(place)]}: labels are finite numbers; "
-            "leave such examples out"
+            f"{where}{place.tolist()} is {found[tuple(place)]}: labels are finite numbers",
+            remedy="leave such examples out",
         )
     return found
 
@@ -106,6 +107,6 @@ def _check_finite(images: Pixels, where: str) -> None:
             place = int(np.argmin(finite.all(axis=1)))
             value = images[begin + place].reshape(-1)[int(np.argmin(finite[place]))]
             raise ConfigError(
-                f"{where}[{begin + place}] holds {value}: pixels are finite numbers of float32; "
-                "repair the image or leave it out"
+                f"{where}[{begin + place}] holds {value}: pixels are finite numbers of float32",
+                remedy="repair the image or leave it out",
             )

@@ -30,7 +30,7 @@ def read_image(
     """A picture file, or the bytes of one, as a model of this shape takes it; `ConfigError` names it."""
     preprocessing = preprocessing or Preprocessing()
     if len(shape) != 3 or shape[0] not in MODES:
-        raise ConfigError(f"{name_of(file)}: the model takes {in_words(shape)}, which is not an image")
+        raise ConfigError(f"the model takes {in_words(shape)}, which is not an image", place=name_of(file))
     picture = read_picture(file, scale=preprocessing.picture_scale)
     notes, (height, width) = picture.notes, picture.pixels.shape[1:]
     if shape[0] == 4:
@@ -63,5 +63,5 @@ def read_recording(source: Path | BinaryIO, model: LoadedModel, *, most: int | N
     if most is not None and len(images) > most:
         rate = model.preprocessing.rate
         whole = f" of {length / rate:g} s" if rate else ""
-        raise ConfigError(f"the recording has more than {most} examples{whole}: send it in parts")
+        raise ConfigError(f"the recording has more than {most} examples{whole}", remedy="send it in parts")
     return images

@@ -55,7 +55,7 @@ def read_input(given: Path, model: LoadedModel) -> NamedExamples:
         return _make_examples(given, read_digits("test"), model, known=True)
     if kind == "python":
         raise ConfigError(
-            f"infer: {given} is code: save what it returns with numpy.savez, and name that file"
+            f"infer: {given} is code", remedy="save what it returns with numpy.savez, and name that file"
         )
     if kind in (*TABLES, "wav"):
         place, options = place_and_options(argument)
@@ -115,7 +115,7 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
     others = counts_in_words(files.others, remedies)
     if not files.paths:
         raise ConfigError(
-            f"there are no images in {below} ({others or 'it is empty'}): expected .png or .jpg"
+            f"there are no images in {below} ({others or 'it is empty'})", remedy="expected .png or .jpg"
         )
     notes = (f"{below}: files of another kind are left out: {others}",) if others else ()
     inside = [path for path in files.paths if path.parent != below]
@@ -186,7 +186,7 @@ def _of_sounds(root: Path, model: LoadedModel) -> NamedExamples:
     part = parts_of(root, "test").chosen
     paths = files_below(part, ENDINGS).paths
     if not paths:
-        raise ConfigError(f"there are no recordings in {part}: expected files such as .wav")
+        raise ConfigError(f"there are no recordings in {part}", remedy="expected files such as .wav")
     folders = [path.relative_to(part).parts[0] for path in paths if path.parent != part]
     labels, notes = _labels_of(part, folders, model)
     return replace(_of_recordings(paths, model, labels if len(folders) == len(paths) else None), notes=notes)

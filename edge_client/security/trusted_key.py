@@ -52,19 +52,21 @@ def read_trusted_key(path: Path) -> TrustedKey:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError as error:
-        raise ConfigError(f"--trust needs the package cryptography: {REMEDY}") from error
+        raise ConfigError("--trust needs the package cryptography", remedy=REMEDY) from error
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--trust: cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}", key="--trust") from error
     if b"PRIVATE KEY" in data:
-        raise ConfigError(f"--trust: {path} is a private key: give the public one, such as signing.pub")
+        raise ConfigError(
+            f"{path} is a private key", key="--trust", remedy="give the public one, such as signing.pub"
+        )
     try:
         public = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"--trust: {path} is not a public key in PEM, such as signing.pub") from error
+        raise ConfigError(f"{path} is not a public key in PEM, such as signing.pub", key="--trust") from error
     if not isinstance(public, Ed25519PublicKey):
-        raise ConfigError(f"--trust: {path} is not an Ed25519 key, such as the server's signing.pub")
+        raise ConfigError(f"{path} is not an Ed25519 key, such as the server's signing.pub", key="--trust")
     return TrustedKey(fingerprint_of(public), public)
 
 
@@ -85,10 +87,10 @@ def check_model(path: Path, data: bytes, key: TrustedKey, *, exported_by: str | 
         missing = manifest_path(path).name
         remedy = "copy it together with the model from the server's run folder or the device's state folder"
         why = f"no signed manifest {missing} in its folder: {error.strerror}"
-        raise ConfigError(f"{path}: {why}; {remedy}") from error
+        raise ConfigError(why, place=path, remedy=remedy) from error
     except PeerError as error:
         remedy = "copy the model and its manifest again, or trust the key of the server that made them"
-        raise ConfigError(f"{path} is not trusted: {error}; {remedy}") from error
+        raise ConfigError(f"{path} is not trusted: {error}", remedy=remedy) from error
     return manifest
 
 

@@ -36,9 +36,9 @@ def usable_folder(path: Path, *, option: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = f"the folder cannot be made: {error.strerror}"
-        raise ConfigError(f"{option} {path}: {why}; {remedy}") from error
+        raise ConfigError(why, key=f"{option} {path}", remedy=remedy) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"{option} {path}: the folder cannot be written to; {remedy}")
+        raise ConfigError("the folder cannot be written to", key=f"{option} {path}", remedy=remedy)
     return path
 
 
@@ -53,8 +53,9 @@ def lock_folder(path: Path, *, option: str) -> None:
         pid = file.read(20) or "unknown"
         file.close()
         raise ConfigError(
-            f"{option} {path}: another client, process {pid}, uses this folder: end it, or give this one a"
-            f" name (--device-id) and a folder of its own"
+            f"another client, process {pid}, uses this folder",
+            key=f"{option} {path}",
+            remedy="end it, or give this one a name (--device-id) and a folder of its own",
         ) from error
     except OSError:
         pass  # some network file systems have no locks

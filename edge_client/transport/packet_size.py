@@ -53,8 +53,8 @@ def fitting(max_packet: int | None) -> tuple[int, ...]:
 def too_small(what: str) -> ConfigError:
     """The error of a broker whose packets hold no chunk."""
     return ConfigError(
-        f"the broker takes packets {what}, and at least {MIN_PACKET} are needed:"
-        f" max_packet_size {4 * CHUNK_SIZES[0]} in its configuration (and no message_size_limit)"
+        f"the broker takes packets {what}, and at least {MIN_PACKET} are needed",
+        remedy=f"max_packet_size {4 * CHUNK_SIZES[0]} in its configuration (and no message_size_limit)",
     )
 
 

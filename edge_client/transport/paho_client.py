@@ -40,8 +40,8 @@ class ConnectionAttempts:
         message = f"no connection to {self.address}: {down.reason}"
         if down.lasting and not self.keep_trying:
             raise ConfigError(
-                f"{message}\nwaiting does not mend this: {self._doctor()}; "
-                "--keep-trying tries again all the same"
+                f"{message}\nwaiting does not mend this: {self._doctor()}",
+                remedy="--keep-trying tries again all the same",
             )
         if counted.failures not in ADVISE_AT:
             return counted, f"{message}; trying again"
@@ -64,8 +64,9 @@ class ConnectionAttempts:
 def device_name_conflict(device: str, detail: str) -> ConfigError:
     """The error of a device whose name another device uses already."""
     return ConfigError(
-        f"another device is called {device}, and the broker keeps only one of the two connected: {detail};"
-        " give this one a name of its own (--device-id, with a state folder and a certificate of its own)"
+        f"another device is called {device}, and the broker keeps only one of the two connected: {detail}",
+        remedy="give this one a name of its own (--device-id, with a state folder and a certificate "
+        "of its own)",
     )
 
 

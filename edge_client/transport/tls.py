@@ -55,7 +55,7 @@ def make_context(files: TlsFiles) -> ssl.SSLContext:
         else:
             context.load_verify_locations(files.ca)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"--ca {files.ca}: no certificate can be read there: {error}") from error
+        raise ConfigError(f"no certificate can be read there: {error}", key=f"--ca {files.ca}") from error
     load_pair(context, files)
     return context
 

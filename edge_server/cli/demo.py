@@ -46,7 +46,9 @@ def run_demo(
     if source is None and config.model.input_shape is None:
         source = "digits"
     if source is None:
-        raise ConfigError("[data] source: the devices of a demo need one, for instance data.source=digits")
+        raise ConfigError(
+            "the devices of a demo need one, for instance data.source=digits", key="[data] source"
+        )
     apart = config.data.model_copy(update={"source": part_of(source, "test")})
     config = config.model_copy(update={"data": apart})
     with devices(config, address, out / "devices", torch_free=torch_free):

@@ -125,6 +125,6 @@ def __getattr__(name: str) -> Factory:
         return _networks[name]
     except KeyError:
         raise ConfigError(
-            f"the network '{name}' was an object of a Python program: "
-            "start from there, with edge_server.simulate(..., model=...)"
+            f"the network '{name}' was an object of a Python program",
+            remedy="start from there, with edge_server.simulate(..., model=...)",
         ) from None

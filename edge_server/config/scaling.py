@@ -45,10 +45,10 @@ def scaled_by(preprocessing: Preprocessing, scaling: Scaling | None, spec: Model
     channels, targets = spec.input_shape[0], len(scaling.target_mean)
     if len(scaling.mean) not in (1, channels) or targets not in (0, spec.num_classes):
         raise ConfigError(
-            f"[data.statistics] has {format_count(len(scaling.mean), 'mean')} and {targets} of targets, and "
-            f"the network has {format_count(channels, 'channel')} and "
-            f"{format_count(spec.num_classes, 'output')}: "
-            "state one for each"
+            f"[data.statistics] has {format_count(len(scaling.mean), 'mean')} and {targets} of targets, "
+            f"and the network has {format_count(channels, 'channel')} and "
+            f"{format_count(spec.num_classes, 'output')}",
+            remedy="state one for each",
         )
     scale, columns = preprocessing.scale, features_of(scaling.columns)
     about = preprocessing.model_copy(

@@ -149,7 +149,8 @@ class Testing:
             return None
         if self.data is None:
             raise ConfigError(
-                "[firewall] canary needs test data of the server: set [data] source, or leave canary out"
+                "[firewall] canary needs test data of the server",
+                remedy="set [data] source, or leave canary out",
             )
 
         def test(params: Arrays, spec: SubModelSpec) -> Mapping[str, float]:

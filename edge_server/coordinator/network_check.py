@@ -57,7 +57,7 @@ def check_outputs(module: nn.Module, spec: ModelSpec) -> None:
     for examples in (2, 1, 7):
         outputs = _check_batch(module, spec, examples)
     if why := _untrainable(module, outputs):
-        raise ConfigError(f"[model] name: '{spec.name}' {why}")
+        raise ConfigError(f"'{spec.name}' {why}", key="[model] name")
 
 
 def _untrainable(module: nn.Module, outputs: torch.Tensor) -> str:

@@ -204,4 +204,4 @@ def _channel_map(run: Path) -> ChannelMap:
     for path in reversed(paths):
         with contextlib.suppress(ValueError):
             return ChannelMap.model_validate_json(path.read_bytes())
-    raise ConfigError(f"{paths[-1]}: no channel map that can be read: {REMEDY}")
+    raise ConfigError(f"{paths[-1]}: no channel map that can be read", remedy=REMEDY)

@@ -79,7 +79,7 @@ def lock_folder(out: Path) -> Iterator[None]:
         who = "" if holder is None else f": {in_words(holder)}"
         raise ConfigError(f"{out} is in use: another server runs there{who}") from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise ConfigError(f"--out {out}: {error.strerror}") from error
+        raise ConfigError(str(error.strerror), key=f"--out {out}") from error
 
 
 def lock_holder(out: Path) -> LeaseHolder | None:
@@ -107,8 +107,9 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
     folder = RunFolder(out)
     if is_copy(out):
         raise ConfigError(
-            f"--out {out} is the copy of a standby, which may lack what devices have received: `edge-server "
-            f"standby` takes over by itself; if its server is lost, remove {out / COPIED} to continue here"
+            f"--out {out} is the copy of a standby, which may lack what devices have received",
+            remedy="`edge-server standby` takes over by itself; if its server is lost, remove "
+            f"{out / COPIED} to continue here",
         )
     if folder.has_ended or not (folder.history.exists() or folder.journal.exists()):
         return RunFolder.create(out, config), None
@@ -117,8 +118,8 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
         return RunFolder.create(folder.path, config), None
     for key, before, after in differences(out / "federation.toml", config, MAY_DIFFER):
         raise ConfigError(
-            f"--out {out} holds an unfinished run in which {key} is {before!r}, not {after!r}: "
-            "continue with that, or name another folder"
+            f"--out {out} holds an unfinished run in which {key} is {before!r}, not {after!r}",
+            remedy="continue with that, or name another folder",
         )
     write_synced(out / "federation.toml", config.to_toml().encode())
     lines = known_rounds(folder.history)
@@ -127,7 +128,9 @@ def open_run(out: Path, config: Config, rules: RoundRules, *, now: float) -> Ope
             reader, rules, config.federation.name, now=now, lines=lines, model_of=_model_of(folder)
         )
     if recovered is None:
-        raise ConfigError(f"{out} holds a simulated run: name another folder with --out, or remove it")
+        raise ConfigError(
+            f"{out} holds a simulated run", remedy="name another folder with --out, or remove it"
+        )
     if [*lines.values()] != [*recovered.history]:
         log.warning("%s differs from the journal and is rewritten", folder.history)
     folder.rewrite_history(recovered.history)

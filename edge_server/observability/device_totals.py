@@ -81,9 +81,9 @@ def _summary(path: Path) -> Summary | None:
     try:
         return Summary.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
+        raise ConfigError(f"not a summary: {first_validation_error(error)}", place=path) from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
 
 
 def _links(folder: RunFolder, names: Iterable[str], summary: Summary | None) -> dict[str, LinkBytes]:

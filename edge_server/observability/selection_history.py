@@ -57,7 +57,7 @@ def read_selection_history(path: Path, device: str) -> list[SelectionRow]:
     known = [(number, attempt, choice) for number, attempt, choice in choices if choice is not None]
     if not known and device not in met:
         raise ConfigError(
-            f"--why {device}: no device of that name was ever in this run{nearest(device, met)}"
+            f"no device of that name was ever in this run{nearest(device, met)}", key=f"--why {device}"
         )
     rows = [_row(number, attempt, choice, fate) for number, attempt, choice in known]
     if rows:

@@ -27,8 +27,8 @@ def open_database(path: Path, schema: str, *, version: int, what: str) -> Iterat
             (found,) = connection.execute("PRAGMA user_version").fetchone()
             if found > version:
                 raise ConfigError(
-                    f"{path} has format {found} and this version of edge-server knows {version}: install the "
-                    "newer version"
+                    f"{path} has format {found} and this version of edge-server knows {version}",
+                    remedy="install the newer version",
                 )
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")

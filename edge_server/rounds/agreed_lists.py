@@ -102,15 +102,15 @@ def _list_classes(cards: Cards, classes: ClassList) -> tuple[str, ...]:
     silent = [device for device, card in cards.items() if card.named and not card.class_names]
     if silent and not stated:
         raise ConfigError(
-            f"{_which(silent)} could not state the names of all classes: set [data] classes to them"
+            f"{_which(silent)} could not state the names of all classes", remedy="set [data] classes to them"
         )
     _check_spelling(stated)
     names = in_order(name for own in stated.values() for name in own)
     if len(names) > count:
         raise ConfigError(
             f"devices have {len(names)} classes ({shorten_names(names, ALL_NAMES)}), but [model] "
-            "num-classes is "
-            f"{count}: set [data] classes to those that count"
+            f"num-classes is {count}",
+            remedy="set [data] classes to those that count",
         )
     return complete_names(names or (() if classes.from_zero else _from_one(cards, count)), count)
 
@@ -148,7 +148,9 @@ def _check_spelling(stated: Mapping[str, Iterable[str]]) -> None:
     for plain, found in writers.items():
         if len(found) > 1 and not all((plain, name) in both for name in found):
             ways = " and ".join(f"'{name}' ({device})" for name, device in sorted(found.items()))
-            raise ConfigError(f"one class is spelled differently: {ways}: rename one, or set [data] classes")
+            raise ConfigError(
+                f"one class is spelled differently: {ways}", remedy="rename one, or set [data] classes"
+            )
 
 
 def _alike(own: Iterable[str]) -> list[str]:

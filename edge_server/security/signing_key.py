@@ -48,16 +48,20 @@ def load_or_make_signing_key(path: Path) -> Signer:
         if not path.exists():
             _make(path)
         if path.stat().st_mode & OTHERS:
-            raise ConfigError(f"signing key {path}: others may read or write it: chmod 600 {path}")
+            raise ConfigError(
+                "others may read or write it", place=f"signing key {path}", remedy=f"chmod 600 {path}"
+            )
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"signing key {path}: {error.strerror}") from error
+        raise ConfigError(str(error.strerror), place=f"signing key {path}") from error
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"signing key {path}: no private key in PEM without password: {REMEDY}") from error
+        raise ConfigError(
+            "no private key in PEM without password", place=f"signing key {path}", remedy=REMEDY
+        ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"signing key {path}: not an Ed25519 key: {REMEDY}")
+        raise ConfigError("not an Ed25519 key", place=f"signing key {path}", remedy=REMEDY)
     return Signer(key, fingerprint_of(key.public_key()))
 
 

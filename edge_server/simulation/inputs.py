@@ -29,6 +29,8 @@ def as_simulated(config: Config) -> Config:
 def training_data(config: Config) -> LabelledData:
     """The training part of the source, in the model's input shape; `ConfigError` if no source is named."""
     if config.data.source is None:
-        raise ConfigError("[data] source: none is named, and a simulation needs data of [model] input-shape")
+        raise ConfigError(
+            "none is named, and a simulation needs data of [model] input-shape", key="[data] source"
+        )
     data = read_source(config, part_of(config.data.source, "train"))
     return fit_data(data, model_spec(config, data).input_shape)

@@ -75,9 +75,9 @@ def _arrives_s(config: Config, labels: Labels) -> Mapping[int, float]:
     """When classes come; `ConfigError` for a class that the data has not."""
     arrives_s = config.simulation.arrives_s
     if arrives_s and not learning_task(config.model.task).exclusive:
-        raise ConfigError("[simulation] arrives-s: examples come by class, and this task has none")
+        raise ConfigError("examples come by class, and this task has none", key="[simulation] arrives-s")
     if odd := sorted(arrives_s.keys() - set(np.unique(labels).tolist())):
-        raise ConfigError(f"[simulation] arrives-s: the data has no class {odd[0]}")
+        raise ConfigError(f"the data has no class {odd[0]}", key="[simulation] arrives-s")
     return arrives_s
 
 
@@ -96,11 +96,13 @@ def _board(index: int, tier: int, tiers: int, names: Sequence[str]) -> str | Non
 def _shares(config: Config, labels: Labels, origins: Indices | None) -> list[Indices]:
     count, most = config.clients.num_clients, config.data.samples_per_client
     if count > len(labels):
-        raise ConfigError(f"[clients] num-clients: {count} devices are more than {len(labels)} examples")
+        raise ConfigError(
+            f"{count} devices are more than {len(labels)} examples", key="[clients] num-clients"
+        )
     if most is not None and count * most > len(labels):
         raise ConfigError(
-            f"[data] samples-per-client: {count} devices of {most} need {count * most} examples, "
-            f"the data has {len(labels)}"
+            f"{count} devices of {most} need {count * most} examples, the data has {len(labels)}",
+            key="[data] samples-per-client",
         )
     partition = parse_partition(config.data.partition_spec)
     seed = config.federation.seed

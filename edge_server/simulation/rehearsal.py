@@ -229,20 +229,23 @@ def _update(
         again = update if is_ours(task.model.name) else train()
     except FAILS as error:
         reason = str(error) or type(error).__name__
-        raise ConfigError(f"{where}: a training step fails: {reason}") from error
+        raise ConfigError(f"a training step fails: {reason}", place=where) from error
     if again.blob.digest != update.blob.digest:
         raise ConfigError(
-            f"{where}: the same step, taken twice, gives two results: the network keeps something outside of "
-            "itself (in its class, a global variable, a cache), or draws from a generator that nobody seeds: "
-            "keep it in parameters, buffers or attributes"
+            "the same step, taken twice, gives two results: the network keeps something outside of "
+            "itself (in its class, a global variable, a cache), or draws from a generator that nobody "
+            "seeds",
+            place=where,
+            remedy="keep it in parameters, buffers or attributes",
         )
     checked = coordinator.checker.check(CheckUpdate(device.name, update), task, coordinator.model.state)
     if checked.reason is Reason.REPLAYED:
         raise ConfigError(
-            f"{where}: the step changes nothing, so that the update has the bytes of the round before: raise "
-            "[training] learning-rate, or let the outputs depend on parameters that are trained"
+            "the step changes nothing, so that the update has the bytes of the round before",
+            place=where,
+            remedy="raise [training] learning-rate, or let the outputs depend on parameters that are trained",
         )
     if checked.reason is not None:
-        raise ConfigError(f"{where}: its update would be refused ({checked.reason}): {checked.detail}")
+        raise ConfigError(f"its update would be refused ({checked.reason}): {checked.detail}", place=where)
     private.commit(task.run, task.round, task.attempt)
     return update

@@ -141,13 +141,14 @@ def open_folder(out: Path, config: Config, *, resume: bool) -> RunFolder:
 def _reopen(out: Path, config: Config) -> RunFolder:
     path = out / "federation.toml"
     if not path.exists():
-        raise ConfigError(f"--resume: there is no run in {out}")
+        raise ConfigError(f"there is no run in {out}", key="--resume")
     if config.clients.mode == "buffered":
-        raise ConfigError("--resume: a run in buffered mode cannot continue from a checkpoint")
+        raise ConfigError("a run in buffered mode cannot continue from a checkpoint", key="--resume")
     for key, before, now in differences(path, config, MAY_DIFFER):
         raise ConfigError(
-            f"--resume: {key} is {now!r}, the run in {out} has {before!r}; "
-            f"only {', '.join(MAY_DIFFER)} may differ"
+            f"{key} is {now!r}, the run in {out} has {before!r}",
+            key="--resume",
+            remedy=f"only {', '.join(MAY_DIFFER)} may differ",
         )
     write_synced(path, config.to_toml().encode())
     return RunFolder(out)

@@ -399,8 +399,8 @@ def _rules(config: Config, devices: Mapping[str, DeviceEdge]) -> RoundRules:
     meant = [edge for name, edge in devices.items() if membership.admits(name, edge.device.labels)]
     if not meant:
         raise ConfigError(
-            f"[clients] {membership} chooses none of the virtual devices: give them labels with "
-            "[simulation] labels"
+            f"[clients] {membership} chooses none of the virtual devices",
+            remedy="give them labels with [simulation] labels",
         )
     there = sum(device.is_there() for device in meant)
     start = max(1, min(rules.start_clients, there))

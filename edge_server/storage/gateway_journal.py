@@ -37,14 +37,14 @@ class GatewayJournal:
         self._connection.execute("PRAGMA synchronous=FULL")
         found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if found not in (0, FORMAT):
-            raise ConfigError(f"{path}: a journal of format {found}; this program reads format {FORMAT}")
+            raise ConfigError(f"a journal of format {found}; this program reads format {FORMAT}", place=path)
         # One transaction, since each waits for the disk.
         self._connection.executescript(f"BEGIN;{SCHEMA}PRAGMA user_version={FORMAT};COMMIT;")
         known = self._connection.execute("SELECT federation, site FROM site").fetchone()
         if known not in (None, (federation, site)):
             raise ConfigError(
-                f"{path.parent} belongs to the site '{known[1]}' of the federation '{known[0]}': name "
-                "another folder with --out"
+                f"{path.parent} belongs to the site '{known[1]}' of the federation '{known[0]}'",
+                remedy="name another folder with --out",
             )
         if known is None:
             with self.writing() as written:

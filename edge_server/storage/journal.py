@@ -70,8 +70,9 @@ CREATE TABLE IF NOT EXISTS restored (attempt INTEGER NOT NULL, epoch INTEGER NOT
 
 def unknown_format(path: Path, found: int) -> ConfigError:
     return ConfigError(
-        f"{path}: a journal of format {found}; this program reads format {FORMAT}: continue with the version "
-        "of edge-server that began the run"
+        f"a journal of format {found}; this program reads format {FORMAT}",
+        place=path,
+        remedy="continue with the version of edge-server that began the run",
     )
 
 

@@ -109,17 +109,17 @@ class JournalReader:
     def __init__(self, path: Path, *, immutable: bool = False) -> None:
         self._path = path
         if not path.is_file():
-            raise ConfigError(f"{path}: there is no journal; is {path.parent} a run folder?")
+            raise ConfigError(f"there is no journal; is {path.parent} a run folder?", place=path)
         alone = immutable or not path.with_name(f"{path.name}-wal").exists()
         how = "mode=ro&immutable=1" if alone else "mode=ro"
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
         try:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.Error as error:
-            raise ConfigError(f"{path}: no journal that can be read: {error}: {REMEDY}") from error
+            raise ConfigError(f"no journal that can be read: {error}", place=path, remedy=REMEDY) from error
         if not found:
             raise ConfigError(
-                f"{path}: cut off, without its {path.name}-wal, or no journal of a run: {REMEDY}"
+                f"cut off, without its {path.name}-wal, or no journal of a run", place=path, remedy=REMEDY
             )
         if found != FORMAT:
             raise unknown_format(path, found)
@@ -131,7 +131,7 @@ class JournalReader:
         except sqlite3.Error as error:
             gone = str(error).removeprefix("no such table: ")
             if gone not in SPARED:
-                raise ConfigError(f"{self._path}: {error}: {REMEDY}") from error
+                raise ConfigError(f"{self._path}: {error}", remedy=REMEDY) from error
             log.warning("%s: table '%s' is gone: the run continues without what it held", self._path, gone)
             return []
 

@@ -197,7 +197,8 @@ def _record(closed: ClosedRound, lines: Mapping[int, RoundRecord]) -> RoundRecor
         if closed.round not in lines:
             raise ConfigError(
                 f"journal.sqlite: table 'rounds', row {closed.round}: the record cannot be read, and "
-                f"history.jsonl does not have it either: {REMEDY}"
+                "history.jsonl does not have it either",
+                remedy=REMEDY,
             ) from error
         log.warning("the journal's record of round %d cannot be read: history.jsonl has it", closed.round)
         return lines[closed.round]

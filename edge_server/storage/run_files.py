@@ -63,16 +63,18 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: missing; is {path.parent} the folder of a run that has ended?") from error
+        raise ConfigError(
+            f"missing; is {path.parent} the folder of a run that has ended?", place=path
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=path) from error
 
 
 def _summary(path: Path) -> Summary:
     try:
         return Summary.model_validate_json(_text(path))
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
+        raise ConfigError(f"not a summary: {first_validation_error(error)}", place=path) from error
 
 
 def read_history(path: Path) -> tuple[RoundRecord, ...]:
@@ -105,7 +107,7 @@ def _federation(path: Path) -> str:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+        raise ConfigError(f"not TOML: {error}", place=path) from error
     return text
 
 

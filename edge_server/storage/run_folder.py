@@ -47,7 +47,7 @@ def read_fixed(version: Path) -> dict[str, AnyArray]:
         arrays = FileGroups(path)[FIXED]
         return {name: np.array(arrays[name]) for name in arrays}
     except (OSError, PeerError, KeyError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; put it back") from error
+        raise ConfigError(f"{path} cannot be read: {error}", remedy="put it back") from error
 
 
 def read_manifest(version: Path) -> dict[str, Any]:
@@ -88,8 +88,9 @@ class RunFolder:
         """
         if any((path / name).exists() for name in ("history.jsonl", "summary.json")):
             raise ConfigError(
-                f"{path} holds an earlier run: {remedy}name another folder with --out, or remove it; "
-                f"with from={path} another run begins with its model"
+                f"{path} holds an earlier run",
+                remedy=f"{remedy}name another folder with --out, or remove it; with from={path} "
+                "another run begins with its model",
             )
         try:
             for name in ("models", "onnx", "blobs"):
@@ -97,7 +98,7 @@ class RunFolder:
             write_synced(path / "federation.toml", config.to_toml().encode())
             (path / "history.jsonl").touch()
         except OSError as error:
-            raise ConfigError(f"--out {path}: {error.strerror or error}") from error
+            raise ConfigError(f"{error.strerror or error}", key=f"--out {path}") from error
         return cls(path)
 
     def read_fixed(self) -> dict[str, AnyArray]:

@@ -63,8 +63,9 @@ class ServiceFolder:
             except BlockingIOError:
                 file.seek(0)
                 raise ConfigError(
-                    f"{self.path}: a service runs in this folder (process {file.read().strip() or '?'}); "
-                    "stop it first, or name another folder"
+                    f"a service runs in this folder (process {file.read().strip() or '?'})",
+                    place=self.path,
+                    remedy="stop it first, or name another folder",
                 ) from None
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -91,7 +92,7 @@ def open_service_folder(path: Path | None) -> ServiceFolder:
     folder = ServiceFolder(path or default_service_folder())
     if not folder.path.is_dir():
         raise ConfigError(
-            f"{folder.path}: there is no service folder; `edge-server serve DIR` makes one, and "
-            f"--service DIR or ${VARIABLE} names it"
+            f"{folder.path}: there is no service folder",
+            remedy=f"`edge-server serve DIR` makes one, and --service DIR or ${VARIABLE} names it",
         )
     return folder

@@ -87,7 +87,9 @@ class SqliteFile:
             self._connection.execute("PRAGMA synchronous=FULL")
             self._migrate(migrations)
         except sqlite3.DatabaseError as error:
-            raise ConfigError(f"{path}: {error}: restore it from a backup, or move it away") from error
+            raise ConfigError(
+                str(error), place=path, remedy="restore it from a backup, or move it away"
+            ) from error
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -142,8 +144,8 @@ class SqliteFile:
             known = self._format()
             if known > len(migrations):
                 raise ConfigError(
-                    f"{self.path} has format {known} and this version of edge-server knows "
-                    f"{len(migrations)}: install the newer version, or restore a backup of this one"
+                    f"{self.path} has format {known} and this version of edge-server knows {len(migrations)}",
+                    remedy="install the newer version, or restore a backup of this one",
                 )
             for script in migrations[known:]:
                 for statement in filter(str.strip, script.split(";")):

@@ -66,7 +66,9 @@ def decode_code(text: str) -> EnrolmentCode:
             raise ValueError("cut or too long")
         return EnrolmentCode.model_validate_json(content)
     except (ValueError, binascii.Error, zlib.error, ValidationError) as error:
-        raise ConfigError("the enrolment code is damaged: copy the whole line, or use its file") from error
+        raise ConfigError(
+            "the enrolment code is damaged", remedy="copy the whole line, or use its file"
+        ) from error
 
 
 def proof_key(secret: str, code: str) -> bytes:

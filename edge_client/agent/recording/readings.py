@@ -36,7 +36,7 @@ def parse_reading(text: str) -> Reading:
     name, separator, place = text.partition("=")
     if not separator or not name.strip():
         raise ConfigError(
-            f"--column '{text}': expected NAME=TOPIC or NAME=TOPIC#KEY, such as co2=home/barn/air#co2"
+            "expected NAME=TOPIC or NAME=TOPIC#KEY, such as co2=home/barn/air#co2", key=f"--column '{text}'"
         )
     return Reading(name.strip(), parse_place(place.strip(), option=f"--column '{text}'"))
 
@@ -46,8 +46,9 @@ def parse_place(text: str, *, option: str) -> Place:
     topic, separator, keys = text.partition("#")
     if not topic or "+" in topic or (separator and (not keys or topic.endswith("/"))):
         raise ConfigError(
-            f"{option}: '{text}' is not a single topic: write TOPIC for a plain value, TOPIC#KEY for a value "
-            "in JSON; a topic has no wildcard"
+            f"'{text}' is not a single topic",
+            key=option,
+            remedy="write TOPIC for a plain value, TOPIC#KEY for a value in JSON; a topic has no wildcard",
         )
     return Place(topic, tuple(keys.split(".")) if keys else ())
 

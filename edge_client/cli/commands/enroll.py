@@ -50,7 +50,9 @@ def execute(args: argparse.Namespace) -> int:
     check_code(code, time.time(), trusted=args.fingerprint)
     out = args.out or Path(code.device)
     if (out / CERTIFICATE).exists():
-        raise ConfigError(f"{out} holds a certificate already: name another folder with --out, or remove it")
+        raise ConfigError(
+            f"{out} holds a certificate already", remedy="name another folder with --out, or remove it"
+        )
     validity = redeem(code, out, broker=args.broker, deadline_s=args.deadline_s, report=_say, data=args.data)
     if args.format == "json":
         print_json({"device": code.device, "folder": str(out), "valid_to": validity.not_after})
@@ -73,7 +75,7 @@ def _text(given: str) -> str:
     try:
         path = Path(given)
         if path.suffix == ".code" and not path.is_file():
-            raise ConfigError(f"--code {given}: there is no such file")
+            raise ConfigError("there is no such file", key=f"--code {given}")
         return path.read_text() if path.is_file() else given
     except OSError:
         # A code is longer than a file's name may be.

@@ -80,7 +80,9 @@ def execute(args: argparse.Namespace) -> int:
     from edge_client.inference.queries import read_input
 
     if args.exported_by is not None and args.trust is None:
-        raise ConfigError("--exported-by says what --trust KEY.pub shall vouch for: name the key too")
+        raise ConfigError(
+            "--exported-by says what --trust KEY.pub shall vouch for", remedy="name the key too"
+        )
     trust = read_trust_option(args)
     model = load_model(args.model, threads=args.threads, trust=trust, exported_by=args.exported_by)
     _tell_exporter(model)

@@ -56,7 +56,9 @@ def execute(args: argparse.Namespace) -> int:
     slots = ClientSlots(root)
     if slots.current():
         raise ConfigError(
-            f"--root {root}: a client is installed there; `edge-server client-release rollout` updates it"
+            "a client is installed there",
+            key=f"--root {root}",
+            remedy="`edge-server client-release rollout` updates it",
         )
     target = _adopt_environment() if args.release is None else _install_release(args, slots)
     launcher = slots.make(target)
@@ -72,7 +74,7 @@ def _adopt_environment() -> str:
     from edge_client.agent.client_update.launcher import PROGRAM
 
     if not Path(sys.prefix, PROGRAM).exists():
-        raise ConfigError(f"install: {sys.prefix} has no {PROGRAM}: name the archive of a release")
+        raise ConfigError(f"install: {sys.prefix} has no {PROGRAM}", remedy="name the archive of a release")
     return sys.prefix
 
 
@@ -94,15 +96,17 @@ def _install_release(args: argparse.Namespace, slots: "ClientSlots") -> str:
         manifest = check_release(decode_manifest(signature.read_bytes()), key, sha256=digest)
     except OSError as error:
         raise ConfigError(
-            f"{error.filename}: {error.strerror}: copy the release and its signature"
+            f"{error.filename}: {error.strerror}", remedy="copy the release and its signature"
         ) from error
     except PeerError as error:
-        raise ConfigError(f"{args.release} is not trusted: {error}; copy it and signing.pub again") from error
+        raise ConfigError(
+            f"{args.release} is not trusted: {error}", remedy="copy it and signing.pub again"
+        ) from error
     note = InstalledRelease(name=manifest.run, digest=digest, issued_at=manifest.issued_at)
     installer = ReleaseInstaller(slots, slots.root)
     try:
         slot = installer.fill(args.release, note)
     except (DamagedArchive, Objected) as error:
-        raise ConfigError(f"{args.release}: {error}; fetch a release for this board") from error
+        raise ConfigError(f"{args.release}: {error}", remedy="fetch a release for this board") from error
     installer.try_start(slot)
     return slot.name

@@ -125,7 +125,9 @@ def _parse_wanted(args: argparse.Namespace) -> "Wanted":
     from edge_client.agent.recording.row_maker import Wanted
 
     if not args.column:
-        raise ConfigError("record: nothing to record: state columns, such as --column co2=home/office/co2")
+        raise ConfigError(
+            "record: nothing to record", remedy="state columns, such as --column co2=home/office/co2"
+        )
     readings = tuple(parse_reading(text) for text in args.column)
     names = [reading.name for reading in readings]
     twice = next((name for name in names if names.count(name) > 1), None)

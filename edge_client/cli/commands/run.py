@@ -158,7 +158,7 @@ def _labels(stated: list[str]) -> dict[str, str]:
 
     labels = dict(parse_label(text) for text in stated)
     if len(labels) > MAX_LABELS:
-        raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")
+        raise ConfigError(f"{len(labels)} labels; a device has at most {MAX_LABELS}", key="--label")
     return labels
 
 
@@ -201,11 +201,11 @@ def make_local_source(args: argparse.Namespace, state: Path) -> "LocalSource":
     match = re.fullmatch(r"(\d+)/(\d+)", args.share)
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= count:
-        raise ConfigError(f"--share '{args.share}': expected I/N with I from 1 to N, for instance 3/5")
+        raise ConfigError("expected I/N with I from 1 to N, for instance 3/5", key=f"--share '{args.share}'")
     partition = parse_partition(args.partition)
     if args.data is None:
         place = f" (`data` in {args.config_file})" if args.config_file else ""
-        raise ConfigError(f"run: no data{place}: {SOURCES_REMEDY}")
+        raise ConfigError(f"run: no data{place}", remedy=SOURCES_REMEDY)
     return LocalSource(
         DataChoice(args.data, args.data_root, partition, index - 1, count, args.hold_out, args.seed),
         record=state / "examples",
@@ -245,9 +245,13 @@ def _flower_trainer(args: argparse.Namespace) -> "Trainer | None":
                 raise ConfigError(f"{option} is for --flower MODULE:APP, which is not given")
         return None
     if args.trainer == "onnx":
-        raise ConfigError("--trainer onnx: a Flower app trains with its own libraries: leave --trainer out")
+        raise ConfigError(
+            "a Flower app trains with its own libraries", key="--trainer onnx", remedy="leave --trainer out"
+        )
     if args.checkpoint_s is not None:
-        raise ConfigError("--checkpoint-s: a Flower app trains in one step, there is nothing to save in it")
+        raise ConfigError(
+            "a Flower app trains in one step, there is nothing to save in it", key="--checkpoint-s"
+        )
     from edge_client.training.flower.settings import FlowerSettings, read_words
 
     # Settings first: an error in them is reported without importing the app, which takes seconds.

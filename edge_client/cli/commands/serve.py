@@ -102,7 +102,9 @@ def execute(args: argparse.Namespace) -> int:
         web = PredictionServer((args.host, args.port), predictor, max_body=args.max_body)
     except OSError as error:
         remedy = "name another with --host and --port"
-        raise ConfigError(f"cannot listen at {args.host}:{args.port}: {error.strerror}; {remedy}") from error
+        raise ConfigError(
+            f"cannot listen at {args.host}:{args.port}: {error.strerror}", remedy=remedy
+        ) from error
     serving = PredictionService(predictor, web, mqtt=mqtt, poll_s=args.poll_s, health=health)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: serving.stop())
@@ -136,7 +138,7 @@ def _source(args: argparse.Namespace) -> "Source":
     if args.model is not None:
         return FileSource(args.model, args.threads, trust)
     if not args.state_dir.is_dir():
-        raise ConfigError(f"--state-dir {args.state_dir}: there is no such folder")
+        raise ConfigError("there is no such folder", key=f"--state-dir {args.state_dir}")
     return SlotSource(Slots(args.state_dir / "serving"), args.threads, trust)
 
 
@@ -157,7 +159,7 @@ def _mqtt_channel(args: argparse.Namespace, predictor: "Predictor") -> "MqttChan
         from edge_client.inference.service.mqtt import MqttChannel
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[mqtt]'"
-        raise ConfigError(f"--broker needs {error.name}, which is not installed: {remedy}") from error
+        raise ConfigError(f"--broker needs {error.name}, which is not installed", remedy=remedy) from error
 
     device = args.device_id or socket.gethostname()
     check_names(federation=args.federation, device_id=device)

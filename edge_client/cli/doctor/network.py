@@ -64,8 +64,8 @@ def _own_certificate(files: TlsFiles, device: str, now: float) -> Iterator[Findi
         remedy = "pip install 'edge-federation[client]'"
         yield warning("certificate", "cannot be looked at without `cryptography`", remedy)
     except ConfigError as error:
-        what, _, remedy = str(error).partition("; ")
-        remedy = remedy or "set the clock, or name the right file (--cert) and device (--device-id)"
+        what = str(error).removesuffix(f": {error.remedy}")
+        remedy = error.remedy or "set the clock, or name the right file (--cert) and device (--device-id)"
         yield failure("certificate", what, remedy)
     else:
         yield ok("certificate", f"{files.certificate} is of '{device}' and valid now")

@@ -75,9 +75,9 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
     for place, (name, files) in enumerate(classes.items()):
         if place not in labels:
             raise ConfigError(
-                f"{source}: {format_count(len(files), 'file')} of class '{name}', all broken, the first is "
-                f"{files[0]}: "
-                "repair them, or move the folder away"
+                f"{format_count(len(files), 'file')} of class '{name}', all broken, the first is {files[0]}",
+                place=source,
+                remedy="repair them, or move the folder away",
             )
     for note, count in Counter(note for picture in read.values for note in picture.notes).items():
         say_once(f"{root}: {count} of {format_count(len(read.values), 'picture')} {note}")

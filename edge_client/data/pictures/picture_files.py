@@ -85,7 +85,9 @@ def name_of(file: Path | bytes) -> str:
 def _read(file: BinaryIO, scale: PictureScale | None) -> Picture:
     with _open(file) as picture:
         if is_cut(picture, file):
-            raise ConfigError("of its colours only 8 bits could be read: save it as PNG, or with 8 bits")
+            raise ConfigError(
+                "of its colours only 8 bits could be read", remedy="save it as PNG, or with 8 bits"
+            )
         notes = (SEVERAL,) if getattr(picture, "is_animated", False) else ()
         values, full = values_of(picture, file)
         planes = np.atleast_3d(values).transpose(2, 0, 1)
@@ -129,7 +131,8 @@ def _open_further(file: BinaryIO, head: bytes) -> ImageFile:
     except UnidentifiedImageError:
         if head[:4] in (b"II*\0", b"MM\0*"):
             raise ConfigError(
-                "Pillow does not read this kind of TIFF: save it with 8 or 16 bits, or one channel of floats"
+                "Pillow does not read this kind of TIFF",
+                remedy="save it with 8 or 16 bits, or one channel of floats",
             ) from None
         raise
 
@@ -138,7 +141,7 @@ def _register_heif() -> None:
     try:
         import pillow_heif
     except ImportError:
-        raise ConfigError(f"it is HEIC: {HEIF_REMEDY}") from None
+        raise ConfigError("it is HEIC", remedy=HEIF_REMEDY) from None
     pillow_heif.register_heif_opener()
 
 

@@ -21,7 +21,7 @@ def parsed_scale(text: str, *, source: str) -> PictureScale | None:
         factor = 0.0
     if not 1e-12 <= factor <= 1e12:
         raise ConfigError(
-            f"{source}: scale={text} must be {FULL}, {MIN_MAX}, or a positive factor such as 1/4095"
+            f"scale={text} must be {FULL}, {MIN_MAX}, or a positive factor such as 1/4095", place=source
         )
     return factor
 

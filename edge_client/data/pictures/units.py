@@ -29,7 +29,9 @@ def in_units(planes: NDArray[Any], full: float, scale: PictureScale | None) -> N
     if scale is None and planes.dtype == np.uint8:
         return np.ascontiguousarray(planes)
     if planes.dtype.kind == "f" and not np.isfinite(planes).all():
-        raise ConfigError("its pixels are not all finite numbers: put a number in place of missing ones")
+        raise ConfigError(
+            "its pixels are not all finite numbers", remedy="put a number in place of missing ones"
+        )
     made: NDArray[Any] = planes.astype(np.float64 if planes.itemsize > 2 else np.float32, order="C")
     cut = 3 if len(made) == 4 else len(made)
     colours, alpha = made[:cut], made[cut:]

@@ -75,16 +75,16 @@ def find_recordings(folder: Path, options: Mapping[str, str], *, split: str, sou
     Raises `ConfigError` that names file, option or folder, and the remedy.
     """
     if not folder.is_dir():
-        raise ConfigError(f"{source}: there is no such folder")
+        raise ConfigError("there is no such folder", place=source)
     parts, pattern, rule = parts_of(folder, split), options.get("name"), options.get("test")
     if parts.official and rule is not None:
-        raise ConfigError(f"{source} has folders for training and testing: leave out test={rule}")
+        raise ConfigError(f"{source} has folders for training and testing", remedy=f"leave out test={rule}")
     found = [recording for part in parts.every for recording in _below(part, pattern)]
     if not found:
         if pattern is None:
-            raise ConfigError(f"{source}: {without_classes(parts.chosen, _endings())}")
+            raise ConfigError(f"{without_classes(parts.chosen, _endings())}", place=source)
         raise ConfigError(
-            f"{source} has no recordings: expected files such as .wav, named {pattern}.wav in it"
+            f"{source} has no recordings", remedy=f"expected files such as .wav, named {pattern}.wav in it"
         )
     every = _chosen(found, options, source)
     names = in_order(recording.label for recording in every)
@@ -113,7 +113,9 @@ def _below(part: Path, pattern: str | None) -> list[Recording]:
     labels = {recording.label for recording in found}
     if lost := next((recording for recording in out if recording.label not in labels), None):
         remedy = sound_files.REMEDIES[lost.ending]
-        raise ConfigError(f"{lost.path}: class '{lost.label}' has no file that can be read: {remedy}")
+        raise ConfigError(
+            f"class '{lost.label}' has no file that can be read", place=lost.path, remedy=remedy
+        )
     say_left_out(
         part, Counter(files.others) + Counter(recording.ending for recording in out), sound_files.REMEDIES
     )
@@ -128,7 +130,9 @@ def _parse_names(paths: Iterable[Path], pattern: str) -> Iterator[Recording]:
     for path in paths:
         match = re.fullmatch(fields, path.stem)
         if match is None:
-            raise ConfigError(f"{path} is not named {pattern}{path.suffix}: rename it, or move it away")
+            raise ConfigError(
+                f"{path} is not named {pattern}{path.suffix}", remedy="rename it, or move it away"
+            )
         yield Recording(path, match.groupdict())
 
 
@@ -141,7 +145,7 @@ def _chosen(found: Sequence[Recording], options: Mapping[str, str], source: str)
         chosen = [recording for recording in chosen if recording.fields[field] == value]
         if not chosen:
             known = ", ".join(sorted({recording.fields[field] for recording in found}))
-            raise ConfigError(f"{source}: no recording has {only}", quoted=known)
+            raise ConfigError(f"no recording has {only}", place=source, quoted=known)
     if group is not None:
         _check_field(group, found, source)
         chosen.sort(key=lambda recording: recording.fields[group])
@@ -154,18 +158,18 @@ def _part(found: Sequence[Recording], rule: str | None, split: str, source: str)
         return list(found)
     field, _, most = rule.partition("<")
     if not most.isdecimal():
-        raise ConfigError(f"{source}: test={rule} is not of the form FIELD<NUMBER, such as index<5")
+        raise ConfigError(f"test={rule} is not of the form FIELD<NUMBER, such as index<5", place=source)
     _check_field(field, found, source)
     wrong = next((r for r in found if not r.fields[field].isdecimal()), None)
     if wrong is not None:
         value = repr(wrong.fields[field])
-        raise ConfigError(f"{wrong.path}: '{field}' is not a number for test={rule}", quoted=value)
+        raise ConfigError(f"'{field}' is not a number for test={rule}", place=wrong.path, quoted=value)
     return [r for r in found if (int(r.fields[field]) < int(most)) == (split == "test")]
 
 
 def _check_field(field: str, found: Sequence[Recording], source: str) -> None:
     if field not in found[0].fields:
-        raise ConfigError(f"{source}: no field '{field}' in the names: {', '.join(found[0].fields)}")
+        raise ConfigError(f"no field '{field}' in the names: {', '.join(found[0].fields)}", place=source)
 
 
 OPTIONS = ("name", "group", "only", "test", "rate", "seconds", "hop", "broken")
@@ -183,7 +187,7 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
     options = options_of(text, OPTIONS, source=source)
     files = find_recordings(folder, options, split=split, source=source)
     if not files.recordings:
-        raise ConfigError(f"{source}?{text}: no recording is for {split}ing")
+        raise ConfigError(f"no recording is for {split}ing", place=f"{source}?{text}")
     seconds = number(options, "seconds", SECONDS, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
     hop = LONGEST
     if options.get("hop") != "none":
@@ -231,7 +235,7 @@ def _read(
     lost = next((recording.label for recording in files.recordings if recording.label not in there), None)
     if lost is not None and read.skipped is not None:
         raise ConfigError(
-            f"{source}: no recording of class '{lost}' can be read; the first error: {read.skipped.first}"
+            f"no recording of class '{lost}' can be read; the first error: {read.skipped.first}", place=source
         )
     return read, min(growing, default=None)
 
@@ -242,8 +246,9 @@ def _common_rate(files: RecordingFiles, read: ReadFiles[sound_files.Sound], sour
     if other := next((place for place, rate in enumerate(rates) if rate != rates[0]), 0):
         first, path = (files.recordings[read.places[place]].path for place in (0, other))
         raise ConfigError(
-            f"{source}: {path} has {rates[other]:g} Hz and {first.name} {rates[0]:g}: state "
-            f"rate={rates[0]:g}, to which all are resampled"
+            f"{path} has {rates[other]:g} Hz and {first.name} {rates[0]:g}",
+            place=source,
+            remedy=f"state rate={rates[0]:g}, to which all are resampled",
         )
     return rates[0]
 

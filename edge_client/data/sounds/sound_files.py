@@ -253,7 +253,7 @@ def _read(file: BinaryIO, rate: float | None, most: int | None) -> Sound:
     head = file.read(12)
     stream = (open_wav(file) if is_wav(head) else None) or _other(file, head)
     if stream.rate not in RATES:
-        raise ConfigError(f"has {stream.rate} Hz: expected {RATES.start} to {RATES.stop - 1}")
+        raise ConfigError(f"has {stream.rate} Hz", remedy=f"expected {RATES.start} to {RATES.stop - 1}")
     # A product, because numpy's mean over a short axis takes ten times as long.
     parts = np.full(stream.channels, 1 / stream.channels)
     mono = ((frames @ parts).astype(np.float32) for frames in stream.blocks)
@@ -282,12 +282,14 @@ def _first(blocks: Iterable[Samples], most: int | None) -> Samples:
 def _other(file: BinaryIO, head: bytes) -> SoundStream:
     """A recording that libsndfile reads."""
     if head[4:8] == b"ftyp" or head.startswith(_AAC):
-        raise ConfigError(f"is AAC or another form that is not read: {CONVERT}")
+        raise ConfigError("is AAC or another form that is not read", remedy=CONVERT)
     # Imported here: an extra, which plain WAV files do without.
     try:
         import soundfile
     except (ImportError, OSError) as error:
-        raise ConfigError(f"is not a WAV file of plain samples: other recordings need {INSTALL}") from error
+        raise ConfigError(
+            "is not a WAV file of plain samples", remedy=f"other recordings need {INSTALL}"
+        ) from error
     file.seek(0)
     try:
         found = soundfile.SoundFile(file)
@@ -295,7 +297,7 @@ def _other(file: BinaryIO, head: bytes) -> SoundStream:
         why = getattr(error, "error_string", error)
         raise ConfigError(f"is not a recording that can be read: {why}") from error
     if found.channels > MAX_CHANNELS:
-        raise ConfigError(f"has {found.channels} channels: expected 1 to {MAX_CHANNELS}")
+        raise ConfigError(f"has {found.channels} channels", remedy=f"expected 1 to {MAX_CHANNELS}")
     return SoundStream(found.samplerate, found.channels, _blocks_of(found))
 
 

@@ -166,8 +166,9 @@ class CsvTable(Table):
         text = value.strip()
         if THOUSANDS.fullmatch(text) and "." in text:
             raise ConfigError(
-                f"{self.place(number)}: a number may be a thousand, as the file has decimal commas: write "
-                "numbers without points between thousands, or state decimal=.",
+                "a number may be a thousand, as the file has decimal commas",
+                place=self.place(number),
+                remedy="write numbers without points between thousands, or state decimal=.",
                 quoted=text,
             )
         return text.replace(",", ".") if WITH_COMMA.fullmatch(text) else value
@@ -207,10 +208,10 @@ def _parse_stated_signs(options: Mapping[str, str], path: Path) -> tuple[str, st
     """Delimiter and decimal sign, each empty if it is not stated."""
     delimiter = options.get("delimiter", "").replace("tab", "\t")
     if "delimiter" in options and (len(delimiter) != 1 or delimiter in '\r\n"'):
-        raise ConfigError(f"csv:{path}: delimiter={delimiter} must be one character, or tab")
+        raise ConfigError(f"delimiter={delimiter} must be one character, or tab", place=f"csv:{path}")
     decimal = options.get("decimal", "")
     if "decimal" in options and decimal not in (",", "."):
-        raise ConfigError(f"csv:{path}: decimal={decimal} must be a comma or a point")
+        raise ConfigError(f"decimal={decimal} must be a comma or a point", place=f"csv:{path}")
     return delimiter, decimal
 
 
@@ -231,8 +232,9 @@ def _check_names(path: Path, header: Sequence[str], options: Mapping[str, str]) 
     stated = {name.strip() for text in options.values() for name in text.split(",")}
     if words and plain_numbers(words) is not None and words not in counted and not stated.intersection(words):
         raise ConfigError(
-            f"{path} begins with numbers: name the columns in its first line; if these are their names, "
-            "state the inputs with columns=...",
+            f"{path} begins with numbers",
+            remedy="name the columns in its first line; if these are their names, state the inputs "
+            "with columns=...",
             quoted=", ".join(words),
         )
 
@@ -258,7 +260,7 @@ def _text_of(path: Path, encoding: str, size: int | None) -> Iterator[io.TextIOW
             yield io.TextIOWrapper(file, encoding=encoding, newline="")
     except LookupError as error:
         raise ConfigError(
-            f"csv:{path}: encoding={encoding} must be one such as utf-8, utf-16, cp1252"
+            f"encoding={encoding} must be one such as utf-8, utf-16, cp1252", place=f"csv:{path}"
         ) from error
     except UnicodeError as error:
         name, remedy = encoding.removesuffix("-sig").upper(), "such as encoding=cp1252 of Windows"

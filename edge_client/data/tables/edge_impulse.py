@@ -49,15 +49,15 @@ def read_acquisition(path: Path) -> Recording:
         ) from error
     if isinstance(given, list) and any(isinstance(value, str) for value in given):
         raise ConfigError(
-            f"{path} refers to pictures or sounds: export these, and read them by folder: or wav:"
+            f"{path} refers to pictures or sounds", remedy="export these, and read them by folder: or wav:"
         )
     try:
         values = np.array(given, np.float64)
         values = values[:, None] if values.ndim == 1 else values
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: its values are not rows of numbers", quoted=error) from error
+        raise ConfigError("its values are not rows of numbers", place=path, quoted=error) from error
     if values.ndim != 2 or not values.size or values.shape[1] != len(names):
-        raise ConfigError(f"{path}: values of the shape {values.shape} for {len(names)} sensors")
+        raise ConfigError(f"values of the shape {values.shape} for {len(names)} sensors", place=path)
     return Recording(dict(zip(names, values.T, strict=True)), units, step)
 
 
@@ -82,5 +82,5 @@ def _parse_label(path: Path, label: Any) -> str:
     if not isinstance(label, dict):
         return "" if label is None else str(label)
     if label.get("type") == "multi-label":
-        raise ConfigError(f"{path} has several labels, one after the other: {ELSEWHERE}")
+        raise ConfigError(f"{path} has several labels, one after the other", remedy=ELSEWHERE)
     return str(label.get("label", "")) if label.get("type") == "label" else ""

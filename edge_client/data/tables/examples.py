@@ -93,7 +93,9 @@ def _without_numbering(table: Table, rows: TableRows, choice: TableChoice) -> Ta
     inputs = tuple(name for name in choice.inputs if name not in found)
     say_numbering(table, found, inputs)
     if not inputs:
-        raise ConfigError(f"{table.path} has no column of numbers but row numbers: state columns=...")
+        raise ConfigError(
+            f"{table.path} has no column of numbers but row numbers", remedy="state columns=..."
+        )
     return replace(choice, inputs=inputs)
 
 
@@ -119,7 +121,9 @@ def _gaps(rows: TableRows, is_following: Mask, choice: TableChoice) -> Mask:
         place = int(np.argmax(back)) + 1
         earlier, later = (as_text(rows.times[at], is_local=rows.is_local) for at in (place, place - 1))
         raise ConfigError(
-            f"{choice.source}: row {place + 1} is earlier than row {place}: sort the file by '{name}'",
+            f"row {place + 1} is earlier than row {place}",
+            place=choice.source,
+            remedy=f"sort the file by '{name}'",
             quoted=f"{earlier}, before {later}",
         )
     if repeated:
@@ -225,8 +229,9 @@ def _late_labels(table: Table, ids: Sequence[str], *, ident: str, label: str) ->
     strangers = sorted(known.keys() - set(ids))
     if known and len(strangers) == len(known):
         raise ConfigError(
-            f"{table.path}: none of {format_count(len(known), 'label')} names an example: compare its column "
-            f"'{ident}' with that of the examples",
+            f"none of {format_count(len(known), 'label')} names an example",
+            place=table.path,
+            remedy=f"compare its column '{ident}' with that of the examples",
             quoted=f"'{strangers[0]}' here, '{ids[0]}' there",
         )
     if strangers:

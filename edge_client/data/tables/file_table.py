@@ -72,7 +72,9 @@ class RecordingTable(Table):
             return (self.path,)
         paths = files_below(self.path, self.endings).paths if self.path.is_dir() else ()
         if not paths:
-            raise ConfigError(f"there are no recordings at {self.path}: expected {', '.join(self.endings)}")
+            raise ConfigError(
+                f"there are no recordings at {self.path}", remedy=f"expected {', '.join(self.endings)}"
+            )
         return paths
 
     @cached_property
@@ -92,13 +94,13 @@ class RecordingTable(Table):
     def _check_alike(self) -> None:
         """Raise `ConfigError` for files that lack a common signal, or have different steps or units."""
         if not self._names:
-            raise ConfigError(f"{self.path}: its files have no signal in common")
+            raise ConfigError("its files have no signal in common", place=self.path)
         about = [recording.about(self._names) for recording in self._read.values]
         other = next((place for place, words in enumerate(about) if words != about[0]), 0)
         if other:
             paths = [self._paths[place] for place in self._read.places]
             raise ConfigError(
-                f"{paths[other]} has {about[other]}; {paths[0].name} has {about[0]}: convert one"
+                f"{paths[other]} has {about[other]}; {paths[0].name} has {about[0]}", remedy="convert one"
             )
 
     def _rows(self) -> Iterator[Row]:

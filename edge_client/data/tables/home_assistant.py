@@ -44,7 +44,9 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
     table = HomeAssistantTable(path, names_in(options, "entities"), labels, every)
     if "window" in options and not every:
         raise ConfigError(
-            f"{path}: states change at uneven times, and windows need even ones: state every=60, in seconds"
+            "states change at uneven times, and windows need even ones",
+            place=path,
+            remedy="state every=60, in seconds",
         )
     return table, {"time": TIME, "missing": "drop", **options}
 

@@ -123,7 +123,8 @@ def _points(path: Path) -> Iterator[Point]:
             if len(row) != len(header):
                 raise ConfigError(
                     f"{path} line {number}: {format_count(len(row), 'value')} for "
-                    f"{format_count(len(header), 'column')}: repair the line"
+                    f"{format_count(len(header), 'column')}",
+                    remedy="repair the line",
                 )
             yield _point(path, dict(zip(header, row, strict=True)), header, notes)
 
@@ -160,7 +161,8 @@ def _seconds(path: Path, point: Point) -> float:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{path}: a value of the column '{TIME}' is not a time, such as 2026-11-28T12:00:00Z",
+            f"a value of the column '{TIME}' is not a time, such as 2026-11-28T12:00:00Z",
+            place=path,
             quoted=repr(text),
         ) from error
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -65,15 +65,15 @@ def _objects(table: JsonlTable, lines: Iterator[str]) -> Iterator[tuple[int, dic
             if not line.endswith("\n") and number > 1:
                 say_once(f"{table.path}: line {number}, the last one, is half written: it is left out")
                 return
-            raise ConfigError(f"{table.place(number)} is not JSON ({error}): {FORM}") from error
+            raise ConfigError(f"{table.place(number)} is not JSON ({error})", remedy=FORM) from error
         if not isinstance(value, dict):
-            raise ConfigError(f"{table.place(number)} is not an object: {FORM}")
+            raise ConfigError(f"{table.place(number)} is not an object", remedy=FORM)
         # As pandas writes it by default: all rows of a column by their numbers.
         are_columns = (
             isinstance(v, dict) and "0" in v and all(map(str.isdecimal, v)) for v in value.values()
         )
         if value and all(are_columns):
-            raise ConfigError(f"{table.place(number)} has whole columns, not a row: {FORM}")
+            raise ConfigError(f"{table.place(number)} has whole columns, not a row", remedy=FORM)
         yield number, flat(value)
 
 

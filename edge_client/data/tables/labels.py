@@ -31,9 +31,9 @@ def rows_with_labels(
             has &= known[ends + step]
     if not has.any():
         raise ConfigError(
-            f"{choice.source}: none of {format_count(len(ends), 'example')} has a label yet: label some, or "
-            "learn without "
-            'labels, for instance [model] task = "anomaly"'
+            f"none of {format_count(len(ends), 'example')} has a label yet",
+            place=choice.source,
+            remedy='label some, or learn without labels, for instance [model] task = "anomaly"',
         )
     return ends[has]
 
@@ -101,7 +101,7 @@ def _check_numbers(columns: Mapping[str, Column], name: str, choice: TableChoice
         words = set(columns[name].tolist()) - {""}
         first = min(word for word in words if not is_number(word) or is_truth(word))
         raise ConfigError(
-            f"{choice.source}: column '{name}' has texts, not numbers to learn", quoted=repr(first)
+            f"column '{name}' has texts, not numbers to learn", place=choice.source, quoted=repr(first)
         )
 
 

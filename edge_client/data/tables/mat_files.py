@@ -27,7 +27,9 @@ Array = NDArray[Any]
 def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[str, str]]:
     """The table of a file or folder, and its options; `ConfigError` for labels of files that have none."""
     if LABEL in names_in(options, "label") and (path.is_file() or any(path.glob("*.mat"))):
-        raise ConfigError(f"{path}: the label of a file is its folder: make a sub-folder for each class")
+        raise ConfigError(
+            "the label of a file is its folder", place=path, remedy="make a sub-folder for each class"
+        )
 
     def label(file: Path) -> str:
         """The sub-folder of a file."""
@@ -46,7 +48,7 @@ def read_mat(path: Path) -> Recording:
         values = _read_hdf5(path) if is_hdf5 else _read_matlab(path)
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[mat]'"
-        raise ConfigError(f"{path} needs {error.name}, which is not installed: {remedy}") from error
+        raise ConfigError(f"{path} needs {error.name}, which is not installed", remedy=remedy) from error
     except (OSError, ValueError, TypeError, LookupError, NotImplementedError, zlib.error) as error:
         raise ConfigError(f"{path} is not a MATLAB file, or is broken", quoted=error) from error
     # HDF5 lists names in their order; so do we, whatever the version.
@@ -56,7 +58,9 @@ def read_mat(path: Path) -> Recording:
     for whole, array in arrays.items():
         for name, signal in _signals(NUMBER.sub("", whole) or whole, array, length):
             if name in signals:
-                raise ConfigError(f"{path} has two signals '{name}', the second in {whole}: remove one")
+                raise ConfigError(
+                    f"{path} has two signals '{name}', the second in {whole}", remedy="remove one"
+                )
             signals[name] = signal
     if not signals:
         raise ConfigError(f"{path} has no arrays of numbers: {', '.join(values) or 'it is empty'}")

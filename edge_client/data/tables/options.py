@@ -83,13 +83,15 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
     window = whole_number(options, "window", 0, least=1, source=source)
     if horizon and not (window and labels):
         raise ConfigError(
-            f"{source}: horizon={horizon} forecasts labels after a window: state label and window"
+            f"horizon={horizon} forecasts labels after a window",
+            place=source,
+            remedy="state label and window",
         )
     stride = whole_number(options, "stride", 1, least=1, source=source)
     fill = Fill.parse(options.get("missing", "refuse"), source=source)
     change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
     if change and not horizon:
-        raise ConfigError(f"{source}: change=yes needs a horizon")
+        raise ConfigError("change=yes needs a horizon", place=source)
     unlabelled = one_of(options, "unlabelled", ("refuse", "drop"), source=source)
     return TableChoice(
         source,
@@ -120,7 +122,7 @@ def _times(options: Mapping[str, str], names: Sequence[str], source: str) -> tup
     if stated is None:
         alone = next((key for key in ("gap", "time-format") if key in options), None)
         if alone is not None:
-            raise ConfigError(f"{source}: {alone}={options[alone]} needs time=COLUMN")
+            raise ConfigError(f"{alone}={options[alone]} needs time=COLUMN", place=source)
         return ()
     return (stated,) if stated in names else names_in(options, "time")
 
@@ -132,8 +134,8 @@ def _late(options: Mapping[str, str], labels: Sequence[str], source: str) -> Pat
     late = Path(options["labels"]).expanduser()
     if "id" not in options or len(labels) != 1:
         raise ConfigError(
-            f"{source}: labels={late} needs id=COLUMN, which both files have, and label=COLUMN, which that "
-            "file has"
+            f"labels={late} needs id=COLUMN, which both files have, and label=COLUMN, which that file has",
+            place=source,
         )
     return late
 
@@ -168,20 +170,21 @@ def _inputs(
     counts = options.get("sequence")
     if counts in first and not is_number(first[counts]):
         raise ConfigError(
-            f"{table.place(number)}: column '{counts}' is not a number: sequence= names a column of "
-            "consecutive whole numbers",
+            f"column '{counts}' is not a number: sequence= names a column of consecutive whole numbers",
+            place=table.place(number),
             quoted=repr(first[counts]),
         )
     unfit = next((name for name in inputs if name in first and not is_number(first[name])), None)
     if unfit is not None:
         raise ConfigError(
-            f"{table.place(number)}: column '{unfit}' is not a number: "
-            f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the inputs with "
-            "columns=...",
+            f"column '{unfit}' is not a number",
+            place=table.place(number),
+            remedy=f"{remedy_of(first[unfit], unfit, has_decimal=table.has_decimal)}, or state the "
+            "inputs with columns=...",
             quoted=repr(first[unfit]),
         )
     if not inputs:
-        raise ConfigError(f"{table.path} has no column of numbers to learn from: state columns=...")
+        raise ConfigError(f"{table.path} has no column of numbers to learn from", remedy="state columns=...")
     return inputs
 
 

@@ -84,7 +84,7 @@ def import_pyarrow(path: Path) -> Any:
         import pyarrow
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[parquet]', or write the table as CSV"
-        raise ConfigError(f"{path} needs {error.name}, which is not installed: {remedy}") from error
+        raise ConfigError(f"{path} needs {error.name}, which is not installed", remedy=remedy) from error
     return pyarrow
 
 

@@ -32,7 +32,7 @@ class Fill:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise ConfigError(f"{source}: missing={text} is neither refuse, drop, previous nor a number")
+            raise ConfigError(f"missing={text} is neither refuse, drop, previous nor a number", place=source)
         return cls("number", number)
 
 

@@ -18,8 +18,9 @@ def open_table(path: Path, options: Mapping[str, str]) -> tuple[Table, Mapping[s
     """
     if "window" in options and _keeps(path) == "reservoir":
         raise ConfigError(
-            f"{path}: a reservoir keeps single rows, of which no window={options['window']} can be made: "
-            "record with --keep newest"
+            f"a reservoir keeps single rows, of which no window={options['window']} can be made",
+            place=path,
+            remedy="record with --keep newest",
         )
     ignored = ",".join(
         filter(None, (options.get("ignore"), "at,rank", "" if "label" in options else "label"))
@@ -37,6 +38,6 @@ def _keeps(path: Path) -> str:
             found = database.execute("SELECT value FROM settings WHERE name = 'keep'").fetchone()
     except sqlite3.Error as error:
         raise ConfigError(
-            f"{path} is not a store of examples: edge-client record makes one", quoted=error
+            f"{path} is not a store of examples", remedy="edge-client record makes one", quoted=error
         ) from error
     return str(found[0]) if found else ""

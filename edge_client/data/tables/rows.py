@@ -136,7 +136,7 @@ class Block:
         remedy = remedy_of(text, name, has_decimal=self.table.has_decimal)
         if WITH_COMMA.fullmatch(text.strip()):
             # A question of the whole file, not of a row.
-            raise ConfigError(f"{where} is not a number: {remedy}", quoted=repr(text))
+            raise ConfigError(f"{where} is not a number", remedy=remedy, quoted=repr(text))
         self.broken.setdefault(place, f"{where} is not a number: {remedy}")
         return np.nan
 
@@ -206,7 +206,9 @@ class _Reader:
         skipped = self._report_skipped()
         if not len(rows):
             raise ConfigError(
-                f"{self._table.path}: every row lacks a value: fill them, missing=previous or missing=NUMBER"
+                "every row lacks a value",
+                place=self._table.path,
+                remedy="fill them, missing=previous or missing=NUMBER",
             )
         for name, words in self._words.items():
             if truths := words & TRUTH.keys():
@@ -254,8 +256,8 @@ class _Reader:
         lacks = np.isnan(column) & block.is_whole()
         if lacks.any() and fill.how != "drop":
             raise ConfigError(
-                f"{block.where(int(np.argmax(lacks)), name)} has no value: say what to do with missing=drop, "
-                "missing=previous or missing=NUMBER"
+                f"{block.where(int(np.argmax(lacks)), name)} has no value",
+                remedy="say what to do with missing=drop, missing=previous or missing=NUMBER",
             )
 
     def _is_given(self, block: Block, name: str, texts: Column) -> Mask:
@@ -287,8 +289,9 @@ class _Reader:
             return None
         if self._broken > self._plan.broken * self._count:
             raise ConfigError(
-                f"{self._table.path}: {self._broken} of {self._count} rows are broken, more than "
-                f"broken={self._plan.broken:g} allows; the first: {self._first_broken}"
+                f"{self._broken} of {self._count} rows are broken, more than broken={self._plan.broken:g} "
+                f"allows; the first: {self._first_broken}",
+                place=self._table.path,
             )
         what = f"{self._table.path}: {format_count(self._broken, 'broken row')} skipped"
         say_once(f"{what}; the first: {self._first_broken}", logging.WARNING)

@@ -46,8 +46,9 @@ class SenmlTable(Table):
         records = self._records
         if records and records[0].time < MIN_TIME <= records[-1].time:
             raise ConfigError(
-                f"{self.path}: '{records[0].name}' has a time relative to now, others have one since 1970: "
-                "record them with a base time (bt)"
+                f"'{records[0].name}' has a time relative to now, others have one since 1970",
+                place=self.path,
+                remedy="record them with a base time (bt)",
             )
         names = list(_checked_units(self.path, records))
         readings = ((record.time, record.name, record.value) for record in records)
@@ -70,7 +71,9 @@ def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
     for record in records:
         before = units.get(record.name) or record.unit
         if record.unit not in ("", before):
-            raise ConfigError(f"{path}: '{record.name}' is in {before} and in {record.unit}: convert one")
+            raise ConfigError(
+                f"'{record.name}' is in {before} and in {record.unit}", place=path, remedy="convert one"
+            )
         units[record.name] = before
     return units
 
@@ -78,12 +81,12 @@ def _checked_units(path: Path, records: list[Record]) -> dict[str, str]:
 def _resolve_records(path: Path, pack: Any) -> Iterator[Record]:
     """The records of a pack with its base values added, which hold until they change (section 4.6)."""
     if not isinstance(pack, list) or not all(isinstance(record, dict) for record in pack):
-        raise ConfigError(f"{path} is not SenML: expected lists of records")
+        raise ConfigError(f"{path} is not SenML", remedy="expected lists of records")
     base = dict[str, Any]()
     for stated in pack:
         record = {LABELS.get(key, key): value for key, value in stated.items()}
         if strange := next((key for key in record if str(key).endswith("_")), None):
-            raise ConfigError(f"{path}: '{strange}' must be understood, by its last letter, and is not")
+            raise ConfigError(f"'{strange}' must be understood, by its last letter, and is not", place=path)
         base |= {key: value for key, value in record.items() if key in ("bn", "bt", "bu", "bv", "bs")}
         try:
             name = str(base.get("bn", "")) + str(record.get("n", ""))
@@ -98,6 +101,6 @@ def _resolve_records(path: Path, pack: Any) -> Iterator[Record]:
             if "vb" in record:
                 yield Record(name, time, str(int(record["vb"])), unit)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path}: a record is not SenML", quoted=stated) from error
+            raise ConfigError("a record is not SenML", place=path, quoted=stated) from error
         if "vs" in record:
             yield Record(name, time, str(record["vs"]), unit)

@@ -41,7 +41,7 @@ def seconds_of(options: Mapping[str, str], source: object) -> float:
     except ValueError:
         every = math.nan
     if not 0 < every < math.inf and "every" in options:
-        raise ConfigError(f"{source}: every={text} must be a number of seconds above 0")
+        raise ConfigError(f"every={text} must be a number of seconds above 0", place=source)
     return every
 
 
@@ -83,8 +83,9 @@ def text_rows(table: Table, names: Sequence[str], values: Iterable[Values], *, e
         length = _length(table, (number, row), {names[at]: row[at] for at in series}) or usual
         if even and length != usual:
             raise ConfigError(
-                f"{table.place(number)}: a series of {length} values, and of {usual} in the first: state "
-                "window=NUMBER, which takes windows out of every series"
+                f"a series of {length} values, and of {usual} in the first",
+                place=table.place(number),
+                remedy="state window=NUMBER, which takes windows out of every series",
             )
         columns = (
             map(_text, value) if at in series and value is not None else [_text(value)] * length
@@ -129,11 +130,11 @@ def _length(table: Table, row: Values, series: Mapping[str, Any]) -> int:
     """The length of a row's series; 0 if all are missing."""
     wrong = next((name for name, value in series.items() if not isinstance(value, list | None)), None)
     if wrong is not None:
-        raise ConfigError(f"{table.place(row[0])}: column '{wrong}' is not a list, as in the first rows")
+        raise ConfigError(f"column '{wrong}' is not a list, as in the first rows", place=table.place(row[0]))
     lengths = {name: len(value) for name, value in series.items() if value is not None}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"'{name}' {length}" for name, length in lengths.items())
-        raise ConfigError(f"{table.place(row[0])}: series of different lengths: {sizes}")
+        raise ConfigError(f"series of different lengths: {sizes}", place=table.place(row[0]))
     return max(lengths.values(), default=0)
 
 

@@ -61,7 +61,9 @@ def header_of(table: Table) -> tuple[str, ...]:
     with table.open_rows() as rows:
         head, following = next(rows, None), [values for _, values in islice(rows, LOOK)]
     if head is None or not head[1] or not following:
-        raise ConfigError(f"{table.path} has no rows: expected a line of names, then one line per example")
+        raise ConfigError(
+            f"{table.path} has no rows", remedy="expected a line of names, then one line per example"
+        )
     named = [name.strip() for name in head[1]]
     # numpy.savetxt writes "# a,b".
     named[0] = named[0].lstrip("# ") or named[0]
@@ -73,13 +75,16 @@ def header_of(table: Table) -> tuple[str, ...]:
             named.insert(0, "")
         else:
             raise ConfigError(
-                f"{table.place(head[0])}: rows have one value more than there are names: name all columns, "
-                "or state delimiter= if commas are decimal ones"
+                "rows have one value more than there are names",
+                place=table.place(head[0]),
+                remedy="name all columns, or state delimiter= if commas are decimal ones",
             )
     named = [name or (f"(column {place})" if place > 1 else ROW) for place, name in enumerate(named, 1)]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{table.place(head[0])}: two columns are called '{twice}': rename one")
+        raise ConfigError(
+            f"two columns are called '{twice}'", place=table.place(head[0]), remedy="rename one"
+        )
     return tuple(named)
 
 

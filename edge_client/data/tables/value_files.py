@@ -47,7 +47,7 @@ def _cbor_values(path: Path, data: bytes) -> Iterator[Any]:
         import cbor2
     except ModuleNotFoundError as error:
         remedy = "pip install 'edge-federation[cbor]', or write JSON"
-        raise ConfigError(f"{path} needs {error.name}, which is not installed: {remedy}") from error
+        raise ConfigError(f"{path} needs {error.name}, which is not installed", remedy=remedy) from error
     file = BytesIO(data)
     while file.tell() < len(data):
         start = file.tell()

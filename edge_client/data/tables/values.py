@@ -150,7 +150,9 @@ class Times:
         if not self._ways:
             form = "like time-format=%d.%m.%Y %H:%M" if self._stated is None else "that fits"
             raise ConfigError(
-                f"{where} is not a time that is understood: state one {form}", quoted=repr(self._first)
+                f"{where} is not a time that is understood",
+                remedy=f"state one {form}",
+                quoted=repr(self._first),
             )
         fewest = min(way.failures for way in self._ways)
         best = [way for way in self._ways if way.failures == fewest]
@@ -159,8 +161,9 @@ class Times:
             other = np.concatenate(best[1].parts)
             if not np.array_equal(found, other, equal_nan=True):
                 raise ConfigError(
-                    f"{where}: days and months cannot be told apart, state "
-                    "time-format=%d/%m/%Y %H:%M or %m/%d/%Y %H:%M, as it is written",
+                    "days and months cannot be told apart, state time-format=%d/%m/%Y %H:%M or %m/%d/%Y "
+                    "%H:%M, as it is written",
+                    place=where,
                     quoted=repr(self._first),
                 )
         if best[0].name == "numbers":
@@ -198,7 +201,7 @@ def parse_gap(text: str | None, *, source: str) -> float | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|)", text.strip())
     seconds = float(match[1]) * {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}[match[2]] if match else 0
     if not seconds:
-        raise ConfigError(f"{source}: gap={text} must be a time such as 30s, 5min or 2h")
+        raise ConfigError(f"gap={text} must be a time such as 30s, 5min or 2h", place=source)
     return seconds
 
 
@@ -268,7 +271,7 @@ def is_truth(text: str) -> bool:
 def missing_column(words: str, name: str, names: Sequence[str]) -> ConfigError:
     """The refusal of column `name`; `names` that hold a number may be a row of data, and are only quoted."""
     if any(plain_numbers([known]) is not None for known in names):
-        return ConfigError(f"{words}: name the columns in its first line", quoted=", ".join(names))
+        return ConfigError(words, remedy="name the columns in its first line", quoted=", ".join(names))
     return ConfigError(f"{words}{nearest(name, names)}: {', '.join(names)}")
 
 

@@ -36,10 +36,11 @@ def _classes(data: LabelledData) -> LabelledData:
         return replace(data, labels=places, class_names=names, named=True, preprocessing=about)
     if data.labels.ndim != 1:
         raise ConfigError(
-            f"the labels are {format_count(data.labels.shape[1], 'number')} per example, and classification "
-            "takes one class: "
-            'set [model] task = "regression" or "multi-label", or make classes of them '
-            "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured numbers)"
+            f"the labels are {format_count(data.labels.shape[1], 'number')} per example, and "
+            "classification takes one class",
+            remedy='set [model] task = "regression" or "multi-label", or make classes of them '
+            "(numpy.argmax(labels, axis=1) of one-hot rows, numpy.digitize of measured "
+            "numbers)",
         )
     return data
 
@@ -56,8 +57,8 @@ def _flags(data: LabelledData) -> LabelledData:
     """A 0 or 1 per class [N, L] in float32."""
     if data.labels.ndim != 2:
         raise ConfigError(
-            "multi-label takes a 0 or 1 per class, labels [N, classes], and these are class numbers: "
-            'set [model] task = "classification"'
+            "multi-label takes a 0 or 1 per class, labels [N, classes], and these are class numbers",
+            remedy='set [model] task = "classification"',
         )
     wrong = (data.labels != 0) & (data.labels != 1)
     if wrong.any():
@@ -73,8 +74,8 @@ def _numbers(data: LabelledData) -> LabelledData:
         return data
     if not are_numbers(data.class_names):
         raise ConfigError(
-            "regression takes numbers, and these labels are classes with names: "
-            'set [model] task = "classification", or save the numbers as floats'
+            "regression takes numbers, and these labels are classes with names",
+            remedy='set [model] task = "classification", or save the numbers as floats',
         )
     preprocessing = data.preprocessing.model_copy(update={"class_names": ("target",)})
     column = replace(data, named=False).numbers.astype(np.float32)[:, None]

@@ -122,5 +122,5 @@ TASKS: Registry[LearningTask] = Registry(
 def learning_task(name: str) -> LearningTask:
     """The task of that name; `ConfigError` with the nearest match for another."""
     if name not in TASKS:
-        raise ConfigError(f"unknown task '{name}'{nearest(name, TASKS)}: one of {', '.join(TASKS)}")
+        raise ConfigError(f"unknown task '{name}'{nearest(name, TASKS)}", remedy=f"one of {', '.join(TASKS)}")
     return TASKS[name]

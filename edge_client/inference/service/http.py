@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             raise ConfigError(f"no option '{unknown[0][:40]}'{nearest(unknown[0][:40], ['top'])}")
         top = options.get("top", ["1"])[-1]
         if not (top.isascii() and top.isdigit() and 1 <= len(top) <= 6 and int(top)):
-            raise ConfigError(f"top={top[:20]!r}: expected a whole number from 1")
+            raise ConfigError(f"top={top[:20]!r}", remedy="expected a whole number from 1")
         return int(top)
 
     def _body(self) -> bytes | None:

@@ -48,7 +48,7 @@ class PredictionRequest:
 def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> PredictionRequest:
     """Read a message, whose own `top` has priority; raises `ConfigError` if it is invalid."""
     if not body:
-        raise ConfigError("the body is empty: send an image file, .npy, .npz or JSON")
+        raise ConfigError("the body is empty", remedy="send an image file, .npy, .npz or JSON")
     if body[:4] == b"PK\x03\x04" or body[:6] == b"\x93NUMPY":
         images = as_batch(_array(body), model.input_shape, model.preprocessing)
         return _check_request(PredictionRequest(images, top), model)
@@ -56,7 +56,9 @@ def read_request(body: bytes, model: LoadedModel, *, top: int = 1) -> Prediction
         images = read_recording(io.BytesIO(body), model, most=MAX_IMAGES)
         return _check_request(PredictionRequest(images, top), model)
     if body[:2] == b"--" and b"form-data" in body[:200]:
-        raise ConfigError("the body is a form: send the file alone, as curl --data-binary @FILE does")
+        raise ConfigError(
+            "the body is a form", remedy="send the file alone, as curl --data-binary @FILE does"
+        )
     if body.lstrip()[:1] in (b"{", b"["):
         return read_line(body, model, top=top)
     return _of_image(body, model, PredictionRequest(np.empty(0), top))
@@ -124,7 +126,9 @@ def _read_named_values(value: Any, columns: Sequence[Feature]) -> Pixels:
     """Examples [N, columns] or [N, columns, window] from their values by name, in any order."""
     examples = value if isinstance(value, list) else [value]
     if not columns:
-        raise ConfigError("the model does not name its columns: send 'pixels', in the order of its table")
+        raise ConfigError(
+            "the model does not name its columns", remedy="send 'pixels', in the order of its table"
+        )
     if not examples or not all(isinstance(example, dict) for example in examples):
         raise ConfigError(f"'values' are given by name, such as {{\"{columns[0].name}\": 21.4, ...}}")
     return _numbers([_in_order(example, columns) for example in examples], "values")

@@ -85,8 +85,9 @@ def _make_trace_error(
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ConfigError(
         f"{type(module).__name__} cannot be traced for inputs of shape {input_shape}: "
-        f"{f'at {place}, ' if place else ''}{reason}; its forward method must take one tensor of that shape, "
-        "and not branch or loop on values of tensors"
+        f"{f'at {place}, ' if place else ''}{reason}",
+        remedy="its forward method must take one tensor of that shape, and not branch or loop on "
+        "values of tensors",
     )
 
 

@@ -22,13 +22,16 @@ def check_files(files: TlsFiles, device: str, now: float) -> None:
     try:
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
     except (ValueError, OSError) as error:
-        raise ConfigError(f"--cert {files.certificate}: no certificate can be read there: {error}") from error
+        raise ConfigError(
+            f"no certificate can be read there: {error}", key=f"--cert {files.certificate}"
+        ) from error
     check_validity(validity_of(certificate), str(files.certificate), device, now)
     name = common_name(certificate)
     if name != device:
         raise ConfigError(
             f"--cert {files.certificate} is for '{name}', but the device is '{device}': the broker would"
-            f" let it use the topics of '{name}' only (--device-id {name})"
+            f" let it use the topics of '{name}' only",
+            remedy=f"use --device-id {name}",
         )
 
 
@@ -36,11 +39,12 @@ def check_validity(validity: Validity, path: str, device: str, now: float) -> No
     """Raise `ConfigError` unless `now`, in seconds since 1970, is within the validity."""
     if now >= validity.not_after:
         raise ConfigError(
-            f"--cert {path} expired on {format_utc(validity.not_after)}; on the server,"
-            f" `edge-server enroll {device} --renew --out DIR` makes a new one"
+            f"--cert {path} expired on {format_utc(validity.not_after)}",
+            remedy=f"on the server, `edge-server enroll {device} --renew --out DIR` makes a new one",
         )
     if now < validity.not_before:
         raise ConfigError(
-            f"--cert {path} is valid from {format_utc(validity.not_before)} on, and this machine's clock says"
-            f" {format_utc(now)}: set the clock"
+            f"--cert {path} is valid from {format_utc(validity.not_before)} on, and this machine's clock "
+            f"says {format_utc(now)}",
+            remedy="set the clock",
         )

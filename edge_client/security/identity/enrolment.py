@@ -39,7 +39,7 @@ def check_code(code: EnrolmentCode, now: float, *, trusted: str | None = None) -
     """Raise `ConfigError` for an expired code, or one of an authority without the `trusted` fingerprint."""
     if now >= code.expires:
         remedy = f"`edge-server enroll {code.device} --code` on the server gives a new one"
-        raise ConfigError(f"the code has expired on {format_utc(code.expires)}; {remedy}")
+        raise ConfigError(f"the code has expired on {format_utc(code.expires)}", remedy=remedy)
     authority = fingerprint(x509.load_pem_x509_certificate(code.authority.encode()))
     if trusted is not None and trusted.replace(":", "").lower() != authority:
         raise ConfigError(f"the code's authority has the fingerprint {authority}, not {trusted}")

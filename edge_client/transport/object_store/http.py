@@ -60,7 +60,7 @@ class HttpClient:
             if self._ca is not None:
                 context.load_verify_locations(self._ca)
         except OSError as error:
-            raise ConfigError(f"{self._ca}: no certificate can be read there: {error}") from error
+            raise ConfigError(f"no certificate can be read there: {error}", place=self._ca) from error
         return context
 
     @contextmanager

@@ -98,7 +98,9 @@ def pack_release(args: argparse.Namespace) -> int:
     folder = service_folder(args)
     key = args.signing_key or folder.path / "signing.key"
     if not key.exists():
-        raise ConfigError(f"signing key {key}: no such file; name the key whose signing.pub boards trust")
+        raise ConfigError(
+            f"signing key {key}: no such file", remedy="name the key whose signing.pub boards trust"
+        )
     extras = tuple(word.strip() for word in args.extras.split(",") if word.strip())
     wanted = Wanted(_federation(args, folder), args.name, extras)
     stored = make_release(_store(folder), args.wheels, wanted, load_or_make_signing_key(key))

@@ -139,7 +139,9 @@ def _compare(args: argparse.Namespace) -> int:
 
     names = [word for word in args.words if "=" not in word]
     if not names:
-        raise ConfigError("name an experiment or recipes; edge-server compare --list shows the experiments")
+        raise ConfigError(
+            "name an experiment or recipes", remedy="edge-server compare --list shows the experiments"
+        )
     overrides = [word for word in args.words if "=" in word]
     workers = args.workers or (1 if args.parallel > 1 else None)
     overrides += [f"simulation.workers={workers}"] if workers else []

@@ -59,8 +59,8 @@ def execute(args: argparse.Namespace) -> int:
 
     if not (args.run / "history.jsonl").is_file() or not (args.run / "federation.toml").is_file():
         raise ConfigError(
-            f"{args.run} is not a run folder: history.jsonl and federation.toml are not in it; name the one "
-            "that `edge-server run` or `simulate` printed at its end"
+            f"{args.run} is not a run folder: history.jsonl and federation.toml are not in it",
+            remedy="name the one that `edge-server run` or `simulate` printed at its end",
         )
     read_facts(args.run)
     address = args.address or args.listen

@@ -75,7 +75,7 @@ def execute(args: argparse.Namespace) -> int:
     config = without_testers(load_config(given[0] if named else str(DEMO), overrides))
     if not 0 <= args.torch_free <= config.clients.num_clients:
         raise ConfigError(
-            f"--torch-free {args.torch_free}: expected 0 to {config.clients.num_clients} devices"
+            f"expected 0 to {config.clients.num_clients} devices", key=f"--torch-free {args.torch_free}"
         )
     out = run_folder(args.out, config.federation.name)
     name = out.name if args.out is None else None

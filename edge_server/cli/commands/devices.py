@@ -109,7 +109,9 @@ def _document(device: "DeviceTotals", replaces: list[str]) -> dict[str, Any]:
 
 def _check_words(args: argparse.Namespace) -> None:
     if args.federation is not None or args.removed:
-        raise ConfigError("devices RUN: --federation and --removed are for the inventory: leave RUN out")
+        raise ConfigError(
+            "devices RUN: --federation and --removed are for the inventory", remedy="leave RUN out"
+        )
     if args.format == "csv":
         raise ConfigError("devices RUN: csv is for the inventory; --format json has a run's figures")
 

@@ -61,7 +61,7 @@ def execute(args: argparse.Namespace) -> int:
     args = with_served(args, args.federation)
     folder = args.authority or default_folder(args.federation)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--authority {folder}: this is a file; name the authority's folder")
+        raise ConfigError("this is a file", key=f"--authority {folder}", remedy="name the authority's folder")
     if args.serve:
         return _serve(args, folder)
     if args.listed:
@@ -141,7 +141,7 @@ def _give_code(args: argparse.Namespace, authority: "Authority") -> int:
 def _check_is_new(args: argparse.Namespace, authority: "Authority") -> None:
     if not args.renew and (authority.folder / "devices" / args.device).exists():
         remedy = "--renew gives it another certificate (edge-server revoke ends those that it has)"
-        raise ConfigError(f"{args.device} is enrolled already: {remedy}")
+        raise ConfigError(f"{args.device} is enrolled already", remedy=remedy)
 
 
 def _print(args: argparse.Namespace, authority: "Authority", about: dict[str, object], *lines: str) -> int:
@@ -156,7 +156,7 @@ def _serve(args: argparse.Namespace, folder: Path) -> int:
     from edge_server.security.identity.service import RegistrationService
 
     if args.device is not None:
-        raise ConfigError(f"--serve answers every device: leave out '{args.device}'")
+        raise ConfigError("--serve answers every device", remedy=f"leave out '{args.device}'")
     begin_log(args, level=logging.INFO, federation=args.federation)
     authority = open_authority(folder)
     identity = folder / "service"

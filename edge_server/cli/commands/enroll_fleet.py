@@ -33,9 +33,11 @@ def read_rows(args: argparse.Namespace, folder: Path) -> "list[FleetRow]":
     from schemas.names import is_of_site
 
     if args.device is not None or args.gateway:
-        raise ConfigError("--from: the file names the devices: leave DEVICE and --gateway out")
+        raise ConfigError("the file names the devices", key="--from", remedy="leave DEVICE and --gateway out")
     if args.label or args.note is not None or args.data is not None:
-        raise ConfigError("--from: the file has columns for labels, notes and data: leave those options out")
+        raise ConfigError(
+            "the file has columns for labels, notes and data", key="--from", remedy="leave those options out"
+        )
     rows = read_fleet_file(args.fleet)
     authority = open_authority(folder) if (folder / FILE).exists() else None
     federation = args.federation if authority is None else authority.settings.federation

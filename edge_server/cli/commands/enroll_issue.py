@@ -20,15 +20,17 @@ def check_labels(args: argparse.Namespace) -> None:
 
     labels = stated_labels(args)
     if len(labels) > MAX_LABELS:
-        raise ConfigError(f"--label: {len(labels)} labels; a device has at most {MAX_LABELS}")
+        raise ConfigError(f"{len(labels)} labels; a device has at most {MAX_LABELS}", key="--label")
     if args.note is not None:
         checked_note(args.note)
     if args.gateway and (labels or args.note is not None):
-        raise ConfigError("--gateway: the inventory lists devices: leave --label and --note out")
+        raise ConfigError(
+            "the inventory lists devices", key="--gateway", remedy="leave --label and --note out"
+        )
     if not has_inventory(args) and (args.note is not None or (labels and args.code)):
         raise ConfigError(
-            "labels of a device with a code, and notes, are kept in the inventory, and there is none: name "
-            "the folder of `edge-server serve` with --service DIR"
+            "labels of a device with a code, and notes, are kept in the inventory, and there is none",
+            remedy="name the folder of `edge-server serve` with --service DIR",
         )
 
 

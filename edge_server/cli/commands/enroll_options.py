@@ -114,15 +114,21 @@ def _check_paths(args: argparse.Namespace) -> None:
     if args.out is None:
         raise ConfigError(f"enroll: where to? --out DIR is where {who}'s files go")
     if args.out.exists() and not args.out.is_dir():
-        raise ConfigError(f"--out {args.out}: this is a file; name a folder for {who}'s files")
+        raise ConfigError(
+            "this is a file", key=f"--out {args.out}", remedy=f"name a folder for {who}'s files"
+        )
     if args.wheel is not None and not args.wheel.is_file():
-        raise ConfigError(f"--wheel: there is no file {args.wheel}")
+        raise ConfigError(f"there is no file {args.wheel}", key="--wheel")
 
 
 def _check_combinations(args: argparse.Namespace) -> None:
     if args.gateway and (args.code or args.data is not None or args.wheel is not None):
-        raise ConfigError("--gateway: an archive with certificates is all: leave --code, --data, --wheel out")
+        raise ConfigError(
+            "an archive with certificates is all", key="--gateway", remedy="leave --code, --data, --wheel out"
+        )
     if args.code and args.data is not None:
-        raise ConfigError("--data: a code does not carry it: edge-client enroll --data SOURCE writes it")
+        raise ConfigError(
+            "a code does not carry it", key="--data", remedy="edge-client enroll --data SOURCE writes it"
+        )
     if args.trust is not None and args.signing_key is not None:
-        raise ConfigError("--trust and --signing-key say the same: name one of them")
+        raise ConfigError("--trust and --signing-key say the same", remedy="name one of them")

@@ -56,11 +56,13 @@ def _ready(run: Path) -> tuple[int, str]:
 
     holder = lock_holder(run)
     if holder is None or not runs_here(holder):
-        raise ConfigError(f"{run}: no server runs there on this machine")
+        raise ConfigError("no server runs there on this machine", place=run)
     try:
         status = StandbyStatus.model_validate_json((run / STATUS).read_bytes())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{run}: no standby follows this server") from error
+        raise ConfigError("no standby follows this server", place=run) from error
     if not status.follows:
-        raise ConfigError(f"{run}: the standby on {status.origin} is not up to date: try again later")
+        raise ConfigError(
+            f"the standby on {status.origin} is not up to date", place=run, remedy="try again later"
+        )
     return holder.pid, status.origin

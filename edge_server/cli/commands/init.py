@@ -77,8 +77,9 @@ def _classes(answer: str) -> str:
         names = parts_of(Path(answer), "train").class_names
     if len({*names}) < max(2, len(names)) or any('"' in name or "\\" in name for name in names):
         raise ConfigError(
-            f"'{answer}': name at least two classes, each once, with commas between them and no quotes, "
-            "or a folder with one sub-folder for each"
+            f"'{answer}'",
+            remedy="name at least two classes, each once, with commas between them and no quotes, "
+            "or a folder with one sub-folder for each",
         )
     return ", ".join(f'"{name}"' for name in names)
 
@@ -126,7 +127,7 @@ def execute(args: argparse.Namespace) -> int:
     from edge_server.config.load import load_config
 
     if args.file.exists() and not args.force:
-        raise ConfigError(f"{args.file} exists: name another file, or add --force")
+        raise ConfigError(f"{args.file} exists", remedy="name another file, or add --force")
     answers = {each.key: each.read(each.default) if args.yes else _ask(each) for each in QUESTIONS}
     args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
     load_config(str(args.file))

@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
 
     begin_log(args, level=logging.WARNING)
     if (args.cert is None) != (args.key is None):
-        raise ConfigError("--cert and --key belong together: name both, or neither")
+        raise ConfigError("--cert and --key belong together", remedy="name both, or neither")
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

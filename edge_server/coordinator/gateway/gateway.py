@@ -231,4 +231,6 @@ def reopen_gateway(journal: GatewayJournal, store: BlobStore, federation: str, s
 def check_brokers(above: BrokerAddress, below: BrokerAddress) -> None:
     """Raise `ConfigError` if the site has no broker of its own."""
     if (above.host, above.port, above.path) == (below.host, below.port, below.path):
-        raise ConfigError(f"--broker {below}: this is the upstream broker: the site needs one of its own")
+        raise ConfigError(
+            "this is the upstream broker", key=f"--broker {below}", remedy="the site needs one of its own"
+        )

@@ -95,7 +95,7 @@ def mark_as_copy(run: Path, federation: str) -> None:
     """Make the folder that of a standby; raises `ConfigError` if it holds a run of its own."""
     holds_run = (run / JOURNAL).exists() or (run / "history.jsonl").exists()
     if holds_run and not is_copy(run):
-        raise ConfigError(f"{run} holds a run of its own: name another folder for the copy")
+        raise ConfigError(f"{run} holds a run of its own", remedy="name another folder for the copy")
     run.mkdir(parents=True, exist_ok=True)
     write_synced(run / COPIED, json.dumps({"of": federation}).encode())
 

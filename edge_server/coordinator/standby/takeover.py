@@ -202,8 +202,9 @@ def follow(
     where = lease_address(address)
     if where is None:
         raise ConfigError(
-            "a standby needs a certificate of its own besides the server's: copy AUTHORITY/standby and "
-            "AUTHORITY/server, which `edge-server enroll` makes, to a folder of this machine"
+            "a standby needs a certificate of its own besides the server's",
+            remedy="copy AUTHORITY/standby and AUTHORITY/server, which `edge-server enroll` makes, "
+            "to a folder of this machine",
         )
     mark_as_copy(out, federation)
     with lock_folder(out), contextlib.ExitStack() as undo:
@@ -245,8 +246,8 @@ def check_copy(run: Path, federation: str) -> None:
     key = config.federation.signing_key or run / "signing.key"
     if not key.exists() or public_key_text(key) != (run / "signing.pub").read_text():
         raise ConfigError(
-            f"{key} must be the key that the server signs with, which is never sent: copy it from the server "
-            "(mode 0600), and start the standby again"
+            f"{key} must be the key that the server signs with, which is never sent",
+            remedy="copy it from the server (mode 0600), and start the standby again",
         )
 
 

@@ -28,7 +28,8 @@ def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
         if not store.acknowledge(key, actor.who, now=now):
             raise ConfigError(
                 f"there is no alert '{args['rule']}' of {args['kind']} {args['name']} in the federation "
-                f"'{args['federation']}'; `edge-server alerts list` has them"
+                f"'{args['federation']}'",
+                remedy="`edge-server alerts list` has them",
             )
     return Change(
         f"{args['federation']}/{args['name']}",

@@ -44,7 +44,7 @@ def _ask(desk: Desk, args: Args, actor: Actor, now: float, what: Diagnostic) -> 
     with closing(Inventory(desk.folder.inventory)) as inventory:
         device = _within_scope(inventory, args, actor)
     if desk.diagnostics is None:
-        raise ConfigError(f"no service runs here: edge-server {what} {device.device}")
+        raise ConfigError("no service runs here", remedy=f"edge-server {what} {device.device}")
     desk.diagnostics.ask(device.federation, device.device, what, who=actor.who, now=now)
     return Change(
         _full_name(device), said=f"{device.device} is asked: its page shows the answer", recorded=True

@@ -40,7 +40,9 @@ def add_job(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     for word in overrides:
         if word.startswith("-") or ":" in word:
             # A key may name a function of any module of this machine.
-            raise ConfigError(f"'{word}' is not set from here: write it into the file, or use the command")
+            raise ConfigError(
+                f"'{word}' is not set from here", remedy="write it into the file, or use the command"
+            )
     config = load_config(place, overrides)
     if args["cron"] and args["every"]:
         raise ConfigError("name a cron expression or a distance, not both")

@@ -23,7 +23,9 @@ USUAL_DAYS = "90"
 def add_user(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     name, role = _checked_name(args["user"]), _role(args["role"])
     if desk.people.user(name) is not None:
-        raise ConfigError(f"there is a user '{name}' already; `edge-server users role` changes the role")
+        raise ConfigError(
+            f"there is a user '{name}' already", remedy="`edge-server users role` changes the role"
+        )
     check_password_rules(name, args["password"])
     user = User(name, role, now, hash_password(args["password"]))
     if not desk.people.add_user(user):
@@ -43,7 +45,8 @@ def set_role(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     _refuse_oneself(actor, user, "change the role of")
     if user.subject is not None:
         raise ConfigError(
-            f"'{user.name}' has the role that the OpenID provider states: change [page.oidc] roles, or there"
+            f"'{user.name}' has the role that the OpenID provider states",
+            remedy="change [page.oidc] roles, or there",
         )
     desk.people.set_role(user.name, role)
     return Change(user.name, {"role": user.role}, {"role": role}, f"{user.name} has the role {role}")
@@ -63,7 +66,7 @@ def set_own_password(desk: Desk, args: Args, actor: Actor, now: float) -> Change
     user = _find_user(desk, name)
     wait = desk.people.begin_attempt([(USER, user.name, USER_RULES)], now)
     if wait > 0:
-        raise ConfigError(f"too many wrong passwords: try again in {wait:.0f} s")
+        raise ConfigError("too many wrong passwords", remedy=f"try again in {wait:.0f} s")
     if not is_password(args["old_password"], user.password_hash):
         raise ConfigError("the old password is wrong")
     _set_password(desk, user, args["password"])
@@ -83,7 +86,7 @@ def make_token(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
     ends_at = now + _days(args["days"] or USUAL_DAYS) * DAY_S
     secret = new_api_token()
     if not desk.people.add_token(digest_of(secret), ApiToken(name, role, where, actor.who, now, ends_at)):
-        raise ConfigError(f"there is a token '{name}' already: name another, or revoke it first")
+        raise ConfigError(f"there is a token '{name}' already", remedy="name another, or revoke it first")
     after = {"role": role, "where": where, "ends_at": ends_at}
     return Change(
         name, after=after, said="this is shown once: store it where the program reads it", secret=secret
@@ -117,7 +120,7 @@ def _find_user(desk: Desk, name: str) -> User:
 def _refuse_oneself(actor: Actor, user: User, what: str) -> None:
     """An admin of the page cannot lock everybody out; the command can, where the folder is at hand."""
     if actor.who == f"user:{user.name}":
-        raise ConfigError(f"you cannot {what} yourself: another admin can, or `edge-server users`")
+        raise ConfigError(f"you cannot {what} yourself", remedy="another admin can, or `edge-server users`")
 
 
 def _checked_name(name: str) -> str:

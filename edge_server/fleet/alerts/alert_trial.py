@@ -21,7 +21,7 @@ def try_receiver(folder: ServiceFolder, settings: ServiceSettings, name: str, *,
     receivers = settings.alerts.receivers
     if name not in receivers:
         known = nearest(name, receivers) or ": name it in a table [alerts.receivers.NAME]"
-        raise ConfigError(f"{folder.settings}: there is no receiver '{name}'{known}")
+        raise ConfigError(f"there is no receiver '{name}'{known}", place=folder.settings)
 
     def publish(federation: str, topic: str, payload: bytes) -> None:
         served = settings.federation(federation or None)

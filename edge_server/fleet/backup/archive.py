@@ -100,12 +100,18 @@ class ArchiveReader:
         try:
             self._zip = zipfile.ZipFile(path)
             if self._zip.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
-                raise ConfigError(f"{path}: its manifest is too large for a backup: use another one")
+                raise ConfigError(
+                    "its manifest is too large for a backup", place=path, remedy="use another one"
+                )
             self.manifest = self._manifest(self._zip.read(MANIFEST))
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror or error}: name the file of a backup") from error
+            raise ConfigError(
+                f"{error.strerror or error}", place=path, remedy="name the file of a backup"
+            ) from error
         except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError) as error:
-            raise ConfigError(f"{path}: not a backup, or not whole ({error}): use another one") from error
+            raise ConfigError(
+                f"not a backup, or not whole ({error})", place=path, remedy="use another one"
+            ) from error
 
     @contextmanager
     def open_file(self, file: SavedFile) -> Iterator[BinaryIO]:
@@ -115,7 +121,9 @@ class ArchiveReader:
             with self._zip.open(f"{folder}/{file.digest}") as member:
                 yield member  # type: ignore[misc]
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise ConfigError(f"{self.path}: {file.path} is damaged ({error}): use another backup") from error
+            raise ConfigError(
+                f"{file.path} is damaged ({error})", place=self.path, remedy="use another backup"
+            ) from error
 
     def copy_to(self, file: SavedFile, target: BinaryIO) -> None:
         """Write a file's bytes; raises `ConfigError` if they are not those of its digest."""
@@ -132,10 +140,13 @@ class ArchiveReader:
             found = _format_of(data)
             if found is not None and found > FORMAT:
                 raise ConfigError(
-                    f"{self.path}: a backup of format {found}; this program reads format {FORMAT}: install "
-                    "the version that made it"
+                    f"a backup of format {found}; this program reads format {FORMAT}",
+                    place=self.path,
+                    remedy="install the version that made it",
                 ) from error
-            raise ConfigError(f"{self.path}: the manifest cannot be read: use another backup") from error
+            raise ConfigError(
+                "the manifest cannot be read", place=self.path, remedy="use another backup"
+            ) from error
 
 
 class _Checked:
@@ -150,7 +161,9 @@ class _Checked:
         self._hashed.update(data)
         self._left -= len(data)
         if self._left < 0 or (not data and self._hashed.hexdigest() != self._file.digest):
-            raise ConfigError(f"{self._archive}: {self._file.path} is damaged: use another backup")
+            raise ConfigError(
+                f"{self._file.path} is damaged", place=self._archive, remedy="use another backup"
+            )
         return data
 
 

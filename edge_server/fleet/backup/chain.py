@@ -28,17 +28,17 @@ class Chain:
             place = path.parent / parent.name
             if not place.is_file():
                 raise ConfigError(
-                    f"{archives[-1].path} builds on the earlier backup {parent.name}, which is missing: put "
-                    f"it into {path.parent.absolute()}"
+                    f"{archives[-1].path} builds on the earlier backup {parent.name}, which is missing",
+                    remedy=f"put it into {path.parent.absolute()}",
                 )
             archives.append(ArchiveReader(place))
             if archives[-1].manifest.id != parent.id:
                 raise ConfigError(
-                    f"{place} is not the backup that {archives[-2].path.name} builds on: put the right one "
-                    "in its place"
+                    f"{place} is not the backup that {archives[-2].path.name} builds on",
+                    remedy="put the right one in its place",
                 )
             if len(archives) > MAX_PARENTS:
-                raise ConfigError(f"{path}: more than {MAX_PARENTS} parents: make a full backup")
+                raise ConfigError(f"more than {MAX_PARENTS} parents", place=path, remedy="make a full backup")
         return cls(archives)
 
     @property
@@ -56,8 +56,9 @@ class Chain:
         archive = self._places.get(file.digest)
         if archive is None:
             raise ConfigError(
-                f"{self._archives[0].path}: the bytes of {file.path} are in none of its archives: use "
-                "another backup"
+                f"the bytes of {file.path} are in none of its archives",
+                place=self._archives[0].path,
+                remedy="use another backup",
             )
         archive.copy_to(file, target)
 

@@ -81,7 +81,9 @@ class Collector:
             except FileNotFoundError:
                 pass
             return
-        raise ConfigError(f"{path} is written all the time: move it out of the folder, or stop its writer")
+        raise ConfigError(
+            f"{path} is written all the time", remedy="move it out of the folder, or stop its writer"
+        )
 
     def _add_run(self, run: Path, path: str) -> None:
         mark = [len(kept) for kept in self._lists()]
@@ -98,7 +100,9 @@ class Collector:
                 continue
             self._report(f"saved the run {run}")
             return
-        raise ConfigError(f"{run}: rounds follow each other faster than they can be saved; try again later")
+        raise ConfigError(
+            "rounds follow each other faster than they can be saved", place=run, remedy="try again later"
+        )
 
     def _lists(self) -> tuple[list[Any], ...]:
         return self.files, self.folders, self.links, self.left_out
@@ -225,7 +229,7 @@ def progress_of(journal: Path) -> RunProgress:
             connection.execute("BEGIN")
             return RunProgress(*(_count(connection, query) for query in PROGRESS_QUERIES))
     except sqlite3.Error as error:
-        raise ConfigError(f"{journal}: no journal that can be read: {error}") from error
+        raise ConfigError(f"no journal that can be read: {error}", place=journal) from error
 
 
 def _count(connection: sqlite3.Connection, query: str) -> int:

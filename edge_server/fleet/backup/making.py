@@ -135,19 +135,23 @@ def _parent(since: Path | None, path: Path) -> tuple[Parent | None, frozenset[st
     with contextlib.closing(Chain.open(since)) as chain:
         if since.resolve().parent != path.resolve().parent:
             raise ConfigError(
-                f"{path}: an incremental backup lies next to its parent: write it to {since.resolve().parent}"
+                "an incremental backup lies next to its parent",
+                place=path,
+                remedy=f"write it to {since.resolve().parent}",
             )
         return Parent(id=chain.manifest.id, name=since.name), chain.manifest.digests
 
 
 def _check_place(path: Path, roots: Sequence[SavedRoot]) -> None:
     if path.exists():
-        raise ConfigError(f"{path} exists: name a new file, or remove it")
+        raise ConfigError(f"{path} exists", remedy="name a new file, or remove it")
     if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}: make it, or name another place")
+        raise ConfigError(
+            f"there is no folder {path.parent}", place=path, remedy="make it, or name another place"
+        )
     inside = path.resolve()
     for root in roots:
         if inside.is_relative_to(Path(root.origin)):
             raise ConfigError(
-                f"{path} lies inside of what is backed up: name a place outside of {root.origin}"
+                f"{path} lies inside of what is backed up", remedy=f"name a place outside of {root.origin}"
             )

@@ -59,14 +59,15 @@ def check_target(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
-        raise ConfigError(f"{target} is not a folder: name a new one")
+        raise ConfigError(f"{target} is not a folder", remedy="name a new one")
     for lock in (target / LOCK, *target.glob(f"runs/*/{LOCK}")):
         if _is_held(lock):
             raise ConfigError(
-                f"{lock.parent} is in use: a server runs there; stop it, and restore to another folder"
+                f"{lock.parent} is in use: a server runs there",
+                remedy="stop it, and restore to another folder",
             )
     if any(target.iterdir()):
-        raise ConfigError(f"{target} is not empty: name a new folder, or move this one away")
+        raise ConfigError(f"{target} is not empty", remedy="name a new folder, or move this one away")
 
 
 def _check_room(folder: Path, manifest: BackupManifest) -> None:
@@ -74,7 +75,8 @@ def _check_room(folder: Path, manifest: BackupManifest) -> None:
     if manifest.bytes > free:
         raise ConfigError(
             f"the backup has files of {manifest.bytes / 1e6:.0f} MB, and {free / 1e6:.0f} MB are free in "
-            f"{folder.parent}: make room, or restore elsewhere"
+            f"{folder.parent}",
+            remedy="make room, or restore elsewhere",
         )
 
 
@@ -109,7 +111,9 @@ def _aside(target: Path) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{target}: another restore writes there; wait for its end") from None
+            raise ConfigError(
+                "another restore writes there", place=target, remedy="wait for its end"
+            ) from None
         _empty(aside)
         try:
             yield aside

@@ -40,7 +40,9 @@ class Sealer:
     def new(cls, passphrase: str, *, cost: int = COST) -> "Sealer":
         """A sealer with a fresh salt; raises `ConfigError` for a passphrase that is too short."""
         if len(passphrase) < MIN_LETTERS:
-            raise ConfigError(f"the passphrase has fewer than {MIN_LETTERS} characters: choose a longer one")
+            raise ConfigError(
+                f"the passphrase has fewer than {MIN_LETTERS} characters", remedy="choose a longer one"
+            )
         salt = os.urandom(SALT_BYTES)
         key = _derive_key(passphrase, salt, cost)
         return cls(Seal(salt=salt.hex(), cost=cost, probe=_seal_data(key, PROBE, "").hex()), key)
@@ -63,7 +65,9 @@ class Sealer:
         try:
             return _open_data(self._key, data, name)
         except InvalidTag as error:
-            raise ConfigError(f"{name}: the sealed bytes were changed: use another backup") from error
+            raise ConfigError(
+                f"{name}: the sealed bytes were changed", remedy="use another backup"
+            ) from error
 
 
 def _derive_key(passphrase: str, salt: bytes, cost: int) -> bytes:

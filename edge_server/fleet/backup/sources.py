@@ -49,7 +49,7 @@ class Sources:
             roots += [_root(kind, path, place, str(path).lstrip("/")) for path in outside]
         if not roots:
             raise ConfigError(
-                "nothing to back up: name a service's folder with --service, or runs with --run"
+                "nothing to back up", remedy="name a service's folder with --service, or runs with --run"
             )
         self._check(roots)
         return tuple(roots)
@@ -83,7 +83,7 @@ def sources_of(
     """
     for path in runs:
         if not is_run(path):
-            raise ConfigError(f"--run {path}: there is no journal; is it a run folder?")
+            raise ConfigError("there is no journal; is it a run folder?", key=f"--run {path}")
     neighbours = dict.fromkeys(path.resolve().parent / REGISTRY for path in runs)
     registries = [path for path in neighbours if (path / f"{REGISTRY}.sqlite").is_file()]
     own = sorted((service / "runs").glob("*/federation.toml")) if service is not None else []
@@ -120,7 +120,7 @@ def files_named_in(settings: BaseModel, folder: Path) -> Iterator[Path]:
 def _root(kind: str, path: Path, place: str, name: str = "") -> SavedRoot:
     origin = path.expanduser().resolve()
     if not origin.exists():
-        raise ConfigError(f"{path}: there is nothing to back up; name an existing folder")
+        raise ConfigError("there is nothing to back up", place=path, remedy="name an existing folder")
     return SavedRoot(kind=kind, origin=str(origin), path=f"{place}/{name or origin.name}")  # type: ignore[arg-type]
 
 

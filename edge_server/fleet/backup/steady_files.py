@@ -104,7 +104,9 @@ def copy_sqlite(source: Path, target: Path) -> None:
             connection.backup(copy)
     except sqlite3.Error as error:
         raise ConfigError(
-            f"{source}: cannot be copied: {error}: restore it from an earlier backup, or move it away"
+            f"cannot be copied: {error}",
+            place=source,
+            remedy="restore it from an earlier backup, or move it away",
         ) from error
 
 

@@ -42,7 +42,7 @@ class Diagnostics:
         with self._lock:
             before = self._asked.get(key)
             if before is not None and not before.answer.done():
-                raise ConfigError(f"{device} is being asked already: wait for its answer")
+                raise ConfigError(f"{device} is being asked already", remedy="wait for its answer")
             answer = self._request(federation, device, Terms(what, lines=LOG_LINES), who=who)
             self._asked.pop(key, None)
             self._asked[key] = _Asked(who, now, answer)

@@ -111,8 +111,8 @@ def serve_page(
         bound = listening_socket(family, address, (PORT, 0) if settings.port is None else (settings.port,))
     except OSError as error:
         raise ConfigError(
-            f"the page cannot listen at {address}:{settings.port or 0}: {error.strerror or error}; "
-            "name another [page] port in service.toml"
+            f"the page cannot listen at {address}:{settings.port or 0}: {error.strerror or error}",
+            remedy="name another [page] port in service.toml",
         ) from error
     port = bound.getsockname()[1]
     url = url_of(host, port).replace("http://", "https://" if tls else "http://")
@@ -145,7 +145,7 @@ def _checked_tls(settings: PageSettings) -> TlsPair | None:
     cert, key = settings.cert.expanduser(), settings.key.expanduser()
     for path in (cert, key):
         if not Path(path).is_file():
-            raise ConfigError(f"[page]: there is no file {path}")
+            raise ConfigError(f"there is no file {path}", key="[page]")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:

@@ -56,13 +56,13 @@ def check_password_rules(name: str, password: str) -> None:
     """Raise `ConfigError` for a password that is too short, too long, or contains the user's name."""
     if len(password) < SHORTEST:
         raise ConfigError(
-            f"the password has {len(password)} characters: at least {SHORTEST} are needed; "
-            "`openssl rand -base64 15` makes one"
+            f"the password has {len(password)} characters: at least {SHORTEST} are needed",
+            remedy="`openssl rand -base64 15` makes one",
         )
     if len(password) > LONGEST:
         raise ConfigError(f"the password has {len(password)} characters: at most {LONGEST} are allowed")
     if name.lower() in password.lower() and len(password) - len(name) < SHORTEST:
-        raise ConfigError("the password consists mostly of the user's name: choose another")
+        raise ConfigError("the password consists mostly of the user's name", remedy="choose another")
 
 
 def hash_password(password: str) -> str:

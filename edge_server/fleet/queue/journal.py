@@ -66,8 +66,8 @@ class JobJournal:
         with self._writing() as database:
             if job.name in _jobs(database):
                 raise ConfigError(
-                    f"there is a job '{job.name}' already: take another name, or first "
-                    f"`edge-server jobs remove {job.name}`"
+                    f"there is a job '{job.name}' already",
+                    remedy=f"take another name, or first `edge-server jobs remove {job.name}`",
                 )
             database.execute("INSERT INTO jobs VALUES (?, ?)", (job.name, job.model_dump_json()))
 
@@ -85,8 +85,8 @@ class JobJournal:
             job, newest = self._find_job(name, _jobs(database)), _runs(database, name, most=1)
             if newest and not newest[0].over:
                 raise ConfigError(
-                    f"job '{name}' is {newest[0].phase}: first `edge-server jobs stop {name}`, and remove "
-                    "the job when its run is over"
+                    f"job '{name}' is {newest[0].phase}",
+                    remedy=f"first `edge-server jobs stop {name}`, and remove the job when its run is over",
                 )
             for table, column in (("jobs", "name"), ("runs", "job"), ("progress", "job")):
                 database.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))
@@ -181,9 +181,10 @@ def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise ConfigError(f"queue of jobs {path}: {error}") from error
+        raise ConfigError(str(error), place=f"queue of jobs {path}") from error
     except ValidationError as error:
         raise ConfigError(
-            f"queue of jobs {path}: {error.error_count()} fields were not written by this release: install "
-            "the release that wrote them, or the newest"
+            f"{error.error_count()} fields were not written by this release",
+            place=f"queue of jobs {path}",
+            remedy="install the release that wrote them, or the newest",
         ) from error

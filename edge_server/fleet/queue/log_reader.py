@@ -49,7 +49,7 @@ def find_log(folder: ServiceFolder, name: str) -> RunLog:
         raise ConfigError(f"there is no job '{name}' in {folder.path}{nearest(name, jobs)}")
     if not newest:
         raise ConfigError(
-            f"job '{name}' has not run yet: `edge-server jobs show {name}` shows what it waits for"
+            f"job '{name}' has not run yet", remedy=f"`edge-server jobs show {name}` shows what it waits for"
         )
     return RunLog(folder, name, newest[0].name)
 

@@ -89,8 +89,8 @@ def time_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ConfigError(
-            f"there is no time zone '{name}' on this machine: name one such as Europe/Berlin, or "
-            "install the package tzdata"
+            f"there is no time zone '{name}' on this machine",
+            remedy="name one such as Europe/Berlin, or install the package tzdata",
         ) from error
 
 
@@ -114,7 +114,9 @@ def parse_every(text: str) -> Every:
     except ConfigError:
         seconds = 0.0
     if not SHORTEST_S <= seconds <= LONGEST_S:
-        raise ConfigError(f"every '{text}': write a distance from 1min to 366d, such as 30min, 6h or 1d")
+        raise ConfigError(
+            f"every '{text}'", remedy="write a distance from 1min to 366d, such as 30min, 6h or 1d"
+        )
     return Every(seconds=seconds)
 
 
@@ -134,8 +136,8 @@ def parse_cron(expression: str, zone: str, *, now: float) -> Cron:
         comes = False
     if not comes:
         raise ConfigError(
-            f"'{expression}' never comes: no month of it has such a day; change the day of the month or the"
-            " month ('L' is a month's last day)"
+            f"'{expression}' never comes: no month of it has such a day",
+            remedy="change the day of the month or the month ('L' is a month's last day)",
         )
     return parsed
 
@@ -157,9 +159,13 @@ def parse_at(text: str, zone: str, *, now: float) -> At:
         moment = datetime.fromisoformat(text)
         at = (moment if moment.tzinfo else moment.replace(tzinfo=time_zone(zone))).timestamp()
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"'{text}' is not a time: write 2026-12-01T02:00") from error
+        raise ConfigError(f"'{text}' is not a time", remedy="write 2026-12-01T02:00") from error
     if at <= now:
-        raise ConfigError(f"the time {text} ({zone}) has passed: name a later one, or none to start now")
+        raise ConfigError(
+            f"the time {text} ({zone}) has passed", remedy="name a later one, or none to start now"
+        )
     if at > now + MAX_SECONDS:
-        raise ConfigError(f"the time {text} ({zone}) is more than 31 years away: name an earlier one")
+        raise ConfigError(
+            f"the time {text} ({zone}) is more than 31 years away", remedy="name an earlier one"
+        )
     return At(at=at)

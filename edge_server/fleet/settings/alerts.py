@@ -176,7 +176,7 @@ class RuleSettings(Settings):
         if self.value is None:
             return kind.threshold(kind.default) if kind.value else 0.0
         if not kind.value:
-            raise ConfigError(f"'{self.when}' takes no value: remove value = {self.value!r}")
+            raise ConfigError(f"'{self.when}' takes no value", remedy=f"remove value = {self.value!r}")
         try:
             return kind.threshold(f"{self.value:g}" if isinstance(self.value, float) else str(self.value))
         except ConfigError as error:

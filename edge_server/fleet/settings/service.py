@@ -92,7 +92,8 @@ class ServiceSettings(Settings):
             return self.federations[names.index(name)]
         if not names:
             raise ConfigError(
-                "service.toml names no federation: add a table [[federations]] with `name` and `broker`"
+                "service.toml names no federation",
+                remedy="add a table [[federations]] with `name` and `broker`",
             )
         if name is None:
             raise ConfigError(f"name one of the federations with --federation: {', '.join(names)}")

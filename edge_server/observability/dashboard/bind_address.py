@@ -48,7 +48,7 @@ def bind_socket(listen: BindAddress, token: str | None) -> socket.socket:
     except OSError as error:
         remedy = f"name another address, or {host} without a port to use any free one"
         raise ConfigError(
-            f"the dashboard cannot listen at {host}:{port or 0}: {error.strerror or error}; {remedy}"
+            f"the dashboard cannot listen at {host}:{port or 0}: {error.strerror or error}", remedy=remedy
         ) from error
 
 
@@ -84,8 +84,8 @@ def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"the dashboard cannot listen at {host}: there is no such address here; "
-            "other words go before --dashboard"
+            f"the dashboard cannot listen at {host}: there is no such address here",
+            remedy="other words go before --dashboard",
         ) from error
     family, _, _, _, address = found[0]
     return family, str(address[0])
@@ -97,11 +97,13 @@ def _check_token(host: str, address: str, token: str | None) -> None:
         return
     if not token:
         raise ConfigError(
-            f"the dashboard at {host} can be reached from other machines: give it --dashboard-token TOKEN "
-            f"(or {TOKEN_VARIABLE} in the environment), or listen at {HOST}"
+            f"the dashboard at {host} can be reached from other machines",
+            remedy=f"give it --dashboard-token TOKEN (or {TOKEN_VARIABLE} in the environment), or "
+            f"listen at {HOST}",
         )
     if len(token) < SHORTEST_TOKEN:
         raise ConfigError(
-            f"--dashboard-token has {len(token)} characters: {host} can be reached from other machines, so "
-            f"at least {SHORTEST_TOKEN} are required; `openssl rand -hex 16` makes one"
+            f"--dashboard-token has {len(token)} characters: {host} can be reached from other machines, "
+            f"so at least {SHORTEST_TOKEN} are required",
+            remedy="`openssl rand -hex 16` makes one",
         )

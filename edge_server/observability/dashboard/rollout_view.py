@@ -103,7 +103,7 @@ def _reading(registry: Path) -> Iterator[sqlite3.Connection | None]:
             with closing(sqlite3.connect(address, uri=True)) as database:
                 yield database
     except (sqlite3.Error, OSError) as error:
-        raise ConfigError(f"registry {registry}: {error}") from error
+        raise ConfigError(str(error), place=f"registry {registry}") from error
 
 
 def _value(database: sqlite3.Connection, rollout: str, version: str, *rest: Any) -> Json:

@@ -148,7 +148,7 @@ def _read(path: Path, parse: Callable[[str], T]) -> T | None:
         return None
     except (OSError, ValueError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise ConfigError(f"{path}: cannot be read: {what}") from error
+        raise ConfigError(f"cannot be read: {what}", place=path) from error
 
 
 def _history(path: Path) -> tuple[RoundRecord, ...]:
@@ -160,7 +160,7 @@ def _history(path: Path) -> tuple[RoundRecord, ...]:
     try:
         return tuple(RoundRecord.model_validate_json(line) for line in lines if line.strip())
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a history: {error.errors()[0]['msg']}") from error
+        raise ConfigError(f"not a history: {error.errors()[0]['msg']}", place=path) from error
 
 
 def _channels(folder: RunFolder) -> ChannelMap | None:
@@ -186,7 +186,7 @@ def _with_journal(facts: FolderFacts, path: Path, *, live: bool) -> FolderFacts:
             return _with_rows(facts, reader)
     except sqlite3.OperationalError as error:
         if not live:
-            raise ConfigError(f"{path}: cannot be read: {error}") from error
+            raise ConfigError(f"cannot be read: {error}", place=path) from error
         return facts  # being created, or busy: the next read will see it
 
 

@@ -26,7 +26,8 @@ def parse_listen(text: str, *, option: str = "--metrics") -> Listen:
     if match is None or int(match[3]) > 65535:
         hint = "; without an address, put --metrics last" if option == "--metrics" else ""
         raise ConfigError(
-            f"{option} {text!r}: expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of "
-            f"this machine's addresses{hint}"
+            f"expected HOST:PORT, for instance {DEFAULT}, or 0.0.0.0:9464 for all of this machine's "
+            f"addresses{hint}",
+            key=f"{option} {text!r}",
         )
     return Listen(match[1] or match[2], int(match[3]))

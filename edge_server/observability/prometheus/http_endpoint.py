@@ -66,7 +66,9 @@ def serve_metrics(listen: Listen, registry: CollectorRegistry, *, option: str = 
         server = MetricsServer((listen.host, listen.port), _Handler, most=MAX_CONNECTIONS)
     except OSError as error:
         remedy = f"name another address with {option} HOST:PORT; port 0 takes a free one"
-        raise ConfigError(f"{option} {listen}: cannot listen there: {error.strerror}; {remedy}") from error
+        raise ConfigError(
+            f"cannot listen there: {error.strerror}", key=f"{option} {listen}", remedy=remedy
+        ) from error
     server.set_app(metrics_app(registry))
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
     thread.start()

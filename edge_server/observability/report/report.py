@@ -50,7 +50,7 @@ def write_text(path: Path, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_synced(path, text.encode())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error}") from error
+        raise ConfigError(f"cannot be written: {error}", place=path) from error
     return path
 
 
@@ -107,13 +107,16 @@ def publish_report(
     """
     if where != EVERY and (len(runs) > 1 or (out is None and form != "json")):
         raise ConfigError(
-            f"--where {where}: a report on some devices of one run; name its file with --out, so that the "
-            "report on all of them stays"
+            "a report on some devices of one run",
+            key=f"--where {where}",
+            remedy="name its file with --out, so that the report on all of them stays",
         )
     if form is None and out is not None:
         form = next((name for name, suffix in SUFFIXES.items() if out.suffix == suffix), None)
         if form is None:
-            raise ConfigError(f"--out {out}: the name must end in .html, .md or .json, or else give --format")
+            raise ConfigError(
+                "the name must end in .html, .md or .json, or else give --format", key=f"--out {out}"
+            )
     contents = [replace(read_run_contents(run), where=where) for run in runs]
     document = run_document(contents[0]) if len(runs) == 1 else runs_document(contents)
     if form == "json" and out is None:

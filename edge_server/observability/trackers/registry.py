@@ -35,15 +35,15 @@ def make_writer(word: str) -> Writer:
     """The writer for `NAME=TARGET`; raises `ConfigError` for an unknown name or a missing package."""
     name, _, target = word.partition("=")
     if name not in WRITERS:
-        raise ConfigError(f"--write {word}: there is no writer '{name}'{nearest(name, WRITERS)}")
+        raise ConfigError(f"there is no writer '{name}'{nearest(name, WRITERS)}", key=f"--write {word}")
     if not target:
         raise ConfigError(
-            f"--write {word}: name the destination, for instance --write tensorboard=runs/tensorboard"
+            "name the destination, for instance --write tensorboard=runs/tensorboard", key=f"--write {word}"
         )
     try:
         return WRITERS[name](target)
     except ModuleNotFoundError as error:
         remedy = f"pip install 'edge-federation[{name}]'"
         raise ConfigError(
-            f"--write {word}: this needs {error.name}, which is not installed: {remedy}"
+            f"this needs {error.name}, which is not installed", key=f"--write {word}", remedy=remedy
         ) from error

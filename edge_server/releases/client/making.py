@@ -50,7 +50,9 @@ def make_release(store: ReleaseStore, wheels: Path, wanted: Wanted, signer: Sign
         )
         return store.enter(name, aside, signer.sign(manifest), signer.public_text)
     except ValidationError as error:
-        raise ConfigError(f"--name '{name}': 1 to 64 letters, digits, dots, dashes, underscores") from error
+        raise ConfigError(
+            "1 to 64 letters, digits, dots, dashes, underscores", key=f"--name '{name}'"
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
 
@@ -60,14 +62,17 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
     if len(ours) != 1:
         found = "no wheel" if not ours else f"{len(ours)} wheels"
         raise ConfigError(
-            f"--wheels {folder}: {found} of {PACKAGE}, a release has one; `pip download -d {folder}"
-            f" '{PACKAGE}[onnx-client,trust]'` on a board of that kind collects all that it needs"
+            f"{found} of {PACKAGE}, a release has one",
+            key=f"--wheels {folder}",
+            remedy=f"`pip download -d {folder} '{PACKAGE}[onnx-client,trust]'` on a board of that "
+            "kind collects all that it needs",
         )
     fits = fits_of([path.name for path in paths])
     if not fits:
         raise ConfigError(
-            f"--wheels {folder}: there is no board for which every package has a wheel: make one release for"
-            " each processor and Python, each from its own folder"
+            "there is no board for which every package has a wheel",
+            key=f"--wheels {folder}",
+            remedy="make one release for each processor and Python, each from its own folder",
         )
     tags = wheel_tags(ours[0].name)
     assert tags is not None
@@ -81,7 +86,7 @@ def _describe(folder: Path, paths: Sequence[Path], wanted: Wanted) -> ClientRele
             wheels=describe_wheels(paths),
         )
     except ValidationError as error:
-        raise ConfigError(f"--wheels {folder}: {first_validation_error(error)}") from error
+        raise ConfigError(first_validation_error(error), key=f"--wheels {folder}") from error
 
 
 def _python_bound(wheel: Path) -> str:
@@ -102,4 +107,4 @@ def _open_wheel(wheel: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(wheel)
     except (OSError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{wheel} is not a wheel: {error}; fetch it again") from error
+        raise ConfigError(f"{wheel} is not a wheel: {error}", remedy="fetch it again") from error

@@ -70,21 +70,22 @@ class ReleaseStore:
         archive = self.folder / name / ARCHIVE
         if not is_name(name) or not archive.is_file():
             raise ConfigError(
-                f"there is no client release '{name}' in {self.folder}{nearest(name, self.names())}; "
-                "`edge-server client-release make` makes one"
+                f"there is no client release '{name}' in {self.folder}{nearest(name, self.names())}",
+                remedy="`edge-server client-release make` makes one",
             )
         try:
             signed = decode_manifest(manifest_path(archive).read_bytes())
             return StoredRelease(name, archive, read_release(archive), signed)
         except (OSError, PeerError, DamagedArchive) as error:
-            raise ConfigError(f"{archive}: {error}; make the release again") from error
+            raise ConfigError(str(error), place=archive, remedy="make the release again") from error
 
     def enter(self, name: str, archive: Path, signed: SignedManifest, public_text: str) -> StoredRelease:
         """Move an archive into the store; one of the same name must be the same. Raises `ConfigError`."""
         place = self.folder / name / ARCHIVE
         if place.is_file() and file_sha256(place) != signed.manifest.sha256:
             raise ConfigError(
-                f"there is another release {name} in {self.folder}: give this one another name with --name"
+                f"there is another release {name} in {self.folder}",
+                remedy="give this one another name with --name",
             )
         place.parent.mkdir(parents=True, exist_ok=True)
         write_synced(place.with_name(PUBLIC_KEY), public_text.encode())
@@ -99,7 +100,7 @@ class ReleaseStore:
             key = read_trusted_key(stored.archive.with_name(PUBLIC_KEY))
             check_release(stored.signed, key, sha256=file_sha256(stored.archive), name=name)
         except PeerError as error:
-            raise ConfigError(f"{stored.archive}: {error}; make the release again") from error
+            raise ConfigError(str(error), place=stored.archive, remedy="make the release again") from error
         return stored
 
     def copy(self, stored: StoredRelease, folder: Path) -> Path:

@@ -57,7 +57,7 @@ def describe_run(run: Path, *, name: str | None = None) -> Version:
     try:
         return Version.model_validate(fields)
     except ValidationError as error:
-        raise ConfigError(f"{run}: {first_validation_error(error)}") from error
+        raise ConfigError(first_validation_error(error), place=run) from error
 
 
 def _parents(states: list[str], first: StartedFrom | None) -> list[str]:
@@ -80,9 +80,9 @@ def _summary(run: Path) -> Summary:
     except FileNotFoundError:
         raise ConfigError(f"{run} is not a folder of a run that is over: there is no summary.json") from None
     except ValidationError as error:
-        raise ConfigError(f"{path}: not a summary: {first_validation_error(error)}") from error
+        raise ConfigError(f"not a summary: {first_validation_error(error)}", place=path) from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
 
 
 def _manifest(path: Path) -> Signed | None:

@@ -45,8 +45,9 @@ class Registry:
         """An existing registry; raises `ConfigError` if there is none."""
         if not (folder / FILE).is_file():
             raise ConfigError(
-                f"there is no registry in {folder}: a run makes one next to its folder; name it with"
-                " --registry DIR, or enter a run's models with `edge-server models add RUN`"
+                f"there is no registry in {folder}: a run makes one next to its folder",
+                remedy="name it with --registry DIR, or enter a run's models with `edge-server "
+                "models add RUN`",
             )
         return cls(folder)
 
@@ -112,7 +113,7 @@ class Registry:
             return Version.model_validate_json(record)
         except ValidationError as error:
             problem = f"{error.error_count()} fields were not written by this program"
-            raise ConfigError(f"registry {self.folder / FILE}: {problem}") from error
+            raise ConfigError(problem, place=f"registry {self.folder / FILE}") from error
 
     # --- the active version ---
     def active(self, federation: str) -> str | None:

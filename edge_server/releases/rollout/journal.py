@@ -125,7 +125,8 @@ class RolloutJournal:
             )
         except (ValidationError, ValueError) as error:
             raise ConfigError(
-                f"registry {self._registry.folder}: rollout {rollout} was not written by this program"
+                f"rollout {rollout} was not written by this program",
+                place=f"registry {self._registry.folder}",
             ) from error
 
 

@@ -32,7 +32,8 @@ def rollout_lock(registry: RolloutDatabase, federation: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"a rollout of federation {federation} is in progress in another process: one at a time"
+                f"a rollout of federation {federation} is in progress in another process",
+                remedy="one at a time",
             ) from None
         yield
 
@@ -57,8 +58,8 @@ def check_signed(version: Version) -> None:
     """Raise `ConfigError` for a version that no device would take."""
     if version.key is None:
         raise ConfigError(
-            f"{version.version} is not signed, so no device could tell it from a forgery: roll out a version"
-            " that a run has signed (`edge-server models list` shows which)"
+            f"{version.version} is not signed, so no device could tell it from a forgery",
+            remedy="roll out a version that a run has signed (`edge-server models list` shows which)",
         )
 
 
@@ -80,10 +81,12 @@ def _read(path: Path, tier: TierModel) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{path}: {error.strerror}: enter the run again with `edge-server models add`"
+            str(error.strerror), place=path, remedy="enter the run again with `edge-server models add`"
         ) from error
     if hashlib.sha256(data).hexdigest() != tier.sha256:
-        raise ConfigError(f"{path} is not the file that was entered: enter the run again with `models add`")
+        raise ConfigError(
+            f"{path} is not the file that was entered", remedy="enter the run again with `models add`"
+        )
     return data
 
 
@@ -111,8 +114,8 @@ def begin_or_continue(journal: RolloutJournal, fresh: Rollout) -> tuple[Rollout,
     if left.version != fresh.version:
         command = f"{fresh.offering.words.command} {left.version}"
         raise ConfigError(
-            f"a rollout of {left.version} is not finished: continue it with `{command}`, or withdraw it with"
-            f" `{command} --withdraw`"
+            f"a rollout of {left.version} is not finished",
+            remedy=f"continue it with `{command}`, or withdraw it with `{command} --withdraw`",
         )
     loaded = journal.load_rollout(left.id, fresh.files, now=time.monotonic(), offering=fresh.offering)
     return replace(loaded, device_tiers=fresh.device_tiers), True
@@ -132,7 +135,9 @@ def begin_for_devices(
         loaded = journal.load_rollout(left.id, files, now=time.monotonic(), offering=MODELS)
         if loaded.rules.only == rules.only:
             return loaded
-    raise ConfigError(f"a rollout of {left.version} is not finished: `edge-server rollout {left.version}`")
+    raise ConfigError(
+        f"a rollout of {left.version} is not finished", remedy=f"`edge-server rollout {left.version}`"
+    )
 
 
 def with_labels(rollout: Rollout, folder: ServiceFolder) -> Rollout:
@@ -170,6 +175,6 @@ def _refuse_others(journal: RolloutJournal, federation: str, meant: RolloutEntry
     newest = lasting[0] if lasting else meant
     if newest.version != meant.version:
         raise ConfigError(
-            f"{newest.version} was rolled out after {meant.version}: withdraw that one, or roll another"
-            " version out"
+            f"{newest.version} was rolled out after {meant.version}",
+            remedy="withdraw that one, or roll another version out",
         )

@@ -142,7 +142,7 @@ def open_authority(folder: Path, *, clock: Callable[[], float] = time.time) -> A
     try:
         root, enrolment = _load_signer(folder / "ca"), _load_signer(folder / "door-ca")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder}: the authority's files are damaged: {error}") from error
+        raise ConfigError(f"the authority's files are damaged: {error}", place=folder) from error
     return Authority(folder, settings, root, enrolment, clock)
 
 

@@ -10,7 +10,7 @@ def check_device_name(name: str) -> None:
     if not is_name(name):
         raise ConfigError(f"'{name}': 1 to 64 letters, digits, dots, dashes, underscores")
     if name in RESERVED:
-        raise ConfigError(f"'{name}' is the name of a part of the server; choose another")
+        raise ConfigError(f"'{name}' is the name of a part of the server", remedy="choose another")
 
 
 def check_name_of_site(authority: Authority, name: str, *, gateway: bool = False) -> None:
@@ -23,8 +23,8 @@ def check_name_of_site(authority: Authority, name: str, *, gateway: bool = False
         )
     if inside := site_of(name, authority.sites()):
         raise ConfigError(
-            f"'{name}' belongs to the site '{inside}', whose own authority enrols it: run "
-            f"`edge-server enroll {name} --within {inside} --authority DIR` at the site"
+            f"'{name}' belongs to the site '{inside}', whose own authority enrols it",
+            remedy=f"run `edge-server enroll {name} --within {inside} --authority DIR` at the site",
         )
     if not gateway and name in authority.sites():
         raise ConfigError(f"'{name}' is a site: --gateway issues its gateway's certificate")

@@ -49,18 +49,20 @@ def issued_already(
             else:
                 _check_is_free(authority, device, path, known=known)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+            raise ConfigError(str(error), place=where) from None
     return kept
 
 
 def _check_is_free(authority: Authority, device: str, path: Path, *, known: bool) -> None:
     if known and not (authority.folder / ISSUING / device).exists():
         raise ConfigError(
-            f"'{device}' is enrolled already, and {path} is not there: leave out its row, or give it another "
-            "certificate with --renew"
+            f"'{device}' is enrolled already, and {path} is not there",
+            remedy="leave out its row, or give it another certificate with --renew",
         )
     if path.suffix == ".tar" and path.exists() and not known:
-        raise ConfigError(f"{path} is there and not of this authority: name another folder with --out")
+        raise ConfigError(
+            f"{path} is there and not of this authority", remedy="name another folder with --out"
+        )
 
 
 def issue_marked(authority: Authority, device: str, issue: Callable[[], None]) -> None:

@@ -34,8 +34,9 @@ def service_broker_address(
     for file in (files.ca, files.certificate, files.key):
         if file is not None and not file.is_file():
             raise ConfigError(
-                f"[{section}] there is no {file}: `edge-server enroll` makes it when a device is"
-                " enrolled; name the authority's folder with authority = DIR"
+                f"[{section}] there is no {file}",
+                remedy="`edge-server enroll` makes it when a device is enrolled; name the "
+                "authority's folder with authority = DIR",
             )
     return replace(address, tls=files)
 
@@ -93,7 +94,7 @@ def read_settings(folder: Path) -> AuthoritySettings:
             "name its federation with --federation NAME, or its folder with --authority DIR, or make one "
             "with `edge-server enroll DEVICE --out DIR`"
         )
-        raise ConfigError(f"there is no authority in {folder}: {remedy}") from None
+        raise ConfigError(f"there is no authority in {folder}", remedy=remedy) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", place=path) from error
     except ValidationError as error:

@@ -42,7 +42,7 @@ def _single_words(word: str) -> list[str]:
     if len(values) > 1 and "" in values:
         raise ConfigError(f"'{word}': a value is missing beside a comma; a sweep is key=a,b")
     if twice := next((value for value in values if values.count(value) > 1), None):
-        raise ConfigError(f"'{word}': {twice} is named twice: name each value once")
+        raise ConfigError(f"'{word}': {twice} is named twice", remedy="name each value once")
     return [f"{key}{equals}{value}" for value in values]
 
 
@@ -152,14 +152,18 @@ def make_plan(experiment: Experiment, choice: RunSelection) -> Plan:
         cells[0].config(seed)
     folders = [CellRun(cell, seeds[0]).folder for cell in cells]
     if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
-        raise ConfigError(f"two cells would share the run folder {twice[0]}: give their rows other labels")
+        raise ConfigError(
+            f"two cells would share the run folder {twice[0]}", remedy="give their rows other labels"
+        )
     return Plan(experiment, choice.scale, seeds, cells, (*experiment.notes, *scale.notes))
 
 
 def _cells(experiment: Experiment, scale: Scale, choice: RunSelection) -> Iterator[Cell]:
     grid = expand_grid(choice.overrides)
     if len(grid) > 1 and experiment.kind != "runs":
-        raise ConfigError(f"an experiment of kind '{experiment.kind}' is not swept: sweep recipes instead")
+        raise ConfigError(
+            f"an experiment of kind '{experiment.kind}' is not swept", remedy="sweep recipes instead"
+        )
     rows = [row for row in experiment.rows if row.label not in scale.drop_rows]
     columns = [column for column in experiment.columns if column.label not in scale.drop_columns]
     columns = _choose_labelled(columns, choice.columns, "--columns", "column")
@@ -213,5 +217,5 @@ def _choose_labelled(
     labels = [part.label for part in known]
     for label in chosen:
         if label not in labels:
-            raise ConfigError(f"{option}: no {kind} is called '{label}'{nearest(label, labels)}")
+            raise ConfigError(f"no {kind} is called '{label}'{nearest(label, labels)}", key=option)
     return [part for part in known if not chosen or part.label in chosen]

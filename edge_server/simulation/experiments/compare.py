@@ -90,7 +90,9 @@ def _with_data(cell: Cell) -> Cell:
 
 def _missing_data(cell: Cell, data: DataSettings) -> str:
     if data.source is None:
-        raise ConfigError(f"row '{cell.row}': no data to compare on: set data.source=... (e.g. digits)")
+        raise ConfigError(
+            "no data to compare on", place=f"row '{cell.row}'", remedy="set data.source=... (e.g. digits)"
+        )
     try:
         load_source(data.source, data_root=data.data_root, split="test")
     except ConfigError as error:

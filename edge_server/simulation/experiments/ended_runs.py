@@ -56,7 +56,7 @@ def take_runs(source: Path, plan: Plan, out: Path) -> int:
     """
     if plan.experiment.kind not in KINDS:
         raise ConfigError(
-            f"{source}: the figures of this experiment need models, which the file does not have"
+            "the figures of this experiment need models, which the file does not have", place=source
         )
     runs = {run.folder: run for run in plan.runs}
     found = [(runs[packed.folder], packed) for packed in _read(source) if packed.folder in runs]
@@ -75,13 +75,15 @@ def _read(source: Path) -> Iterator[PackedRun]:
     try:
         text = read_text(source)
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: cannot be read: {error}; expected {NAME} of a comparison") from error
+        raise ConfigError(
+            f"cannot be read: {error}", place=source, remedy=f"expected {NAME} of a comparison"
+        ) from error
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         try:
             yield PackedRun.model_validate_json(line)
         except ValidationError as error:
             reason = first_validation_error(error)
-            raise ConfigError(f"{source}: line {number} is not an ended run: {reason}") from error
+            raise ConfigError(f"line {number} is not an ended run: {reason}", place=source) from error
 
 
 def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
@@ -89,14 +91,14 @@ def _check(run: CellRun, packed: PackedRun, source: Path) -> None:
     if absent := [
         name for name in ("federation.toml", "history.jsonl", "summary.json") if name not in packed.files
     ]:
-        raise ConfigError(f"{where} has no {absent[0]}: make the file again with this version")
+        raise ConfigError(f"{where} has no {absent[0]}", remedy="make the file again with this version")
     try:
         settings = check_config(tomllib.loads(packed.settings), where)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where}: its settings are not valid TOML: {error}") from error
+        raise ConfigError(f"its settings are not valid TOML: {error}", place=where) from error
     if not has_settings(settings, run):
         raise ConfigError(
-            f"{where} has other settings: name the scale and the overrides that it was made with"
+            f"{where} has other settings", remedy="name the scale and the overrides that it was made with"
         )
 
 

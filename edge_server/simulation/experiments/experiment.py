@@ -168,7 +168,7 @@ def load_experiment(source: str) -> Experiment:
     try:
         return Experiment.model_validate(tomllib.loads(text), by_alias=True, by_name=False)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+        raise ConfigError(f"not valid TOML: {error}", place=source) from error
     except ValidationError as error:
         raise explain(error, Experiment, source) from error
 
@@ -193,6 +193,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         hint = nearest(str(path), experiment_names()) if path.suffix == "" else ""
-        raise ConfigError(f"{path}: there is no such file or experiment{hint}") from None
+        raise ConfigError(f"there is no such file or experiment{hint}", place=path) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot be read: {error}", place=path) from error

@@ -79,7 +79,8 @@ def check_settings(run: CellRun, out: Path) -> None:
     path = settings_path(run, out)
     if path.exists() and not has_settings(load_config(str(path)), run):
         raise ConfigError(
-            f"{run_path(run, out)} has other settings: choose another folder with --out, or remove this one"
+            f"{run_path(run, out)} has other settings",
+            remedy="choose another folder with --out, or remove this one",
         )
 
 

@@ -43,8 +43,8 @@ def spoken_digits(split: str = "train", data_root: Path | None = None) -> Labell
     chosen = [(digit, path) for _, index, digit, path in found if (index < TESTED) == (split == "test")]
     if not chosen:
         raise ConfigError(
-            f"no spoken digits in {folder}: clone github.com/Jakobovski/free-spoken-digit-dataset as 'fsdd' "
-            "into [data] data-root"
+            f"no spoken digits in {folder}",
+            remedy="clone github.com/Jakobovski/free-spoken-digit-dataset as 'fsdd' into [data] data-root",
         )
     images = np.stack([log_mel(read_wave(path)) for _, path in chosen])
     return make_labelled_data(images[:, None], np.array([digit for digit, _ in chosen]), class_names=CLASSES)

@@ -107,7 +107,9 @@ def _texts(key: str, values: Sequence[Value]) -> list[str]:
     """The values as texts; raises `ConfigError` for a single value or none."""
     if isinstance(values, str) or not hasattr(values, "__iter__") or not len(values):
         raise ConfigError(
-            f"{key}: {values!r} is not a list of values: write {{{key!r}: [0.01, 0.1]}}, for example"
+            f"{values!r} is not a list of values",
+            key=key,
+            remedy=f"write {{{key!r}: [0.01, 0.1]}}, for example",
         )
     # `expand_grid` takes a comma in quotes for a part of the value.
     return [json.dumps(value) if isinstance(value, str) and "," in value else word(value) for value in values]

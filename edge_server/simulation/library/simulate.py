@@ -195,7 +195,9 @@ def data_source(data: Any, test_data: Any, folder: Path) -> str:
     """
     if isinstance(data, str):
         if test_data is not None:
-            raise ConfigError("test_data: goes with arrays in data; a source has its test part (data.md)")
+            raise ConfigError(
+                "goes with arrays in data; a source has its test part (data.md)", place="test_data"
+            )
         return data
     if test_data is None:
         arrays = _arrays(data, "data", "images", "labels")
@@ -213,14 +215,14 @@ def data_source(data: Any, test_data: Any, folder: Path) -> str:
 
 def _arrays(data: Any, what: str, images: str, labels: str) -> dict[str, NDArray[Any]]:
     if isinstance(data, LabelledData):
-        raise ConfigError(f"{what}: pass (data.images, data.labels), or the name of the source")
+        raise ConfigError("pass (data.images, data.labels), or the name of the source", key=what)
     try:
         pair = data if isinstance(data, (tuple, list)) and len(data) == 2 else _stack_pairs(data)
         x, y = map(_array, pair)
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise ConfigError(f"{what}: pass (x, y), or a dataset of such pairs: {error}") from error
     if x.dtype == object:
-        raise ConfigError(f"{what}: the examples are not numbers of one shape")
+        raise ConfigError("the examples are not numbers of one shape", place=what)
     return {images: x, labels: y}
 
 
@@ -260,6 +262,6 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         np.savez(part, **arrays)  # type: ignore[arg-type]
         part.replace(path)
     except OSError as error:
-        raise ConfigError(f"data: {path} cannot be written: {error.strerror or error}") from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}", place="data") from error
     finally:
         part.unlink(missing_ok=True)

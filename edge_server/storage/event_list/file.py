@@ -102,7 +102,7 @@ def _query_file(path: Path, ask: Callable[[sqlite3.Connection], T]) -> T | None:
             return ask(connection) if made else None
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(
-            f"{path}: no event list that can be read: {error}; remove it to begin another"
+            f"no event list that can be read: {error}", place=path, remedy="remove it to begin another"
         ) from error
 
 

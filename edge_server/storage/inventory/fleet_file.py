@@ -56,7 +56,7 @@ class FleetRow:
     removed_at: float | None = None
 
     def error(self, problem: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {problem}")
+        return ConfigError(problem, place=self.where)
 
     def labels_after(self, before: Mapping[str, str]) -> dict[str, str]:
         """The labels of a device that had `before`."""
@@ -69,16 +69,18 @@ def read_fleet_file(path: Path) -> list[FleetRow]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError("there is no such file", place=path) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 ({error.reason}): save it as UTF-8") from error
+        raise ConfigError(f"not UTF-8 ({error.reason})", place=path, remedy="save it as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot be read: {error.strerror}", place=path) from error
     records = _json_records(path, text) if path.suffix.lower() == ".json" else _csv_records(path, text)
     try:
         rows = [_row(where, record) for where, record in records]
         if not rows:
-            raise ConfigError(f"{path}: there is no device in it: write one row per device below the header")
+            raise ConfigError(
+                "there is no device in it", place=path, remedy="write one row per device below the header"
+            )
         _check_each_once(rows)
     except ConfigError as error:
         # Texts of the file may have line breaks and control characters.
@@ -115,24 +117,26 @@ def _csv_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 continue
             where = f"{path}, row {number}"
             if number > MAX_ROWS:
-                raise ConfigError(f"{where}: a fleet file has at most {MAX_ROWS} rows")
+                raise ConfigError(f"a fleet file has at most {MAX_ROWS} rows", place=where)
             if len(cells) > len(columns):
                 raise ConfigError(
-                    f"{where}: {len(cells)} cells, and the header names {len(columns)} columns: put a cell "
-                    "with a comma in quotes"
+                    f"{len(cells)} cells, and the header names {len(columns)} columns",
+                    place=where,
+                    remedy="put a cell with a comma in quotes",
                 )
             yield where, dict(zip(columns, map(str.strip, cells), strict=False))
     except csv.Error as error:
-        raise ConfigError(f"{path}: not valid CSV: {error}") from error
+        raise ConfigError(f"not valid CSV: {error}", place=path) from error
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     if twice := next((name for name in columns if columns.count(name) > 1), None):
-        raise ConfigError(f"{path}, row 1: the column '{twice}' is named twice")
+        raise ConfigError(f"the column '{twice}' is named twice", place=f"{path}, row 1")
     if "device" not in columns:
         raise ConfigError(
-            f"{path}, row 1: there is no column 'device': the first row names the columns, for example "
-            "device,label.site,note"
+            "there is no column 'device'",
+            place=f"{path}, row 1",
+            remedy="the first row names the columns, for example device,label.site,note",
         )
     for name in columns:
         _check_column(f"{path}, row 1", name)
@@ -143,9 +147,9 @@ def _check_column(where: str, name: str) -> None:
         try:
             checked_key(name.removeprefix(LABEL))
         except ConfigError as error:
-            raise ConfigError(f"{where}: column '{name}': {error}") from None
+            raise ConfigError(f"column '{name}': {error}", place=where) from None
     elif name not in (*WRITTEN, *SHOWN):
-        raise ConfigError(f"{where}: unknown column '{name}'{nearest(name, (*WRITTEN, f'{LABEL}KEY'))}")
+        raise ConfigError(f"unknown column '{name}'{nearest(name, (*WRITTEN, f'{LABEL}KEY'))}", place=where)
 
 
 # --- JSON ---
@@ -153,11 +157,11 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+        raise ConfigError(f"not valid JSON: {error}", place=path) from error
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
-        raise ConfigError(f'{path}: not a list of devices: [{{"device": "pi-1", "labels": {{}}}}, ...]')
+        raise ConfigError('not a list of devices: [{"device": "pi-1", "labels": {}}, ...]', place=path)
     if len(document) > MAX_ROWS:
-        raise ConfigError(f"{path}: a fleet file has at most {MAX_ROWS} devices")
+        raise ConfigError(f"a fleet file has at most {MAX_ROWS} devices", place=path)
     for number, entry in enumerate(document, start=1):
         where = f"{path}, device {number}"
         # An export has the operator's labels apart from all labels.
@@ -182,21 +186,21 @@ def _cell(where: str, key: str, value: Any) -> str:
         return _json_time(where, key, value)
     if isinstance(value, str):
         return value.strip()
-    raise ConfigError(f"{where}: {key}: {json.dumps(value)[:60]} is not text")
+    raise ConfigError(f"{json.dumps(value)[:60]} is not text", place=where, key=key)
 
 
 def _json_time(where: str, key: str, value: float) -> str:
     try:
         return time_text(float(value))
     except (ValueError, OverflowError, OSError):
-        raise ConfigError(f"{where}: {key}: {value} is not a time in seconds since 1970") from None
+        raise ConfigError(f"{value} is not a time in seconds since 1970", place=where, key=key) from None
 
 
 def _checked_labels(where: str, labels: Mapping[str, Any]) -> dict[str, str]:
     try:
         return {checked_key(key): checked_value(str(value)) for key, value in labels.items()}
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(str(error), place=where) from None
 
 
 # --- rows ---
@@ -205,14 +209,14 @@ def _row(where: str, record: Mapping[str, str]) -> FleetRow:
     for name in filter(None, (device or "(empty)", federation, record.get("replaces"))):
         if not is_name(name):
             raise ConfigError(
-                f"{where}: '{name}' is not a name: 1 to 64 letters, digits, dots, dashes, underscores"
+                f"'{name}' is not a name: 1 to 64 letters, digits, dots, dashes, underscores", place=where
             )
     try:
         labels = _labels(record)
         note = checked_note(record["note"]) if "note" in record else None
         enrolled, removed = (_time(record, key) for key in ("enrolled-at", "removed-at"))
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(str(error), place=where) from None
     return FleetRow(
         where,
         device,
@@ -246,7 +250,7 @@ def _time(record: Mapping[str, str], key: str) -> float | None:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ConfigError(f"{key}: '{text}' is not a time such as 2026-11-26T12:00:00+00:00") from None
+        raise ConfigError(f"'{text}' is not a time such as 2026-11-26T12:00:00+00:00", key=key) from None
 
 
 def labels_text(labels: Mapping[str, str]) -> str:

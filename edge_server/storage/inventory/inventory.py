@@ -187,7 +187,9 @@ class Inventory:
             rows = database.execute(query, (device, federation)).fetchall()
         if len(rows) > 1:
             found = ", ".join(device_of(row).federation for row in rows)
-            raise ConfigError(f"'{device}' is a device of several federations ({found}): add --federation")
+            raise ConfigError(
+                f"'{device}' is a device of several federations ({found})", remedy="add --federation"
+            )
         if not rows:
             names = {known.device for known in self.devices(federation=federation, removed=True)}
             of = "" if federation is None else f" of federation {federation}"
@@ -250,7 +252,7 @@ class Inventory:
         Raises `ConfigError` if `old` is unknown or was removed.
         """
         if old == new:
-            raise ConfigError(f"{old} cannot replace itself: name the old board and the new one")
+            raise ConfigError(f"{old} cannot replace itself", remedy="name the old board and the new one")
         with self._file.writing() as database:
             former = known_device(database, federation, old)
             if former.removed_at is not None:

@@ -78,5 +78,7 @@ def checked_note(note: str) -> str:
     if len(note) > MAX_LETTERS:
         raise ConfigError(f"the note has {len(note)} letters; at most {MAX_LETTERS} are kept")
     if not note.isprintable():
-        raise ConfigError(f"the note {note[:40]!r} has a line break or control characters: write one line")
+        raise ConfigError(
+            f"the note {note[:40]!r} has a line break or control characters", remedy="write one line"
+        )
     return note

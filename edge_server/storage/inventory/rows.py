@@ -63,7 +63,8 @@ def known_device(database: sqlite3.Connection, federation: str, device: str) -> 
     found = read_device(database, federation, device)
     if found is None:
         raise ConfigError(
-            f"'{device}' is not in the inventory of federation {federation}; `edge-server devices` lists it"
+            f"'{device}' is not in the inventory of federation {federation}",
+            remedy="`edge-server devices` lists it",
         )
     return found
 

@@ -66,7 +66,9 @@ def running_broker(kind: Kind, directory: Path, *, port: int = 0) -> Iterator[Ru
     """
     binary = find_mosquitto() if kind != "embedded" else None
     if kind == "mosquitto" and binary is None:
-        raise ConfigError(f"no mosquitto on PATH nor in {', '.join(_SBIN)}: install it, or use 'embedded'")
+        raise ConfigError(
+            f"no mosquitto on PATH nor in {', '.join(_SBIN)}", remedy="install it, or use 'embedded'"
+        )
     chosen: Literal["mosquitto", "embedded"] = "mosquitto" if binary else "embedded"
     directory.mkdir(parents=True, exist_ok=True)
     child, bound = _start(binary, directory.resolve(), port)

@@ -141,13 +141,14 @@ class LeaseKeeper:
             case Taken(by, behind=True):
                 raise ConfigError(
                     f"the run '{state.run}' was continued by another server: {in_words(by.holder)}; what "
-                    "this folder holds is older: start the server or standby of that folder, or begin a new "
-                    "run with --new"
+                    "this folder holds is older",
+                    remedy="start the server or standby of that folder, or begin a new run with --new",
                 )
             case Taken(by):
                 raise ConfigError(
-                    f"the federation '{state.federation}' is served already: {in_words(by.holder)}; stop "
-                    "that server, set another [federation] name, or follow it with `edge-server standby`"
+                    f"the federation '{state.federation}' is served already: {in_words(by.holder)}",
+                    remedy="stop that server, set another [federation] name, or follow it with "
+                    "`edge-server standby`",
                 )
 
     def serve(self, run: str | None) -> None:

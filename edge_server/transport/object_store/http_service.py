@@ -75,7 +75,8 @@ def serve_objects(
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(
-            f"cannot serve {folder} on {host} port {port}: {reason}; name another --port, or another folder"
+            f"cannot serve {folder} on {host} port {port}: {reason}",
+            remedy="name another --port, or another folder",
         ) from error
     thread = threading.Thread(target=service.serve_forever, args=(POLL_S,), name="blobs", daemon=True)
     thread.start()
@@ -97,8 +98,8 @@ def _check_host(host: str, port: int, *, secure: bool) -> None:
     if not secure and not ipaddress.ip_address(str(found[0][4][0])).is_loopback:
         raise ConfigError(
             f"{host} can be reached from other machines, and without TLS anyone who reads a signed URL in "
-            "transit may use it: name --cert and --key (`edge-server enroll` makes a pair), or listen on "
-            "127.0.0.1"
+            "transit may use it",
+            remedy="name --cert and --key (`edge-server enroll` makes a pair), or listen on 127.0.0.1",
         )
 
 

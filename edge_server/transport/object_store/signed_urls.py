@@ -66,12 +66,14 @@ def read_secret(path: Path) -> bytes:
             private_folder(path.absolute().parent)
             write_private(path, secrets.token_hex(KEY_BYTES).encode() + b"\n")
         if is_open_to_others(path):
-            raise ConfigError(f"secret {path}: others may read it: chmod 600 {path}")
+            raise ConfigError(f"secret {path}: others may read it", remedy=f"chmod 600 {path}")
         key = path.read_bytes().strip()
     except OSError as error:
         raise ConfigError(f"secret {path}: {error.strerror}") from error
     if len(key) < KEY_BYTES:
-        raise ConfigError(f"secret {path}: shorter than {KEY_BYTES} bytes: name another path, one is made")
+        raise ConfigError(
+            f"secret {path}: shorter than {KEY_BYTES} bytes", remedy="name another path, one is made"
+        )
     return key
 
 

@@ -98,7 +98,7 @@ def test_a_class_without_a_file_that_can_be_read_is_refused_by_name(
     tmp_path: Path, name: str, why: str
 ) -> None:
     make(tmp_path, "cat/1.png", name)
-    with pytest.raises(ConfigError, match=rf"class 'dog' has no file that can be read: {why}; expected"):
+    with pytest.raises(ConfigError, match=rf"class 'dog' has no file that can be read: {why}: expected"):
         files_of_classes(tmp_path, ENDINGS)
 
 
@@ -123,5 +123,5 @@ def test_parts_without_folders_of_classes_are_named(tmp_path: Path, kind: str, e
 @pytest.mark.parametrize(("kind", "first"), [("folder", ".jpg, .png"), ("wav", ".wav, ")])
 def test_the_usual_endings_are_named_first(tmp_path: Path, kind: str, first: str) -> None:
     (tmp_path / "cat").mkdir()
-    with pytest.raises(ConfigError, match=f"the folder is empty; expected files such as {first}"):
+    with pytest.raises(ConfigError, match=f"the folder is empty: expected files such as {first}"):
         load_source(f"{kind}:{tmp_path}")

@@ -101,9 +101,9 @@ SLIPS = {
     "no such code": ("edge-client enroll --code pi.code", "--code pi.code: there is no such file"),
     "a store's folder": (
         "edge-server object-store FILE --secret SECRET --port 0",
-        "Not a directory; name another --port",
+        "Not a directory: name another --port",
     ),
-    "an archive": ("edge-server enroll pi --out FILE", "this is a file; name a folder for pi's files"),
+    "an archive": ("edge-server enroll pi --out FILE", "this is a file: name a folder for pi's files"),
 }
 
 

@@ -187,7 +187,7 @@ def silence(args: argparse.Namespace) -> int:
             'alerts silence: name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'
         )
     if args.end is not None and (args.where, args.lasts) != (None, None):
-        raise ConfigError("alerts silence: --end ends a silence: leave out --where and --for")
+        raise ConfigError("alerts silence: --end ends a silence", remedy="leave out --where and --for")
     with closing(AlertStore(folder.alerts)) as store:
         return _end(args, store, folder.audit) if args.end is not None else _begin(args, store, folder.audit)
 
@@ -211,7 +211,9 @@ def _end(args: argparse.Namespace, store: "AlertStore", audit: Path) -> int:
     from schemas.errors import ConfigError
 
     if not store.end_silence(args.end, now=time.time()):
-        raise ConfigError(f"there is no silence {args.end} now; `edge-server alerts list` has their numbers")
+        raise ConfigError(
+            f"there is no silence {args.end} now", remedy="`edge-server alerts list` has their numbers"
+        )
     audit_log.append_entry(
         audit, who=audit_log.local_user(), what="end silence of alerts", target=str(args.end)
     )

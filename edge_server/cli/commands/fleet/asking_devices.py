@@ -170,6 +170,8 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise ConfigError(f"{path}: there is a file of that name; name another with --out") from None
+        raise ConfigError(
+            "there is a file of that name", place=path, remedy="name another with --out"
+        ) from None
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

@@ -78,7 +78,9 @@ def _verify(args: argparse.Namespace, folder: "ServiceFolder") -> int:
     damage = audit_log.verify(folder.audit)
     if damage is not None:
         raise ConfigError(
-            f"{folder.audit}: line {damage.line}: {damage.why}; compare it with a copy or a backup"
+            f"line {damage.line}: {damage.why}",
+            place=folder.audit,
+            remedy="compare it with a copy or a backup",
         )
     count, last = audit_log.length_and_digest(folder.audit)
     line = f"{folder.audit}: {count} entries, each follows from the one before; the last digest is {last}"

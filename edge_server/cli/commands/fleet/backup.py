@@ -116,17 +116,18 @@ def read_passphrase(file: Path | None, *, twice: bool) -> str:
         try:
             text = sys.stdin.readline() if str(file) == "-" else file.read_text().partition("\n")[0]
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--passphrase-file {file}: cannot be read: {error}") from error
+            raise ConfigError(f"cannot be read: {error}", key=f"--passphrase-file {file}") from error
         return text.rstrip("\r\n")
     if not sys.stdin.isatty():
         raise ConfigError(
-            "the keys need a passphrase: give --passphrase-file FILE (- for stdin), or --without-keys"
+            "the keys need a passphrase",
+            remedy="give --passphrase-file FILE (- for stdin), or --without-keys",
         )
     from getpass import getpass
 
     passphrase = getpass("passphrase of the backup: ")
     if twice and getpass("once more: ") != passphrase:
-        raise ConfigError("these are two different passphrases: try again")
+        raise ConfigError("these are two different passphrases", remedy="try again")
     return passphrase
 
 

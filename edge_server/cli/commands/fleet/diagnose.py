@@ -54,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     path = args.out or Path(f"{args.device}-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     if path.exists() or not path.absolute().parent.is_dir():
         reason = "there is a file of that name" if path.exists() else "there is no such folder"
-        raise ConfigError(f"{path}: {reason}; name another file with --out")
+        raise ConfigError(reason, place=path, remedy="name another file with --out")
     answer = answer_of(args, Terms(Diagnostic.BUNDLE, args.since, lines=MAX_LOG_LINES))
     write_whole(path, archive(args.device, answer))
     return print_result(args, {"device": args.device, "archive": str(path)}, f"wrote {path}")

@@ -68,7 +68,9 @@ class Opened:
             return [self.inventory.of_name(device, args.federation)]
         devices = self.inventory.devices(parse_where(args.where), federation=args.federation)
         if not devices:
-            raise ConfigError(f"--where '{args.where}': no device matches; `edge-server devices` lists all")
+            raise ConfigError(
+                "no device matches", key=f"--where '{args.where}'", remedy="`edge-server devices` lists all"
+            )
         return devices
 
 

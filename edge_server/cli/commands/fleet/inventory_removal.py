@@ -90,10 +90,10 @@ def _check_is_meant(args: argparse.Namespace, devices: "Sequence[InventoryDevice
     if args.where is not None:
         names = names_text([device.device for device in devices])
         raise ConfigError(
-            f"--where chooses {format_count(len(devices), 'device')} ({names}): --yes removes them"
+            f"--where chooses {format_count(len(devices), 'device')} ({names})", remedy="--yes removes them"
         )
     if alive:
-        raise ConfigError(f"{alive[0]} is connected: --yes removes it in spite of that")
+        raise ConfigError(f"{alive[0]} is connected", remedy="--yes removes it in spite of that")
 
 
 def _describe_entry(device: "InventoryDevice") -> dict[str, Any]:
@@ -119,7 +119,8 @@ def _authority_of(args: argparse.Namespace, federation: str) -> "Authority | Non
     authority = open_authority(folder)
     if authority.settings.federation != federation:
         raise ConfigError(
-            f"{folder}: this authority is of federation '{authority.settings.federation}', not '{federation}'"
+            f"this authority is of federation '{authority.settings.federation}', not '{federation}'",
+            place=folder,
         )
     return authority
 
@@ -180,9 +181,11 @@ def replace(args: argparse.Namespace) -> int:
         if old.removed_at is not None:
             raise ConfigError(f"{args.old} was removed from the inventory already")
         if old.alive and not args.yes:
-            raise ConfigError(f"{args.old} is connected: --yes replaces it in spite of that")
+            raise ConfigError(f"{args.old} is connected", remedy="--yes replaces it in spite of that")
         if args.old == args.new:
-            raise ConfigError(f"{args.old} cannot replace itself: name the old board and the new one")
+            raise ConfigError(
+                f"{args.old} cannot replace itself", remedy="name the old board and the new one"
+            )
         new = service.inventory.device(old.federation, args.new)
         own, authority = _of_federation(args, old.federation)
         certificates = _revoke_certificates(authority, args.old)

@@ -158,7 +158,9 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
     from schemas.labels import parse_where
 
     if not args.words:
-        raise ConfigError("name a federation file or a recipe: edge-server jobs add NAME FEDERATION.toml")
+        raise ConfigError(
+            "name a federation file or a recipe", remedy="edge-server jobs add NAME FEDERATION.toml"
+        )
     if args.federation is not None:
         raise ConfigError("--federation is for actions: the federation file has its own `name`")
     source, *overrides = args.words
@@ -196,4 +198,4 @@ def _check_command(job: "Job", settings: "ServiceSettings", folder: "ServiceFold
     )
     for name in ACTIONS[job.action].set_by_service:
         if getattr(with_options, name) != getattr(without, name):
-            raise ConfigError(f"--{name} is set by the service for each run: leave it out")
+            raise ConfigError(f"--{name} is set by the service for each run", remedy="leave it out")

@@ -84,9 +84,9 @@ def read_secret(file: Path) -> str:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: the secret cannot be read: {reason_of(error)}") from error
+        raise ConfigError(f"the secret cannot be read: {reason_of(error)}", place=file) from error
     if not text:
-        raise ConfigError(f"{file}: the file of the secret is empty")
+        raise ConfigError("the file of the secret is empty", place=file)
     return text
 
 

@@ -170,7 +170,7 @@ def test_nothing_is_restored_over_a_living_or_a_full_folder(service: SmallServic
         service.restore("a.backup", to="service")
     with (
         service.folder.lock_folder(),
-        pytest.raises(ConfigError, match="in use: a server runs there; stop it"),
+        pytest.raises(ConfigError, match="in use: a server runs there: stop it"),
     ):
         service.restore("a.backup", to="service")
     with lock_folder(service.run), pytest.raises(ConfigError, match="home is in use: a server runs there"):
