@@ -202,7 +202,9 @@ class ModelSettings(Settings):
     from_: str | None = Field(default=None, alias="from", min_length=1)
     """The model to start from: a version of the registry, a run folder, a folder `models/round-NNNN`, or a
     state.safetensors. It must be of the same network. Classes are matched by name; those that it does not
-    know begin with drawn weights.
+    know begin with drawn weights. Or weights from elsewhere: a safetensors file, a state dict of torch
+    (.pt, .pth, .ckpt, .bin), or an ONNX file. Three quarters of the network's numbers must be in
+    them, its output layer apart.
     """
 
     @model_validator(mode="after")

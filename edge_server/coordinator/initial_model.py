@@ -1,4 +1,6 @@
-"""The model that a run starts from, where `[model] from` names one: a version, a round's model, or a run.
+"""The model that a run starts from, where `[model] from` names one: a version, a round's model, a run.
+
+Weights from elsewhere are in `pretrained`.
 
 It is read once, when the run begins. A resumed run reads only its origin, from `start.json`.
 """
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
 
 from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
@@ -18,6 +21,9 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
+from edge_server.coordinator.pretrained.model import PretrainedModel
+from edge_server.coordinator.pretrained.sources import SOURCES, find_source
+from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed, read_manifest
@@ -28,13 +34,12 @@ from schemas.tensors.blobs import Array, Arrays, FileGroups
 from schemas.values import Feature, ModelSpec
 
 NOTE = "start.json"
-KEY = "[model] from"
 SHOWN = 3  # The most differing parameters that an error names
 
 
 @dataclass(frozen=True)
-class InitialModel:
-    """The model to start from: its file, its manifest, and the name that the user `stated`.
+class RunModel:
+    """The model of a run to start from: its file, its manifest, and the name that the user `stated`.
 
     `origin` is where it comes from if it is the run's own copy.
     """
@@ -181,13 +186,17 @@ class InitialModel:
         )
 
 
+InitialModel = RunModel | PretrainedModel
+
+
 def find_initial_model(
     config: Config, registries: Sequence[Path], folder: RunFolder | None = None
 ) -> InitialModel | None:
     """The model that the configuration starts from; None if it names none.
 
     The run's own `folder` is searched first: a run that was cut off at its beginning has the model there.
-    Raises `ConfigError` for a name that is neither a version in a registry nor the path of a model.
+    Raises `ConfigError` for a name that is neither a version in a registry, the path of a model, nor a source
+    of weights.
     """
     stated = config.model.from_
     if stated is None:
@@ -195,11 +204,27 @@ def find_initial_model(
     note = noted_start(folder) if folder is not None else None
     if folder is not None and note is not None and note.stated == stated and folder.model(0).is_file():
         manifest = read_manifest(folder.version(0))
-        return InitialModel(folder.model(0), stated, note.version, manifest, note)
-    path, version = _locate_model(
-        stated, [registry for registry in registries if (registry / FILE).is_file()]
+        return RunModel(folder.model(0), stated, note.version, manifest, note)
+    names: list[str] = []
+    for registry in (each for each in registries if (each / FILE).is_file()):
+        versions = [version.version for version in Registry(registry).versions()]
+        if stated in versions:
+            path = registry / stated / "model" / STATE
+            return RunModel(path, stated, stated, read_manifest(path.parent))
+        names += versions
+    model = next((each for each in _candidates(Path(stated).expanduser()) if each.is_file()), None)
+    if model is not None and _is_run_model(model):
+        return RunModel(model, stated, None, read_manifest(model.parent))
+    if (source := find_source(stated)) is not None:
+        source.check(stated)
+        return PretrainedModel(source, stated)
+    match = near(stated, names)
+    hint = f" (did you mean '{match}'?)" if match else ""
+    examples = ", ".join(kind.example for kind in SOURCES.values())
+    raise ConfigError(
+        f"{KEY}: '{stated}' is not a version of a registry{hint}, a run folder, a folder models/round-NNNN, "
+        f"{STATE}, nor a source of weights, such as {examples}; `edge-server models list` shows the versions"
     )
-    return InitialModel(path, stated, version, read_manifest(path.parent))
 
 
 def note_start(folder: RunFolder, about: StartedFrom) -> None:
@@ -218,23 +243,14 @@ def noted_start(folder: RunFolder) -> StartedFrom | None:
         raise ConfigError(f"{folder.path / NOTE} cannot be read: {reason}; put it back") from error
 
 
-def _locate_model(stated: str, registries: Sequence[Path]) -> tuple[Path, str | None]:
-    names: list[str] = []
-    for registry in registries:
-        versions = [version.version for version in Registry(registry).versions()]
-        if stated in versions:
-            return registry / stated / "model" / STATE, stated
-        names += versions
-    path = Path(stated).expanduser()
-    found = next((candidate for candidate in _candidates(path) if candidate.is_file()), None)
-    if found is not None:
-        return found, None
-    match = near(stated, names)
-    hint = f" (did you mean '{match}'?)" if match else ""
-    raise ConfigError(
-        f"{KEY}: '{stated}' is not a version of a registry{hint}, a run folder, a folder models/round-NNNN "
-        f"or {STATE}; `edge-server models list` shows the versions"
-    )
+def _is_run_model(path: Path) -> bool:
+    """Whether a file is, or once was, the state of a run: its arrays have a group, those of weights none."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            is_grouped = all("/" in name for name in file.keys())  # noqa: SIM118
+    except (SafetensorError, OSError):
+        is_grouped = path.name == STATE
+    return is_grouped or find_source(str(path)) is None
 
 
 def _candidates(path: Path) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """The global model of a run with its strategy's state: in memory, and in the run folder after every round."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.initial_model import KEY, InitialModel, note_start, noted_start
+from edge_server.coordinator.initial_model import InitialModel, note_start, noted_start
+from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.journal import UndoneRound
@@ -25,6 +27,8 @@ from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, FileGroups
+
+log = logging.getLogger(__name__)
 
 
 class ModelState:
@@ -140,6 +144,9 @@ def open_model(
         params, started_from = _read_first_model(context, folder, params, first)
         fixed = first.read_fixed(fixed)
         notices = (*notices, f"starts from {started_from.in_words()}")
+        if started_from.weights is not None:
+            notices = (*notices, *started_from.weights.in_lines())
+            log.info("starts from %s", started_from.in_words())
     elif context.config.model.from_ is not None:
         started_from = noted_start(folder)
     fill_fixed(module, fixed)
@@ -174,6 +181,12 @@ def _read_first_model(
             f"{first.stated} does not know {shorten_names(about.new_classes)}, and nothing is trained",
             key=KEY,
             remedy="leave such classes out of [data] classes",
+        )
+    if about.weights is not None and about.weights.drawn and not context.config.federation.trains:
+        raise ConfigError(
+            f"{first.stated} lacks {next(iter(about.weights.drawn))}, and nothing is trained",
+            key=KEY,
+            remedy="start from the model of a run",
         )
     # Its weights are in the order of its own columns.
     testing.agree(testing.classes or first.classes, completed_by(first.columns, [testing.columns]))

@@ -1,14 +1,17 @@
 """The records of a run for people and programs: a line per round, a line per device, a summary."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from edge_client.data.classes import shorten_names
 from schemas.base import Frozen
+from schemas.counted import format_count
 from schemas.names import Digest
 from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
+
+SHOWN_NAMES = 3  # The most arrays that a row names
 
 # Statistics of all devices' data, as a round has found them.
 
@@ -192,10 +195,43 @@ class UndoneRecord(Frozen):
     left_out: tuple[str, ...] = ()
 
 
+class WeightsTaken(Frozen):
+    """What a file of weights gave a network: `numbers` of all those that the network has (`of`).
+
+    `taken` counts arrays by the first part of their names, `drawn` says why others were drawn anew, `unused`
+    are arrays of the file without a counterpart.
+    """
+
+    numbers: int
+    of: int
+    taken: Mapping[str, int]
+    drawn: Mapping[str, str] = {}
+    unused: tuple[str, ...] = ()
+
+    def in_lines(self) -> tuple[str, ...]:
+        """A table: what was taken, what was drawn anew and why, what the file has besides."""
+        whole = f"{self.numbers:,} of {self.of:,} numbers"
+        arrays = format_count(sum(self.taken.values()), "array")
+        rows = [("taken", f"{arrays} in {_some(self.taken)}", whole)]
+        for why in dict.fromkeys(self.drawn.values()):
+            rows.append(("drawn anew", _some([name for name in self.drawn if self.drawn[name] == why]), why))
+        if self.unused:
+            rows.append(("left in the file", _some(self.unused), "not of this network"))
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return tuple(f"  {a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
+
+
+def _some(names: Collection[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = [f"{len(names) - SHOWN_NAMES} more"] if len(names) > SHOWN_NAMES else []
+    return ", ".join([*list(names)[:SHOWN_NAMES], *more])
+
+
 class StartedFrom(Frozen):
     """The origin of a run's first model: the name as `stated`, and its run and round, if known.
 
-    It did not know the `new_classes`; the run does without the `left_classes`.
+    It did not know the `new_classes`; the run does without the `left_classes`. `weights` are those of a file
+    that is no run's model.
     """
 
     stated: str
@@ -205,12 +241,14 @@ class StartedFrom(Frozen):
     round: int | None = None
     new_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
     left_classes: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
+    weights: WeightsTaken | None = Field(default=None, exclude_if=lambda taken: taken is None)
 
     def in_words(self) -> str:
         """`demo-1 (run demo-1, round 4)`, with what differs in its classes."""
         known = [
             f"run {self.run}" if self.run else "",
             f"round {self.round}" if self.round is not None else "",
+            f"{self.weights.numbers / self.weights.of:.1%} of the network" if self.weights else "",
         ]
         detail = ", ".join(part for part in known if part)
         return "; ".join(

@@ -1,0 +1,164 @@
+"""Which arrays of a file fit a network, by name and shape (pure).
+
+Names may differ by a prefix, as `module.` of a parallel wrapper, or `net.` of a network inside another one.
+The output layer has a row per class: rows go by the names of classes where both sides have them, and a layer
+of other classes is drawn anew.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from edge_client.data.classes import numbers
+from schemas.tensors.arrays import Kind
+
+Shape = tuple[int, ...]
+Rows = tuple[int | None, ...]
+
+DEPTH = 3  # The most parts of a name that are tried as a prefix
+MISSING = "not in the file"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The output `layer`, None if it is unknown, and the classes here and in the file.
+
+    Classes in the file are empty if it does not name them; here they are numbers if they have no names.
+    """
+
+    layer: str | None
+    here: tuple[str, ...]
+    there: tuple[str, ...] = ()
+
+    def place_rows(self) -> Rows | None:
+        """The row in the file of each class here; None if rows are those of the same number."""
+        unnamed = self.here == numbers(len(self.here))
+        if not self.there or unnamed or self.here == self.there:
+            return None
+        return tuple(self.there.index(name) if name in self.there else None for name in self.here)
+
+
+@dataclass(frozen=True)
+class Match:
+    """The arrays to take, as {name in the network: name in the file}, and why others are `drawn` anew.
+
+    Arrays of the output layer are taken by `rows`, if there are any. `unused` are those of the file that have
+    no counterpart. `share` is what is taken of the network's numbers outside its output layer.
+    """
+
+    taken: Mapping[str, str]
+    drawn: Mapping[str, str]
+    unused: tuple[str, ...]
+    head: frozenset[str]
+    rows: Rows | None
+    share: float
+
+
+def match_arrays(network: Mapping[str, Shape], given: Mapping[str, Kind], outputs: Outputs) -> Match:
+    """Match the arrays of a network with those `given`; numbers without a point are never taken."""
+    names = find_names(network, given)
+    head = frozenset(name for name in network if _is_output(name, network, given, names, outputs))
+    body = {
+        name: why for name in network.keys() - head if (why := _misfit(name, network, given, names.get(name)))
+    }
+    rows = outputs.place_rows() if outputs.layer is not None else None
+    drawn = {**body, **_head_misfits(head, network, given, names, outputs, rows)}
+    taken = {name: names[name] for name in network if name not in drawn}
+    pointed = {name for name, (dtype, _) in given.items() if dtype.kind == "f"}
+    return Match(
+        taken=taken,
+        drawn={name: drawn[name] for name in network if name in drawn},
+        unused=tuple(sorted(pointed - set(names.values()))),
+        head=head,
+        rows=rows if head & taken.keys() else None,
+        share=_share(network, taken, network.keys() - head or head),
+    )
+
+
+def find_names(network: Mapping[str, Shape], given: Mapping[str, Kind]) -> dict[str, str]:
+    """The name in the file of each array of the network that has a counterpart.
+
+    Of all prefixes that most names of a side have, those count with which most numbers fit.
+    """
+    shapes = {name: shape for name, (_, shape) in given.items()}
+    best, most = dict[str, str](), -1
+    for theirs in _prefixes(shapes):
+        for ours in _prefixes(network):
+            names = {
+                name: there
+                for name in network
+                if name.startswith(ours) and (there := theirs + name.removeprefix(ours)) in shapes
+            }
+            # The output layer's rows are other classes.
+            fitting = sum(
+                math.prod(network[name])
+                for name, there in names.items()
+                if shapes[there] == network[name] or (shapes[there][1:] == network[name][1:] != ())
+            )
+            if fitting > most:
+                best, most = names, fitting
+    return best
+
+
+def _prefixes(names: Collection[str]) -> list[str]:
+    """No prefix, and those with a point at their end that most names have, shortest first."""
+    prefixes = [""]
+    for depth in range(1, DEPTH + 1):
+        parts = (name.split(".") for name in names)
+        counts = Counter(".".join(part[:depth]) + "." for part in parts if len(part) > depth)
+        prefixes += [prefix for prefix, count in counts.items() if 2 * count > len(names)]
+    return prefixes
+
+
+def _is_output(
+    name: str,
+    network: Mapping[str, Shape],
+    given: Mapping[str, Kind],
+    names: Mapping[str, str],
+    outputs: Outputs,
+) -> bool:
+    if outputs.layer is not None:
+        return name.rpartition(".")[0] == outputs.layer
+    # A network that ends otherwise, as with a convolution: its arrays differ in the number of classes alone.
+    here, there = network[name], given[names[name]][1] if name in names else ()
+    return here != there and here[:1] == (len(outputs.here),) and here[1:] == there[1:] and bool(there)
+
+
+def _misfit(
+    name: str, network: Mapping[str, Shape], given: Mapping[str, Kind], there: str | None
+) -> str | None:
+    """Why an array cannot be taken as it is; None if it can."""
+    if there is None:
+        return MISSING
+    dtype, shape = given[there]
+    if dtype.kind != "f":
+        return f"{'an unknown type' if dtype.kind == 'V' else dtype} in the file"
+    return None if shape == network[name] else f"{shape} in the file, {network[name]} here"
+
+
+def _head_misfits(
+    head: Collection[str],
+    network: Mapping[str, Shape],
+    given: Mapping[str, Kind],
+    names: Mapping[str, str],
+    outputs: Outputs,
+    rows: Rows | None,
+) -> dict[str, str]:
+    """Why the output layer is drawn anew, which it is as a whole; {} if it is taken."""
+    if rows is not None and not any(row is not None for row in rows):
+        return dict.fromkeys(head, "other classes in the file")
+    wanted = dict(network)
+    if rows is not None:
+        wanted |= {name: (len(outputs.there), *network[name][1:]) for name in head}
+    reasons = {name: why for name in head if (why := _misfit(name, wanted, given, names.get(name)))}
+    for name in sorted(reasons):
+        there = given[names[name]][1] if name in names else ()
+        if there and there[1:] == network[name][1:] and there[0] != len(outputs.here):
+            return dict.fromkeys(head, f"{there[0]:,} classes in the file, {len(outputs.here):,} here")
+    return {name: reasons.get(name) or next(iter(reasons.values())) for name in head} if reasons else {}
+
+
+def _share(network: Mapping[str, Shape], taken: Collection[str], among: Collection[str]) -> float:
+    whole = sum(math.prod(network[name]) for name in among)
+    return sum(math.prod(network[name]) for name in among if name in taken) / whole if whole else 1.0

@@ -1,0 +1,58 @@
+"""The kinds of sources that weights come from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_server.coordinator.pretrained import files
+from edge_server.coordinator.pretrained.weight_file import WeightFile
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """One kind of source: how it is written, whether a text means it, and how it is read.
+
+    `read` gets the text and the shape of an example; it raises `ConfigError`, as `check` does for what can be
+    told without reading anything.
+    """
+
+    example: str
+    summary: str
+    is_meant: Callable[[str], bool]
+    check: Callable[[str], None]
+    read: Callable[[str, tuple[int, ...]], WeightFile]
+
+
+def _file_kind(example: str, summary: str, read: Callable[[Path], WeightFile], *suffixes: str) -> SourceKind:
+    return SourceKind(
+        example,
+        summary,
+        lambda text: Path(text).suffix.lower() in suffixes,
+        lambda text: files.check_size(Path(text).expanduser()),
+        lambda text, _: read(Path(text).expanduser()),
+    )
+
+
+SOURCES: Mapping[str, SourceKind] = {
+    "safetensors": _file_kind(
+        "weights.safetensors", "a safetensors file", files.read_safetensors, ".safetensors"
+    ),
+    "torch": _file_kind(
+        "weights.pth",
+        "a state dict, or a checkpoint that holds one, as torch.save writes it",
+        files.read_torch,
+        ".pt",
+        ".pth",
+        ".bin",
+        ".ckpt",
+        ".tar",
+    ),
+    "onnx": _file_kind(
+        "network.onnx", "the initialisers of an ONNX file, by their names", files.read_onnx, ".onnx"
+    ),
+}
+
+
+def find_source(stated: str) -> SourceKind | None:
+    """The kind of source that a text means; None for another one."""
+    return next((kind for kind in SOURCES.values() if kind.is_meant(stated)), None)

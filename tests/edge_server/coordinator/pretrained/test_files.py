@@ -1,0 +1,281 @@
+"""Runs that start from files of weights, and files that are refused."""
+
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from edge_client.models.build import build_model
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_client.pruning.surgery import arrays_of
+from edge_server.cli.main import main
+from edge_server.coordinator.initial_model import find_initial_model
+from edge_server.coordinator.pretrained.model import PretrainedModel
+from edge_server.storage.records import StartedFrom, WeightsTaken
+from edge_server.storage.run_folder import RunFolder
+from schemas.errors import ConfigError
+from schemas.values import ModelSpec
+from tests.edge_server.coordinator.test_initial_model import begun, file, params_in, started
+from tests.edge_server.own_networks import NAME
+
+Weights = dict[str, Any]
+SPEC = ModelSpec(name=f"{NAME}:hidden", input_shape=(1, 4, 4), num_classes=3)
+HEAD = ("3.weight", "3.bias")
+
+
+@pytest.fixture(scope="module")
+def weights() -> Weights:
+    """The weights of the network `hidden` for three classes, other than those that a run draws."""
+    return dict(build_model(SPEC, seed=99).state_dict())
+
+
+def initialisers(weights: Weights, path: Path, **metadata: str) -> None:
+    arrays = [onnx.numpy_helper.from_array(array.numpy(), name) for name, array in weights.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "graph", [], [], arrays))
+    onnx.helper.set_model_props(model, metadata)
+    onnx.save(model, path)
+
+
+def beside(weights: Weights, path: Path) -> None:
+    initialisers(weights, path)
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="arrays.data", size_threshold=0)
+
+
+WRITERS: dict[str, tuple[str, Callable[[Weights, Path], object]]] = {
+    "safetensors": ("w.safetensors", save_file),
+    "torch": ("w.pth", torch.save),
+    "torch before 1.6": ("w.pt", lambda w, path: torch.save(w, path, _use_new_zipfile_serialization=False)),
+    "checkpoint": (
+        "last.ckpt",
+        lambda w, path: torch.save({"epoch": 3, "model": {f"module.{n}": w[n] for n in w}}, path),
+    ),
+    "half": ("w.bin", lambda w, path: torch.save({name: w[name].to(torch.float16) for name in w}, path)),
+    "bfloat16": ("b.safetensors", lambda w, path: save_file({n: w[n].to(torch.bfloat16) for n in w}, path)),
+    "double": ("d.pth", lambda w, path: torch.save({name: w[name].double() for name in w}, path)),
+    "onnx": ("w.onnx", initialisers),
+    "onnx with a file beside it": ("w.onnx", beside),
+}
+
+
+def read(path: Path) -> tuple[Mapping[str, Any], StartedFrom]:
+    """What the network `hidden` takes from a file."""
+    module = build_model(SPEC)
+    first = find_initial_model(file(f"from={path}"), [])
+    assert first is not None
+    return first.read(SPEC, trace_channels(module, SPEC.input_shape), arrays_of(module), ())
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_weights_of_every_kind_are_taken(kind: str, weights: Weights, tmp_path: Path) -> None:
+    name, write = WRITERS[kind]
+    write(weights, tmp_path / name)
+    mine, about = read(tmp_path / name)
+    rounded = {"half": torch.float16, "bfloat16": torch.bfloat16}.get(kind, torch.float32)
+    for key, tensor in weights.items():
+        np.testing.assert_array_equal(mine[key], tensor.to(rounded).float())
+        assert mine[key].dtype == np.float32
+    assert about.weights == WeightsTaken(numbers=203, of=203, taken={"1": 2, "3": 2})
+
+
+def test_a_run_starts_from_weights_and_notes_what_it_took(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file(weights, path)
+    coordinator = started(file(f"from={path}"), tmp_path / "run")
+    mine = params_in(tmp_path / "run" / "models" / "round-0000")
+    assert all(np.array_equal(mine[name], weights[name]) for name in weights)
+    about = coordinator.model.started_from
+    assert about is not None
+    assert about.weights is not None
+    assert json.loads((tmp_path / "run" / "start.json").read_text())["weights"]["taken"] == {"1": 2, "3": 2}
+    assert coordinator.model.notices == (
+        f"starts from {path} (100.0% of the network)",
+        "  taken  4 arrays in 1, 3  203 of 203 numbers",
+    )
+
+
+def test_a_head_of_other_classes_is_drawn_and_the_table_says_why(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save({**weights, "aux.weight": torch.zeros(2, 2)}, path)
+    drawn = begun(file(source="four_kinds"), tmp_path / "drawn")
+    drawn.storage.close()
+    coordinator = started(file(f"from={path}", source="four_kinds"), tmp_path / "run")
+    params = coordinator.model.state.params
+    assert all(np.array_equal(params[name], drawn.model.state.params[name]) for name in HEAD)
+    assert all(np.array_equal(params[name], weights[name]) for name in ("1.weight", "1.bias"))
+    assert coordinator.model.notices[1:] == (
+        "  taken             2 arrays in 1     170 of 214 numbers",
+        "  drawn anew        3.weight, 3.bias  3 classes in the file, 4 here",
+        "  left in the file  aux.weight        not of this network",
+    )
+
+
+def test_rows_of_named_classes_go_by_name(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.onnx"
+    initialisers(weights, path, class_names='["hen", "elk", "cat"]')
+    coordinator = started(file(f"from={path}", source="named_pictures"), tmp_path / "run")
+    bias = coordinator.model.state.params["3.bias"]
+    assert [bias[0], bias[2]] == [weights["3.bias"][2], weights["3.bias"][0]]
+    about = coordinator.model.started_from
+    assert about is not None
+    assert about.new_classes == ("dog",)
+
+
+def test_a_run_that_was_cut_off_at_its_beginning_reads_its_own_copy(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save(weights, path)
+    config = file(f"from={path}")
+    before = started(config, tmp_path / "run")
+    path.unlink()
+    again = find_initial_model(config, [], RunFolder(tmp_path / "run"))
+    assert again is not None
+    assert not isinstance(again, PretrainedModel)
+    context = before.context
+    params, about = again.read(context.spec, context.channel_map, before.model.state.params, ())
+    assert about == before.model.started_from
+    assert all(np.array_equal(params[name], weights[name]) for name in weights)
+
+
+class Harmless:
+    """What would write a file if it were unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as made:
+        made.write(struct.pack("<Q", 2) + b"{}")
+        made.truncate(5 * 1024**3)
+
+
+def with_nan(weights: Weights) -> Weights:
+    return {**weights, "1.bias": torch.full_like(weights["1.bias"], float("nan"))}
+
+
+def narrower(weights: Weights) -> Weights:
+    return {**weights, "1.weight": weights["1.weight"][:6], "1.bias": weights["1.bias"][:6]}
+
+
+def of_type(weights: Weights, dtype: torch.dtype) -> Weights:
+    return {name: tensor.to(dtype) for name, tensor in weights.items()}
+
+
+BAD: dict[str, tuple[str, Callable[[Weights, Path], object], str]] = {
+    "code": (
+        "w.pth",
+        lambda w, path: torch.save({**w, "x": Harmless(path.parent / "ran")}, path),
+        r"is refused, for reading it would run 'posix.mkdir': save the network's weights alone",
+    ),
+    "old code": (
+        "w.pth",
+        lambda w, path: torch.save(
+            {**w, "x": Harmless(path.parent / "ran")}, path, _use_new_zipfile_serialization=False
+        ),
+        r"is refused, for reading it would run 'posix.mkdir'",
+    ),
+    "a whole network": (
+        "w.pt",
+        lambda _, path: torch.save(torch.nn.Linear(2, 2), path),
+        r"is refused, for reading it would run 'torch.nn.modules.linear.Linear'",
+    ),
+    "nan": ("w.pth", lambda w, path: torch.save(with_nan(w), path), r"'1.bias' has numbers that are not fin"),
+    "nan in onnx": ("w.onnx", lambda w, path: initialisers(with_nan(w), path), r"'1.bias' has numbers that"),
+    "another network": (
+        "w.safetensors",
+        lambda w, path: save_file({name.replace("1", "4"): tensor for name, tensor in w.items()}, path),
+        r"fits 0% of the network '.*:hidden' for \(1, 4, 4\), and 75% are needed: '1.weight': not in the "
+        r"file; '1.bias': not in the file: name the network that these weights are of",
+    ),
+    "another width": (
+        "w.pth",
+        lambda w, path: torch.save(narrower(w), path),
+        r"'1.weight': \(6, 16\) in the file, \(10, 16\) here; '1.bias': \(6,\) in the file, \(10,\) here: ",
+    ),
+    "integers": (
+        "w.pth",
+        lambda w, path: torch.save(of_type(w, torch.int8), path),
+        r"'1.weight': int8 in the file",
+    ),
+    "complex": (
+        "w.pth",
+        lambda w, path: torch.save(of_type(w, torch.complex64), path),
+        r"'1.weight': complex64 in the file",
+    ),
+    "cut off": ("w.pth", lambda w, path: (torch.save(w, path), cut(path)), r"is no file of torch, or is cut"),
+    "old and cut off": (
+        "w.pt",
+        lambda w, path: (torch.save(w, path, _use_new_zipfile_serialization=False), cut(path)),
+        r"is no file of torch, or is cut off",
+    ),
+    "cut safetensors": (
+        "w.safetensors",
+        lambda w, path: (save_file(w, path), cut(path)),
+        r"is no safetensors",
+    ),
+    "cut onnx": ("w.onnx", lambda w, path: (initialisers(w, path), cut(path)), r"is no ONNX file, or is cut"),
+    "cut file beside it": (
+        "w.onnx",
+        lambda w, path: (beside(w, path), cut(path.parent / "arrays.data")),
+        r"is no ONNX file, or is cut off",
+    ),
+    "large": (
+        "w.safetensors",
+        lambda _, path: sparse(path),
+        r"has 5.0 GB, and weights have at most 4",
+    ),
+    "large, torch": (
+        "w.pth",
+        lambda _, path: sparse(path),
+        r"has 5.0 GB, and weights have at most 4",
+    ),
+    "no weights": ("w.pth", lambda _, path: torch.save({"epoch": 3}, path), r"holds no state dict: save"),
+    "several": (
+        "w.pth",
+        lambda w, path: torch.save({"student": w, "teacher": w}, path),
+        r"holds several state dicts \(student, teacher\): save",
+    ),
+    "missing": ("w.pth", lambda _, path: None, r"cannot be read: No such file or directory: name a file"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_file_is_refused_in_a_line(what: str, weights: Weights, tmp_path: Path) -> None:
+    name, write, message = BAD[what]
+    write(weights, tmp_path / name)
+    with pytest.raises(ConfigError, match=message) as raised:
+        read(tmp_path / name)
+    assert str(raised.value).startswith("[model] from: ")
+    assert raised.value.remedy
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_check_shows_the_table_and_ends_with_2_for_a_bad_file(
+    weights: Weights, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", "fedavg", f"data.source=python:{NAME}:pictures", f"model.name={NAME}:hidden"]
+    path = tmp_path / "w.safetensors"
+    save_file(weights, path)
+    assert main([*words, f"from={path}"]) == 0
+    assert "#   taken  4 arrays in 1, 3  203 of 203 numbers\n" in capsys.readouterr().out
+    torch.save({"x": Harmless(tmp_path / "ran")}, tmp_path / "w.pth")
+    assert main([*words, f"from={tmp_path / 'w.pth'}"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "would run 'posix.mkdir'" in said
