@@ -49,16 +49,16 @@ def parse_address(url: str, tls: TlsFiles | None = None) -> BrokerAddress:
     """Read `mqtt[s]://[user[:password]@]host[:port]`, or `ws[s]://` with a path; raises `ConfigError`."""
     parts = urlsplit(url if "://" in url else f"mqtt://{url}")
     if parts.scheme not in PORTS:
-        raise ConfigError(f"broker '{url}': unknown scheme{nearest(parts.scheme, PORTS)}")
+        raise ConfigError(f"unknown scheme{nearest(parts.scheme, PORTS)}", key=f"broker '{url}'")
     try:
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigError(f"broker '{url}': {error}") from error
+        raise ConfigError(str(error), key=f"broker '{url}'") from error
     if not host:
-        raise ConfigError(f"broker '{url}': no host (for instance mqtt://192.168.1.10:1883)")
+        raise ConfigError("no host (for instance mqtt://192.168.1.10:1883)", key=f"broker '{url}'")
     for file in (tls.ca, tls.certificate, tls.key) if tls else ():
         if file is not None and not file.is_file():
-            raise ConfigError(f"broker '{url}': there is no file {file} (--ca, --cert, --key)")
+            raise ConfigError(f"there is no file {file} (--ca, --cert, --key)", key=f"broker '{url}'")
     secure = (tls or TlsFiles()) if parts.scheme in SECURE else None
     path = (parts.path or WEBSOCKET_PATH) if parts.scheme.startswith("ws") else None
     return BrokerAddress(host, port or PORTS[parts.scheme], secure, parts.username, parts.password, path)

@@ -149,8 +149,9 @@ def _ends(count: int, columns: Mapping[str, Column], breaks: Mask, choice: Table
         edges = np.concatenate([[-1], np.flatnonzero(breaks), [count - 1]])
         needed, longest = choice.window + choice.horizon, np.diff(edges).max()
         raise ConfigError(
-            f"{choice.source}: window={choice.window} and horizon={choice.horizon} need a series of {needed} "
-            f"rows, and the file has {count} in series of at most {longest}"
+            f"window={choice.window} and horizon={choice.horizon} need a series of {needed} rows, and the "
+            f"file has {count} in series of at most {longest}",
+            place=choice.source,
         )
     return ends
 

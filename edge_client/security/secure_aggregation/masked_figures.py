@@ -35,7 +35,8 @@ def distinct(specs: Sequence[SubModelSpec]) -> tuple[SubModelSpec, ...]:
         if chosen:
             raise ConfigError(
                 f"secure aggregation needs nested sub-models: of group '{chosen[0]}' single channels are "
-                'chosen. Set [strategy] pruner = "index"'
+                "chosen",
+                remedy='set [strategy] pruner = "index"',
             )
     written = {spec.model_dump_json(): spec for spec in specs}
     return tuple(written[text] for text in sorted(written))

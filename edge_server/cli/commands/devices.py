@@ -64,7 +64,9 @@ def register(verbs: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     if args.run is None and args.why is not None:
         raise ConfigError(
-            f"--why {args.why}: of which run? Name its folder: edge-server devices RUN --why DEVICE"
+            "of which run? Name its folder",
+            key=f"--why {args.why}",
+            remedy="edge-server devices RUN --why DEVICE",
         )
     if args.run is None:
         return list_devices(args)

@@ -76,8 +76,8 @@ def revoke(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 def _authority_folder(served: ServedFederation) -> Path:
     if served.authority is None:
         raise ConfigError(
-            f"service.toml names no authority of the federation '{served.name}': revoke the device with "
-            "`edge-server revoke` where the authority is"
+            f"service.toml names no authority of the federation '{served.name}'",
+            remedy="revoke the device with `edge-server revoke` where the authority is",
         )
     return served.authority.expanduser()
 
@@ -90,7 +90,7 @@ def parse_changes(text: str) -> dict[str, str | None]:
         key, value = (checked_key(word[:-1]), None) if removes else parse_label(word)
         changes[key] = value
     if not changes:
-        raise ConfigError("name at least one label: site=barn sets it, site- removes it")
+        raise ConfigError("name at least one label", remedy="site=barn sets it, site- removes it")
     return changes
 
 

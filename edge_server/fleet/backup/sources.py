@@ -68,8 +68,8 @@ class Sources:
                 other = str(place) if place.exists() else None
             if other is not None:
                 raise ConfigError(
-                    f"{other} and {root.origin} would both be {root.path} in the backup: back up one of them "
-                    "into a file of its own"
+                    f"{other} and {root.origin} would both be {root.path} in the backup",
+                    remedy="back up one of them into a file of its own",
                 )
             taken[root.path] = root.origin
 

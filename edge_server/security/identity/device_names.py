@@ -27,4 +27,4 @@ def check_name_of_site(authority: Authority, name: str, *, gateway: bool = False
             remedy=f"run `edge-server enroll {name} --within {inside} --authority DIR` at the site",
         )
     if not gateway and name in authority.sites():
-        raise ConfigError(f"'{name}' is a site: --gateway issues its gateway's certificate")
+        raise ConfigError(f"'{name}' is a site", remedy="--gateway issues its gateway's certificate")

@@ -69,7 +69,7 @@ def compare(
     several = [runs] if isinstance(runs, (str, Path, Config)) else runs
     for number, (label, source, words) in enumerate(_runs(several, overrides), start=1):
         if label in ended:
-            raise ConfigError(f"compare: '{label}' is named twice: name each run once")
+            raise ConfigError(f"compare: '{label}' is named twice", remedy="name each run once")
         own = folder / f"{number:02}-{slug(label)[:60]}"
         ended[label] = simulate(source, *words, out=own, **settings)
     return Comparison(ended)

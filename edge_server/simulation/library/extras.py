@@ -29,4 +29,4 @@ def new_axes() -> "Axes":
 
 
 def _missing(package: str, error: ImportError) -> ConfigError:
-    return ConfigError(f"this needs {package} ({error}): pip install 'edge-federation[notebook]'")
+    return ConfigError(f"this needs {package} ({error})", remedy="pip install 'edge-federation[notebook]'")

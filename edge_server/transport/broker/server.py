@@ -54,8 +54,8 @@ def _loopback(host: str, port: int) -> tuple[str, int]:
     address = str(found[0][4][0])
     if not ipaddress.ip_address(address).is_loopback:
         raise ConfigError(
-            f"{host} can be reached from other machines, and this broker has neither TLS nor passwords: "
-            "listen on 127.0.0.1, or use Mosquitto with deploy/mosquitto/mosquitto.conf"
+            f"{host} can be reached from other machines, and this broker has neither TLS nor passwords",
+            remedy="listen on 127.0.0.1, or use Mosquitto with deploy/mosquitto/mosquitto.conf",
         )
     return address, port
 

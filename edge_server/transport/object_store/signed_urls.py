@@ -106,7 +106,7 @@ def _s3_client(endpoint: str | None) -> Any:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError as error:
         raise ConfigError(
-            "[object-store] store s3:// needs the package boto3: pip install 'edge-federation[s3]'"
+            "[object-store] store s3:// needs the package boto3", remedy="pip install 'edge-federation[s3]'"
         ) from error
     config = Config(
         signature_version="s3v4",
@@ -120,5 +120,5 @@ def _s3_client(endpoint: str | None) -> Any:
         # Presigning contacts no server, so missing credentials would only show on devices.
         client.generate_presigned_url("list_buckets")
     except (BotoCoreError, ClientError, ValueError) as error:
-        raise ConfigError(f"[object-store] store s3://: {error}") from error
+        raise ConfigError(str(error), key="[object-store] store s3://") from error
     return client

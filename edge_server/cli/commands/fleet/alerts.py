@@ -184,7 +184,7 @@ def silence(args: argparse.Namespace) -> int:
     folder = service_folder(args)
     if args.end is None and (args.where is None or args.lasts is None or not args.reason):
         raise ConfigError(
-            'alerts silence: name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'
+            "alerts silence", remedy='name --where SELECTOR, --for TIME and --reason "...", or --end NUMBER'
         )
     if args.end is not None and (args.where, args.lasts) != (None, None):
         raise ConfigError("alerts silence: --end ends a silence", remedy="leave out --where and --for")

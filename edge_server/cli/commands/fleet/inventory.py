@@ -187,7 +187,7 @@ def export(args: argparse.Namespace) -> int:
     from schemas.labels import parse_where
 
     if str(args.file) != "-" and args.file.suffix.lower() not in (".csv", ".json"):
-        raise ConfigError(f"export {args.file}: end the file's name with .csv or .json")
+        raise ConfigError(f"export {args.file}", remedy="end the file's name with .csv or .json")
     with open_inventory(args) as service:
         where = parse_where(args.where or "")
         devices = service.inventory.devices(where, federation=args.federation, removed=args.removed)
