@@ -51,7 +51,7 @@ class RunFiles:
 def read_run_files(directory: Path) -> RunFiles:
     """Read a run's three result files; raises `ConfigError` naming the one that is missing or broken."""
     if not directory.is_dir():
-        raise ConfigError(directory, remedy="expected a run folder, found no such directory")
+        raise ConfigError("expected a run folder, found no such directory", place=directory)
     return RunFiles(
         _summary(directory / "summary.json"),
         read_history(directory / "history.jsonl"),
