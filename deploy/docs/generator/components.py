@@ -1,11 +1,17 @@
 """The recipes, and every component that a recipe may name."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from deploy.docs.generator.markdown import code, page, table
 from edge_server.config.concepts import CONCEPTS, summary_of
 from edge_server.config.recipe_files import read_recipe, recipe_names
+
+ATTACKS = (
+    "tests/hostile/stealth/RESULTS.md"  # its first table has a column for each recipe, a row for each attack
+)
+SHOWN_ATTACKS = ("label flip", "sign flip", "inner product")
 
 
 def components_page() -> str:
@@ -63,8 +69,36 @@ def _recipe(found: Mapping[str, Any]) -> str:
         if section != "recipe"
         for key, value in values.items()
     ]
-    return f"## {about['name']}\n\n{about['summary']} ({about['citation']})\n\n" + table(
-        ("key", "value"), keys
+    parts = [
+        f"## {about['name']}",
+        f"{about['summary']} ({about['citation']})",
+        table(("key", "value"), keys),
+    ]
+    if found["strategy"].get("combiner", "mean") != "mean" and about["name"] in (measured := _attacked()):
+        parts.append(_liar(measured[about["name"]]))
+    return "\n\n".join(parts)
+
+
+def _attacked() -> dict[str, dict[str, str]]:
+    """The accuracy in percent of each recipe by attack, from the committed table."""
+    text = (Path(__file__).parents[3] / ATTACKS).read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in text.split("\n\n# ")[0].splitlines()
+        if line.startswith("|")
+    ]
+    return {
+        name.strip("`"): {row[0]: row[column].partition(" ")[0] for row in rows[2:]}
+        for column, name in enumerate(rows[0])
+    }
+
+
+def _liar(accuracy: Mapping[str, str]) -> str:
+    attacks = ", ".join(f"{accuracy[attack]} % ({attack})" for attack in SHOWN_ATTACKS)
+    return (
+        f"Accuracy on digits with one liar among five devices and `leave-one-out = 0`: {attacks}; "
+        f"{accuracy['silent']} % if that device is silent, {accuracy['no liar']} % if it is honest "
+        f"([all attacks](../../../{ATTACKS}))."
     )
 
 
