@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.chaos.disturbed_run import WEIGHTS, DisturbedRun, Outcome
-from tests.chaos.processes import DEVICES
+from tests.chaos.processes import DEVICES, NETWORK
 
 
 @dataclass
@@ -54,11 +54,12 @@ def campaign(
     seed: int,
     say: Callable[[str], None],
     devices: int = DEVICES,
+    network: str = NETWORK,
 ) -> Report:
     """Inject `failures` failures, at most `per_run` into each run of `rounds` rounds."""
     report = Report()
     undisturbed = DisturbedRun(
-        folder / "undisturbed", rounds=rounds, failures=0, seed=seed, devices=devices
+        folder / "undisturbed", rounds=rounds, failures=0, seed=seed, devices=devices, network=network
     ).run()
     say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
     while report.failures < failures:
@@ -70,6 +71,7 @@ def campaign(
             seed=seed + number,
             devices=devices,
             persistent=number % 2 == 0,
+            network=network,
         ).run()
         report.add(outcome, undisturbed)
         say(

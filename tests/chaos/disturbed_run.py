@@ -14,7 +14,7 @@ from pathlib import Path
 
 from edge_server.storage.journal_reader import JournalReader
 from tests.chaos.observer import SERVER, BrokerObserver
-from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, Processes
+from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, NETWORK, Processes
 
 WEIGHTS = {"server": 0.25, "device": 0.35, "broker": 0.1, "link": 0.15, "aggregator": 0.15}
 RECOVERY_S = 90.0
@@ -57,10 +57,13 @@ class DisturbedRun:
         seed: int,
         devices: int = DEVICES,
         persistent: bool = False,
+        network: str = NETWORK,
     ) -> None:
         self._random = random.Random(seed)
         self._failures, self._rounds = failures, rounds
-        self._processes = Processes(folder, rounds=rounds, devices=devices, persistent=persistent)
+        self._processes = Processes(
+            folder, rounds=rounds, devices=devices, persistent=persistent, network=network
+        )
         self._observer = BrokerObserver(self._processes.port, FEDERATION)
         self._injected: list[Failure] = []
         self._pending: list[Failure] = []

@@ -14,6 +14,7 @@ from tests.forked import ForkedCommand, start_forked
 
 FEDERATION = "chaos"
 DEVICES = 10
+NETWORK = "two-nn"
 TIERS = 5
 DEADLINE_S = 120
 
@@ -33,12 +34,18 @@ class Processes:
     """All processes of one run; `persistent`: the broker stores its state on disk."""
 
     def __init__(
-        self, folder: Path, *, rounds: int, devices: int = DEVICES, persistent: bool = False
+        self,
+        folder: Path,
+        *,
+        rounds: int,
+        devices: int = DEVICES,
+        persistent: bool = False,
+        network: str = NETWORK,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.run = folder, folder / "run"
         self.port = _free_port()
-        self._rounds = rounds
+        self._rounds, self._network = rounds, network
         self.names = tuple(f"device-{number:02d}" for number in range(1, devices + 1))
         self._configure_broker(persistent)
         self.broker = self._spawn_broker()
@@ -150,6 +157,7 @@ class Processes:
             "deadline-s=600",
             "rejoin-s=300",
             "data.source=digits",
+            f"model.name={self._network}",
             "test-samples=200",
             "evaluate-tiers-every=100",
             "local-epochs=3",

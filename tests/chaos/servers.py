@@ -51,8 +51,8 @@ class ServerProcess:
 class TwoServers(Processes):
     """Broker, devices, an active server and a standby; each server has a run folder of its own."""
 
-    def __init__(self, folder: Path, *, rounds: int, devices: int) -> None:
-        super().__init__(folder, rounds=rounds, devices=devices, persistent=True)
+    def __init__(self, folder: Path, *, rounds: int, devices: int, network: str) -> None:
+        super().__init__(folder, rounds=rounds, devices=devices, persistent=True, network=network)
         self._count = 0
         self._servers: list[ServerProcess] = []
         self.devices: dict[str, ForkedCommand] = {}

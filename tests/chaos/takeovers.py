@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edge_server.storage.journal_reader import ClosedRound, JournalReader
 from tests.chaos.observer import SERVER, BrokerObserver
-from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION
+from tests.chaos.processes import DEADLINE_S, DEVICES, FEDERATION, NETWORK
 from tests.chaos.servers import ServerProcess, TwoServers, await_true
 
 KINDS = ("kill", "pause", "partition")
@@ -44,9 +44,11 @@ class TakeoverOutcome:
 class TakeoverRun:
     """Runs a federation, and makes `failures` of its active servers fail, one after the other."""
 
-    def __init__(self, folder: Path, *, rounds: int, failures: int, seed: int, devices: int) -> None:
+    def __init__(
+        self, folder: Path, *, rounds: int, failures: int, seed: int, devices: int, network: str
+    ) -> None:
         self._random, self._rounds, self._failures = random.Random(seed), rounds, failures
-        self._servers = TwoServers(folder, rounds=rounds, devices=devices)
+        self._servers = TwoServers(folder, rounds=rounds, devices=devices, network=network)
         self._observer = BrokerObserver(self._servers.port, FEDERATION)
         self._seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
 
@@ -173,16 +175,24 @@ def takeovers(
     seed: int,
     say: Callable[[str], None],
     devices: int = DEVICES,
+    network: str = NETWORK,
 ) -> TakeoverReport:
     """Let `failures` active servers fail, at most `per_run` in each run of `rounds` rounds."""
     report = TakeoverReport()
-    undisturbed = TakeoverRun(folder / "0", rounds=rounds, failures=0, seed=seed, devices=devices).run()
+    undisturbed = TakeoverRun(
+        folder / "0", rounds=rounds, failures=0, seed=seed, devices=devices, network=network
+    ).run()
     say(f"undisturbed: {rounds} rounds, model {undisturbed.models[-1][:16]}")
     while report.takeovers < failures:
         number = report.runs + 1
         left = min(per_run, failures - report.takeovers)
         run = TakeoverRun(
-            folder / str(number), rounds=rounds, failures=left, seed=seed + number, devices=devices
+            folder / str(number),
+            rounds=rounds,
+            failures=left,
+            seed=seed + number,
+            devices=devices,
+            network=network,
         )
         report.add(run.run(), undisturbed)
         say(

@@ -11,6 +11,6 @@ from tests.chaos.takeovers import takeovers
 @pytest.mark.skipif(find_mosquitto() is None, reason="no mosquitto on this machine")
 @pytest.mark.timeout(600)
 def test_a_takeover_changes_nothing(tmp_path: Path) -> None:
-    report = takeovers(tmp_path, failures=1, rounds=3, per_run=1, seed=2, say=print, devices=5)
+    report = takeovers(tmp_path, failures=1, rounds=3, per_run=1, seed=2, say=print, devices=5, network="mlp")
     assert report.takeovers == 1
     assert (report.lost, report.doubled, report.forked, report.different) == (0, 0, 0, 0)

@@ -50,7 +50,7 @@ class Run(Bench):
 
 @contextmanager
 def run(folder: Path, recipe: str, *, processes: int) -> Iterator[Run]:
-    made = Run(folder, recipe, f"federation.aggregators={processes}", names=NAMES)
+    made = Run(folder, recipe, f"federation.aggregators={processes}", "model.name=mlp", names=NAMES)
     try:
         yield made
     finally:
@@ -146,7 +146,7 @@ def test_processes_that_always_die_are_reported(tmp_path: Path) -> None:
 
 
 def test_small_updates_start_no_process(tmp_path: Path) -> None:
-    bench = Run(tmp_path, "fedavg", names=NAMES)
+    bench = Run(tmp_path, "fedavg", "model.name=mlp", names=NAMES)
     whole_round(bench, 1)
     assert not bench.coordinator.aggregators.pids
 
