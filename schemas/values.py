@@ -247,13 +247,27 @@ factor is 1; or each picture's own brightest pixel, while its darkest becomes bl
 """
 
 
+Interpolation = Literal["bilinear", "bicubic"]
+
+
+class Resizing(Frozen):
+    """How a picture of another size than the network's is resized, with a filter that smooths as it shrinks.
+
+    What is taken is its middle: the largest part with the network's proportions, times `crop` on each side;
+    None takes the whole picture, and stretches it.
+    """
+
+    crop: float | None = Field(default=None, gt=0, le=1)
+    interpolation: Interpolation = "bilinear"
+
+
 class Preprocessing(Frozen):
     """From pixels to inputs: `(pixels / scale - mean) / std`, per colour channel.
 
     Labels that are numbers become targets likewise: `(label - target_mean) / target_std`, each by its own.
     Pixels of picture files are 255 at full brightness, which `picture_scale` may state otherwise. `rate` is
     the sampling rate of recordings in Hz. A score above `threshold` is unusual. `columns` are what the
-    channels are, where they have names.
+    channels are, where they have names. Where `resizing` is stated, arrays of pictures are resized, too.
     """
 
     scale: float = Field(default=255.0, gt=0)
@@ -262,6 +276,7 @@ class Preprocessing(Frozen):
     class_names: tuple[Text, ...] = ()
     rate: float | None = Field(default=None, gt=0, exclude_if=lambda rate: rate is None)
     picture_scale: PictureScale | None = Field(default=None, exclude_if=lambda scale: scale is None)
+    resizing: Resizing | None = Field(default=None, exclude_if=lambda resizing: resizing is None)
     threshold: float | None = Field(default=None, exclude_if=lambda found: found is None)
     target_mean: tuple[float, ...] = Field(default=(), exclude_if=lambda found: not found)
     target_std: tuple[Annotated[float, Field(gt=0)], ...] = Field(

@@ -51,7 +51,11 @@ class LocalData:
         """Raise `PeerError` if these examples do not fit the model's columns, shape or classes."""
         for data in (self.train, self.held_out):
             misfit = column_misfit(data.columns, task.preprocessing.columns)
-            misfit = misfit or shape_misfit(data, task.model.input_shape) or _other_rate(data, task)
+            misfit = (
+                misfit
+                or shape_misfit(data, task.model.input_shape, task.preprocessing)
+                or _other_rate(data, task)
+            )
             if data.in_units:
                 scales = data.preprocessing.picture_scale, task.preprocessing.picture_scale
                 misfit = misfit or scale_misfit(*scales)
@@ -105,6 +109,6 @@ def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
-    taken = fit_data(data, task.model.input_shape, task.preprocessing.columns)
+    taken = fit_data(data, task.model.input_shape, task.preprocessing)
     say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

@@ -1,12 +1,12 @@
 """Conversion of examples to a network's input shape; data keeps its shape until a network is known.
 
 A missing or superfluous channel axis of 1 is adapted, since grey pictures are saved as [N, H, W] or [N, 1, H,
-W]. Pictures from files are resized and converted to grey or colour, as `infer` does with a file. Anything
-else is refused with both shapes.
+W]. Pictures from files are resized and converted to grey or colour, as `infer` does with a file; so are
+arrays of pictures where the federation says how, and grey ones of the network's size get three equal colours.
+Anything else is refused with both shapes.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edge_client.data.columns import in_columns
 from edge_client.data.said_once import say_once
 from schemas.errors import ConfigError
-from schemas.values import Feature, Preprocessing
+from schemas.values import Preprocessing, Resizing
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's mode by number of channels
 MAX_INPUT, MIN_SPREAD = 50, 0.02  # inputs beyond it, or closer together, have another range than the model's
+SHRUNK_TO = 640  # a photo of 12 million pixels takes 36 MB, with this longest side 0.9 MB
 LUMA = (0.299, 0.587, 0.114)  # shares of red, green and blue in grey (ITU-R 601), as Pillow has them
 
 
-def fit_data(data: "LabelledData", shape: Shape, columns: Sequence[Feature] = ()) -> "LabelledData":
-    """The same examples as [N, *shape], with their columns in this order.
+def fit_data(data: "LabelledData", shape: Shape, common: Preprocessing | None = None) -> "LabelledData":
+    """The same examples as [N, *shape], with columns in the order and pictures resized as `common` states.
 
-    Raises `ConfigError` with both shapes, or both lists of columns, if that is impossible.
+    That is the data's own preprocessing unless given. Raises `ConfigError` with both shapes, or both lists of
+    columns, if that is impossible.
     """
-    data = in_columns(data, columns)
+    common = data.preprocessing if common is None else common
+    data = in_columns(data, common.columns)
     if data.input_shape == shape or not len(data):
         return data
-    if why := shape_misfit(data, shape):
+    if why := shape_misfit(data, shape, common):
         raise ConfigError(why)
     images = fit_images(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
-    return replace(data, images=_resize_images(data, shape) if images is None else images)
+    return replace(data, images=_resize_images(data, shape, common.resizing) if images is None else images)
 
 
 def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
@@ -59,13 +62,22 @@ def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
         )
 
 
-def shape_misfit(data: "LabelledData", shape: Shape) -> str:
+def shape_misfit(data: "LabelledData", shape: Shape, common: Preprocessing | None = None) -> str:
     """Why the examples cannot be converted to this shape; empty if they can."""
     own = data.input_shape
-    picture = data.resizable and len(shape) == 3 and shape[0] in MODES
-    if not len(data) or picture or alike(own, shape):
+    if not len(data) or _is_redrawn(data, shape, common or data.preprocessing) or alike(own, shape):
         return data.question if data.unscaled and len(shape) > len(own) else ""
     return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
+
+
+def _is_redrawn(data: "LabelledData", shape: Shape, common: Preprocessing) -> bool:
+    """Whether the examples are pictures that become this shape by `redrawn`."""
+    own = data.input_shape
+    if len(shape) != 3 or shape[0] not in MODES:
+        return False
+    # Opaque is 255, and the brightness of arrays may have another unit.
+    array = len(own) == 3 and own[0] in MODES and shape[0] < 4
+    return data.resizable or (array and (common.resizing is not None or (3, *own[1:]) == shape))
 
 
 def fit_images(images: "Pixels", shape: Shape) -> "Pixels | None":
@@ -78,27 +90,43 @@ def alike(own: Shape, shape: Shape) -> bool:
     return own == shape or (1, *own) == shape or own == (1, *shape)
 
 
-def resize(picture: "Image.Image", width: int, height: int) -> "Image.Image":
-    """The picture in another size, by the same filter everywhere."""
-    from PIL import Image
-
-    return picture.resize((width, height), Image.Resampling.BILINEAR)
-
-
-def redrawn(pixels: "Pixels", shape: Shape) -> "Pixels":
+def redrawn(pixels: "Pixels", shape: Shape, how: Resizing | None = None) -> "Pixels":
     """A picture [C, H, W] in other colours and another size; floats keep their depth."""
     import numpy as np
     from PIL import Image
 
     if pixels.shape == shape:
         return pixels
-    channels, height, width = shape
+    how, (channels, height, width) = how or Resizing(), shape
+    by, box = Image.Resampling[how.interpolation.upper()], _taken(pixels.shape[1:], shape[1:], how.crop)
+
+    def resize(picture: "Image.Image") -> "Image.Image":
+        return picture.resize((width, height), by, box)
+
     if pixels.dtype == np.uint8:
         given = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-        picture = np.asarray(resize(given.convert(MODES[channels]), width, height))
+        picture = np.asarray(resize(given.convert(MODES[channels])))
         return picture.reshape(height, width, channels).transpose(2, 0, 1)
     planes = [Image.fromarray(plane) for plane in _in_colours(pixels, channels)]
-    return np.stack([np.asarray(resize(plane, width, height)) for plane in planes])
+    return np.stack([np.asarray(resize(plane)) for plane in planes])
+
+
+def _taken(own: Shape, wanted: Shape, crop: float | None) -> tuple[float, float, float, float] | None:
+    """Left, top, right and bottom of the part that is resized; None for all of a picture."""
+    if crop is None or own == wanted:
+        return None
+    share = crop * min(own[0] / wanted[0], own[1] / wanted[1])
+    down, right = (max(0.0, (have - share * want) / 2) for have, want in zip(own, wanted, strict=True))
+    return right, down, own[1] - right, own[0] - down
+
+
+def shrunk(pixels: "Pixels", side: int, channels: int = 3) -> "Pixels":
+    """A picture [C, H, W] whose longest side is at most `side`, of at most `channels` if it was larger."""
+    own, *size = pixels.shape
+    if max(size) <= side:
+        return pixels
+    height, width = (max(1, round(length * side / max(size))) for length in size)
+    return redrawn(pixels, (min(own, channels), height, width))
 
 
 def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
@@ -116,7 +144,10 @@ def _in_colours(pixels: "Pixels", channels: int) -> "Pixels":
 
 
 def with_side(data: "LabelledData", side: int) -> "LabelledData":
-    """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side]; `ConfigError` for other data."""
+    """Pictures [N, C, H, W] of bytes or of files as [N, C, side, side], as their preprocessing resizes them.
+
+    Raises `ConfigError` for other data.
+    """
     import numpy as np
 
     picture = data.in_units or data.images.dtype == np.uint8
@@ -125,7 +156,8 @@ def with_side(data: "LabelledData", side: int) -> "LabelledData":
         raise ConfigError(
             f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
         )
-    return replace(data, images=_all_redrawn(data, (data.input_shape[0], side, side)))
+    shape = data.input_shape[0], side, side
+    return replace(data, images=_all_redrawn(data, shape, data.preprocessing.resizing))
 
 
 def in_words(shape: Shape) -> str:
@@ -135,14 +167,14 @@ def in_words(shape: Shape) -> str:
 
 # A device fits what it trains on and what it holds out, again for every task.
 @lru_cache(maxsize=2)
-def _resize_images(data: "LabelledData", shape: Shape) -> "Pixels":
-    return _all_redrawn(data, shape)
+def _resize_images(data: "LabelledData", shape: Shape, how: Resizing | None) -> "Pixels":
+    return _all_redrawn(data, shape, how)
 
 
-def _all_redrawn(data: "LabelledData", shape: Shape) -> "Pixels":
+def _all_redrawn(data: "LabelledData", shape: Shape, how: Resizing | None) -> "Pixels":
     import numpy as np
 
     made = np.empty((len(data), *shape), data.images.dtype)
     for place, pixels in enumerate(data.images):
-        made[place] = redrawn(pixels, shape)
+        made[place] = redrawn(pixels, shape, how)
     return made

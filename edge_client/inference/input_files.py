@@ -8,7 +8,7 @@ import numpy as np
 
 from edge_client.data.dataset import Pixels
 from edge_client.data.pictures.picture_files import CLEAR, name_of, read_picture
-from edge_client.data.shapes import MODES, in_words, redrawn
+from edge_client.data.shapes import MODES, SHRUNK_TO, in_words, redrawn, shrunk
 from edge_client.data.sounds.recordings import cut
 from edge_client.data.sounds.sound_files import read_sound
 from edge_client.inference.onnx_model import LoadedModel
@@ -37,7 +37,9 @@ def read_image(
         notes = tuple(note for note in notes if note != CLEAR)
     if (height, width) != shape[1:]:
         notes = (*notes, f"resized from {width}x{height} to {shape[2]}x{shape[1]}")
-    pixels = redrawn(picture.pixels, shape)
+    # As a folder's pictures are read for training, so that they give the same inputs.
+    small = shrunk(picture.pixels, max(SHRUNK_TO, *shape[1:]), max(3, shape[0]))
+    pixels = redrawn(small, shape, preprocessing.resizing)
     if preprocessing.scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(preprocessing.scale / 255.0)
     return ReadImage(np.ascontiguousarray(pixels), notes)

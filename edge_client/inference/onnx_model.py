@@ -74,7 +74,7 @@ class LoadedModel:
     def fit(self, data: LabelledData) -> LabelledData:
         """The examples in the shape and with the columns that the model takes; `ConfigError` for others."""
         say_other_scale(data, self.preprocessing)
-        return fit_data(data, self.input_shape, self.preprocessing.columns)
+        return fit_data(data, self.input_shape, self.preprocessing)
 
     def run(self, inputs: Inputs) -> Inputs:
         """Outputs [N, classes] for preprocessed inputs [N, C, H, W]."""

@@ -27,7 +27,9 @@ from schemas.values import (
     MAX_COLUMNS,
     MAX_SITES,
     ClassName,
+    Interpolation,
     PictureScale,
+    Resizing,
     Seconds,
     Seed,
     TrainerName,
@@ -217,6 +219,9 @@ class ModelSettings(Settings):
         return self
 
 
+Colours = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=4)]
+
+
 class DataSettings(Settings):
     """The server's test data, the classes and columns, and how simulated devices share the data."""
 
@@ -235,8 +240,28 @@ class DataSettings(Settings):
     """Folder of named data sets."""
     resize: int | None = Field(default=None, ge=1, le=4096)
     """Height and width in pixels to which the pictures of `source` are resized, for the server and for
-    simulated devices; as they are if unset. Real devices' arrays must have the network's size already.
+    simulated devices; if unset, the size that the weights of `[model] from` state, or else as they are. Real
+    devices' arrays must have the network's size already, unless `mean`, `crop` or `interpolation` is set.
     """
+    crop: Annotated[float, Field(gt=0, le=1)] | Literal["none"] | None = Field(
+        default=None, exclude_if=lambda crop: crop is None
+    )
+    """The part of a picture of another size that is taken, on every device and in the exported files: its
+    middle with the network's proportions, times this share on each side, or with "none" the whole picture,
+    stretched. If unset it is what the weights of `[model] from` state, or "none".
+    """
+    interpolation: Interpolation | None = Field(default=None, exclude_if=lambda name: name is None)
+    """How pictures of another size are resized, on every device and in the exported files: "bilinear" or
+    "bicubic", smoothed as they shrink. If unset it is what the weights of `[model] from` state, or else
+    "bilinear".
+    """
+    mean: Colours | None = Field(default=None, exclude_if=lambda mean: mean is None)
+    """Mean of the pictures that the network knows, of pixels between 0 and 1: one number, or one per colour.
+    Inputs are `(pixels - mean) / std`. If unset it is what the weights of `[model] from` state, or else
+    `scaling` says it.
+    """
+    std: Colours | None = Field(default=None, exclude_if=lambda std: std is None)
+    """Standard deviation that belongs to `mean`, of pixels between 0 and 1."""
     picture_scale: str | None = Field(default=None, exclude_if=lambda text: text is None)
     """What becomes full brightness of devices' picture files, as they state it in `folder:PATH?scale=`:
     "min-max", or a factor such as "1/4095". If unset it is what `source` states, or the range of the files'
@@ -262,6 +287,14 @@ class DataSettings(Settings):
     """Means and standard deviations, whatever the scaling; a run writes here what it has asked for."""
 
     @property
+    def resizing(self) -> Resizing | None:
+        """How pictures of another size are resized everywhere, if anything is stated of what they become."""
+        if self.crop is None and self.interpolation is None and self.mean is None:
+            return None
+        crop = None if self.crop == "none" else self.crop
+        return Resizing(crop=crop, interpolation=self.interpolation or "bilinear")
+
+    @property
     def common_scale(self) -> PictureScale | None:
         """The scale of picture files that is stated; None for the range of their type."""
         return parsed_scale(self.picture_scale or FULL, source="picture-scale")
@@ -277,6 +310,17 @@ class DataSettings(Settings):
         for key, one, names in (("classes", "class", self.classes), ("columns", "column", self.columns)):
             if twice := [name for name, count in Counter(names or ()).items() if count > 1]:
                 raise ValueError(f"{key}: '{twice[0]}' is named more than once: name each {one} once")
+        return self
+
+    @model_validator(mode="after")
+    def _inputs_are_scaled_once(self) -> "DataSettings":
+        if len(self.mean or ()) != len(self.std or ()):
+            raise ValueError("mean and std: state as many means as standard deviations")
+        if self.std is not None and 0 in self.std:
+            raise ValueError("std: a standard deviation must be more than 0")
+        if self.mean is not None and (self.statistics is not None or self.scaling == "federated"):
+            other = "[data.statistics]" if self.statistics is not None else 'scaling = "federated"'
+            raise ValueError(f"mean: inputs are scaled by {other}: leave out the one or the other")
         return self
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.registry import entry
 from edge_server.config.config import Config
 from edge_server.config.errors import section_keys
-from edge_server.config.scaling import scaled_by
+from edge_server.config.inputs import COLOURS, as_stated
 from schemas.errors import ConfigError, near
 from schemas.values import Feature, ModelSpec
 
@@ -94,7 +94,7 @@ def load_test_data(config: Config) -> LabelledData | None:
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
     data = fit_data(data, spec.input_shape)
-    data = replace(data, preprocessing=scaled_by(data.preprocessing, config.data.statistics, spec))
+    data = replace(data, preprocessing=as_stated(data.preprocessing, config.data, spec))
     return data if config.data.test_samples is None else sample(data, config.data.test_samples)
 
 
@@ -108,6 +108,9 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
         data = with_labels(data, learning_task(config.model.task).labels)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
+    if config.data.resizing is not None:
+        about = data.preprocessing.model_copy(update={"resizing": config.data.resizing})
+        data = replace(data, preprocessing=about)
     try:
         data = data if config.data.resize is None else with_side(data, config.data.resize)
     except ConfigError as error:
@@ -123,7 +126,7 @@ def read_source(config: Config, source: str, *, split: Split = "train") -> Label
 def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     """The network's shape and outputs, from the file or the data; `ConfigError` without both."""
     task = learning_task(config.model.task)
-    shape = config.model.input_shape or (_input_shape(config.model.name, data) if data else None)
+    shape = config.model.input_shape or (_input_shape(config, data) if data else None)
     labels = config.num_classes or (data.num_classes if data else None)
     classes = (
         labels
@@ -162,15 +165,18 @@ def model_spec(config: Config, data: LabelledData | None) -> ModelSpec:
     return ModelSpec(name=config.model.name, input_shape=shape, num_classes=classes, task=task.name)
 
 
-def _input_shape(name: str, data: LabelledData) -> tuple[int, ...]:
+def _input_shape(config: Config, data: LabelledData) -> tuple[int, ...]:
     """The network's input shape for this data; pictures [H, W] are grey.
 
-    `ConfigError` if neither says whether [A, B] is a picture.
+    Grey pictures get the colours for which `[data] mean` has numbers. `ConfigError` if nothing says whether
+    [A, B] is a picture.
     """
-    shape, known = data.input_shape, entry(name)
-    if data.question and known.asks:
+    shape, network = data.input_shape, entry(config.model.name)
+    if data.question and network.asks:
         raise ConfigError(data.question, key="[data] source")
-    return (1, *shape) if known.pictures and len(shape) == 2 else shape
+    shape = (1, *shape) if network.pictures and len(shape) == 2 else shape
+    coloured = len(config.data.mean or ()) == COLOURS and len(shape) == 3 and shape[0] == 1
+    return (COLOURS, *shape[1:]) if coloured else shape
 
 
 def stated_classes(config: Config, data: LabelledData | None, count: int) -> tuple[str, ...]:

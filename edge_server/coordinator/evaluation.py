@@ -11,7 +11,7 @@ from edge_client.pruning.channel_selection import Ratio
 from edge_client.training.loop import single_thread
 from edge_client.training.results import Evaluation
 from edge_server.config.config import Config
-from edge_server.config.scaling import scaled_by
+from edge_server.config.inputs import as_stated
 from edge_server.config.test_data import (
     as_the_federation,
     load_test_data,
@@ -74,7 +74,7 @@ class Testing:
         self.classes = classes or stated_classes(config, data, self.model_spec.num_classes)
         self.columns = columns or stated_columns(config, data, self.model_spec)
         about = Preprocessing(columns=self.columns, picture_scale=config.data.common_scale)
-        self._unseen = scaled_by(about, config.data.statistics, self.model_spec)
+        self._unseen = as_stated(about, config.data, self.model_spec)
         listed = self.classes or numbers(self.model_spec.num_classes)
         self.data = None if data is None else as_the_federation(data, self.model_spec, listed, self.columns)
         self._inputs: Inputs | None = None

@@ -16,6 +16,7 @@ from edge_client.models.registry import entry
 from edge_client.pruning.channel_graph.trace import trace
 from edge_client.pruning.channel_selection import group_ratios
 from edge_server.config.config import Config
+from edge_server.config.inputs import describe_inputs
 from edge_server.coordinator.evaluation import Testing
 from edge_server.coordinator.network_check import (
     check_features,
@@ -208,7 +209,9 @@ def make_context(
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, channel_map)
     unscaled = unscaled_notice(config, testing.model_spec)
-    notices = tuple(text for text in (*whole, unscaled, measured, _describe_kept(strategy, own)) if text)
+    inputs = describe_inputs(testing.model_spec, testing.preprocessing)
+    said = (*whole, unscaled, inputs, measured, _describe_kept(strategy, own))
+    notices = tuple(text for text in said if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 

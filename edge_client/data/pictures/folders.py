@@ -24,7 +24,7 @@ from edge_client.data.pictures.picture_files import Picture, endings_read, read_
 from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
-from edge_client.data.shapes import redrawn
+from edge_client.data.shapes import SHRUNK_TO, redrawn, shrunk
 from edge_client.data.source_options import number, options_of, whole_number
 from schemas.counted import format_count
 from schemas.errors import ConfigError
@@ -33,7 +33,6 @@ from schemas.values import PictureScale, Preprocessing
 log = logging.getLogger(__name__)
 
 OPTIONS = ("scale", "side", "broken")
-MAX_SIDE = 640  # all pictures are in memory: a photo of 12 million pixels takes 36 MB, of this size 0.9 MB
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
     options = options_of(text, OPTIONS, source=source)
     return PictureOptions(
         parsed_scale(options["scale"], source=source) if "scale" in options else scale,
-        whole_number(options, "side", MAX_SIDE, least=1, source=source),
+        whole_number(options, "side", SHRUNK_TO, least=1, source=source),
         number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
     )
 
@@ -94,12 +93,11 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
 def _read_small(file: Path, *, options: PictureOptions) -> Picture:
     """A picture, shrunk to the longest side of the options if it is larger."""
     picture = read_picture(file, scale=options.scale)
-    channels, *size = picture.pixels.shape
-    if max(size) <= options.side:
+    pixels = shrunk(picture.pixels, options.side)
+    if pixels is picture.pixels:
         return picture
-    height, width = (max(1, round(length * options.side / max(size))) for length in size)
     note = f"shrunk to {options.side} pixels on the longest side: ?side= states another length"
-    return Picture(redrawn(picture.pixels, (min(channels, 3), height, width)), (*picture.notes, note))
+    return Picture(pixels, (*picture.notes, note))
 
 
 def _alike(pictures: Sequence[Picture], root: Path) -> Pixels:

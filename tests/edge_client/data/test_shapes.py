@@ -11,7 +11,7 @@ from PIL import Image
 from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import make_labelled_data
-from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit, with_side
+from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
@@ -20,7 +20,7 @@ from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.simulation.inputs import training_data
 from edge_server.simulation.simulator import simulate
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing
+from schemas.values import Interpolation, Preprocessing, Resizing
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
@@ -116,6 +116,59 @@ def test_photographs_are_converted_to_the_networks_size_and_colours_as_infer_doe
         read = [read_image(path, shape).pixels for path in sorted((tmp_path / "cat").iterdir())]
         assert (fit_data(data, shape).images == np.stack(read)).all()
     assert "the model takes 2x8x8, the data is 3x20x30" in shape_misfit(data, (2, 8, 8))
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_middle_of_a_picture_is_what_resizing_and_cutting_leave(interpolation: Interpolation) -> None:
+    # Half of the largest square of 40x64 pixels is 20x20: half the picture's size, and its middle 10x10.
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 40, 64), dtype=np.uint8)
+    by = Image.Resampling[interpolation.upper()]
+    halved = np.asarray(Image.fromarray(pixels.transpose(1, 2, 0)).resize((32, 20), by)).transpose(2, 0, 1)
+    how = Resizing(crop=0.5, interpolation=interpolation)
+    assert (redrawn(pixels, (3, 10, 10), how) == halved[:, 5:15, 11:21]).all()
+    deep = redrawn(pixels.astype(np.float32), (3, 10, 10), how)
+    np.testing.assert_allclose(deep.clip(0, 255), halved[:, 5:15, 11:21], atol=1.5)
+
+
+@pytest.mark.parametrize("size", [(7, 7), (7, 50), (50, 7), (3, 11)])
+def test_no_rounding_takes_the_part_out_of_the_picture(size: tuple[int, int]) -> None:
+    for crop in (1.0, 0.875, 0.1):
+        assert redrawn(np.zeros((1, *size), np.uint8), (3, 5, 9), Resizing(crop=crop)).shape == (3, 5, 9)
+
+
+def test_a_picture_of_the_networks_size_is_not_cut() -> None:
+    pixels = np.arange(16, dtype=np.uint8).reshape(1, 4, 4)
+    assert (redrawn(pixels, (3, 4, 4), Resizing(crop=0.5)) == pixels).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_arrays_of_pictures_are_resized_where_the_federation_says_how(dtype: type) -> None:
+    data = make_labelled_data(np.full((2, 1, 6, 8), 9, dtype), np.array([0, 1]))
+    common = Preprocessing(resizing=Resizing())
+    taken = fit_data(data, (3, 4, 4), common)
+    assert (taken.images.dtype, taken.input_shape) == (dtype, (3, 4, 4))
+    assert (taken.images == 9).all()
+    for shape, about in (
+        ((3, 4, 4), Preprocessing()),
+        ((1, 4, 4), None),
+        ((48,), common),
+        ((2, 6, 8), common),
+    ):
+        with pytest.raises(ConfigError, match=r"the model takes .*, the data is 1x6x8"):
+            fit_data(data, shape, about)
+    signals = make_labelled_data(np.zeros((2, 3, 8), dtype), np.array([0, 1]))
+    assert shape_misfit(signals, (3, 4, 4), common) == "the model takes 3x4x4, the data is 3x8"
+
+
+def test_grey_arrays_get_three_equal_colours_for_a_network_of_colours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    data = make_labelled_data(np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4), np.array([0, 1]))
+    with caplog.at_level(logging.INFO, "edge_client"):
+        coloured = fit_data(data, (3, 4, 4))
+    assert (coloured.images == data.images).all()
+    assert coloured.input_shape == (3, 4, 4)
+    assert "the data, 1x4x4, is taken as 3x4x4" in caplog.text
 
 
 def test_that_square_floats_are_taken_for_pictures_is_said_once(

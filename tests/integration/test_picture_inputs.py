@@ -1,0 +1,78 @@
+"""A picture gives the same outputs in training, in the server's tests, and in the exported file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edge_client.agent import device_training
+from edge_client.agent.device_training import DeviceTraining
+from edge_client.agent.task_runner import do_delivery
+from edge_client.data.local import LocalData
+from edge_client.data.sources import load_source
+from edge_client.inference.installed_model import served_model_path
+from edge_client.inference.onnx_model import load_model
+from edge_client.inference.queries import read_input
+from edge_client.inference.service.requests import read_request
+from edge_client.training.choice import make_trainer
+from schemas.messages import DeliverTask
+from schemas.values import TrainerName
+from tests.integration.bench import Bench
+
+MEAN, STD = (0.48, 0.45, 0.4), (0.23, 0.22, 0.21)
+AS_KNOWN = (
+    *(f"data.mean={list(MEAN)}", f"data.std={list(STD)}", "data.crop=0.875", "data.interpolation=bicubic"),
+    *("model.name=mlp", "model.input-shape=[3,16,16]", "tiers.ratios=[0.0]"),
+    *("training.personalise-epochs=1", "training.class-odds=1", "simulation.hold-out=0.2"),
+)
+
+
+def photos(root: Path, *, size: tuple[int, int] = (90, 60), grey: bool = False) -> Path:
+    rng = np.random.default_rng(7)
+    for name in ("cat", "dog"):
+        (root / name).mkdir(parents=True)
+        for number in range(3):
+            rough = Image.fromarray(rng.integers(0, 255, (6, 9, 3), dtype=np.uint8)).resize(size)
+            (rough.convert("L") if grey else rough).save(root / name / f"{number}.png")
+    return root
+
+
+@pytest.mark.parametrize("trainer", ["torch", "onnx"])
+def test_training_and_the_exported_file_compute_the_same_of_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: TrainerName
+) -> None:
+    folder = photos(tmp_path / "photos", size=(900, 600))
+    bench = Bench(tmp_path, "fedavg", *AS_KNOWN, f"data.source=folder:{folder}")
+    own = load_source(f"folder:{folder}")
+    place = replace(bench.places["weak"], data=LocalData(own, own), trainer=make_trainer(trainer))
+    bench.devices = tuple(
+        replace(device, profile=device.profile.model_copy(update={"trainers": (trainer,)}))
+        for device in bench.devices
+    )
+    bench.places["weak"] = place
+    seen, outputs = [], DeviceTraining.outputs
+
+    def spy(training, task, received, inputs):
+        seen.append((inputs, outputs(training, task, received, inputs)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(DeviceTraining, "outputs", spy)
+    monkeypatch.setattr(device_training, "choose", lambda shared, others: shared)
+    task = bench.tasks(1, 1, deliver=True)["weak"]
+    assert isinstance(task, DeliverTask)
+    do_delivery(task, place)
+
+    model = load_model(served_model_path(place.models))
+    assert (model.preprocessing.mean, model.preprocessing.std) == (MEAN, STD)
+    trained_on, computed = seen[0]
+    assert trained_on.shape == (6, 3, 16, 16)
+    inferred = read_input(folder, model).images
+    np.testing.assert_allclose(model.inputs(inferred), trained_on, atol=1e-5)
+    np.testing.assert_allclose(model.logits(inferred), computed, atol=1e-5)
+    served = read_request((folder / "cat" / "0.png").read_bytes(), model).images
+    np.testing.assert_allclose(model.logits(served), computed[:1], atol=1e-5)
+    tested = bench.coordinator.context.testing.data
+    assert tested is not None
+    np.testing.assert_allclose(tested.inputs(), trained_on, atol=1e-5)
