@@ -219,7 +219,9 @@ class ModelSettings(Settings):
         return self
 
 
-Colours = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=4)]
+_PerColour = Field(min_length=1, max_length=4)
+_Means = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], _PerColour]
+_Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], _PerColour]
 
 
 class DataSettings(Settings):
@@ -255,12 +257,12 @@ class DataSettings(Settings):
     "bicubic", smoothed as they shrink. If unset it is what the weights of `[model] from` state, or else
     "bilinear".
     """
-    mean: Colours | None = Field(default=None, exclude_if=lambda mean: mean is None)
+    mean: _Means | None = Field(default=None, exclude_if=lambda mean: mean is None)
     """Mean of the pictures that the network knows, of pixels between 0 and 1: one number, or one per colour.
     Inputs are `(pixels - mean) / std`. If unset it is what the weights of `[model] from` state, or else
     `scaling` says it.
     """
-    std: Colours | None = Field(default=None, exclude_if=lambda std: std is None)
+    std: _Deviations | None = Field(default=None, exclude_if=lambda std: std is None)
     """Standard deviation that belongs to `mean`, of pixels between 0 and 1."""
     picture_scale: str | None = Field(default=None, exclude_if=lambda text: text is None)
     """What becomes full brightness of devices' picture files, as they state it in `folder:PATH?scale=`:
@@ -316,8 +318,6 @@ class DataSettings(Settings):
     def _inputs_are_scaled_once(self) -> "DataSettings":
         if len(self.mean or ()) != len(self.std or ()):
             raise ValueError("mean and std: state as many means as standard deviations")
-        if self.std is not None and 0 in self.std:
-            raise ValueError("std: a standard deviation must be more than 0")
         if self.mean is not None and (self.statistics is not None or self.scaling == "federated"):
             other = "[data.statistics]" if self.statistics is not None else 'scaling = "federated"'
             raise ValueError(f"mean: inputs are scaled by {other}: leave out the one or the other")
