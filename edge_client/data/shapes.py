@@ -2,8 +2,7 @@
 
 A missing or superfluous channel axis of 1 is adapted, since grey pictures are saved as [N, H, W] or [N, 1, H,
 W]. Pictures from files are resized and converted to grey or colour, as `infer` does with a file; so are
-arrays of pictures where the federation says how, and grey ones of the network's size get three equal colours.
-Anything else is refused with both shapes.
+arrays of pictures where the federation says how. Anything else is refused with both shapes.
 """
 
 import logging
@@ -64,20 +63,14 @@ def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
 
 def shape_misfit(data: "LabelledData", shape: Shape, common: Preprocessing | None = None) -> str:
     """Why the examples cannot be converted to this shape; empty if they can."""
-    own = data.input_shape
-    if not len(data) or _is_redrawn(data, shape, common or data.preprocessing) or alike(own, shape):
-        return data.question if data.unscaled and len(shape) > len(own) else ""
-    return f"the model takes {in_words(shape)}, the data is {in_words(own)}"
-
-
-def _is_redrawn(data: "LabelledData", shape: Shape, common: Preprocessing) -> bool:
-    """Whether the examples are pictures that become this shape by `redrawn`."""
-    own = data.input_shape
-    if len(shape) != 3 or shape[0] not in MODES:
-        return False
+    own, says_how = data.input_shape, (common or data.preprocessing).resizing is not None
+    pictures = len(shape) == 3 and shape[0] in MODES
     # Opaque is 255, and the brightness of arrays may have another unit.
-    array = len(own) == 3 and own[0] in MODES and shape[0] < 4
-    return data.resizable or (array and (common.resizing is not None or (3, *own[1:]) == shape))
+    arrays = pictures and len(own) == 3 and own[0] in MODES and shape[0] < 4
+    if not len(data) or (pictures and data.resizable) or (arrays and says_how) or alike(own, shape):
+        return data.question if data.unscaled and len(shape) > len(own) else ""
+    remedy = "; with [data] interpolation in the federation file arrays of pictures are resized, too"
+    return f"the model takes {in_words(shape)}, the data is {in_words(own)}{remedy if arrays else ''}"
 
 
 def fit_images(images: "Pixels", shape: Shape) -> "Pixels | None":

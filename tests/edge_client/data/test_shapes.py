@@ -149,13 +149,14 @@ def test_arrays_of_pictures_are_resized_where_the_federation_says_how(dtype: typ
     assert (taken.images.dtype, taken.input_shape) == (dtype, (3, 4, 4))
     assert (taken.images == 9).all()
     for shape, about in (
-        ((3, 4, 4), Preprocessing()),
+        ((3, 6, 8), Preprocessing()),
         ((1, 4, 4), None),
         ((48,), common),
         ((2, 6, 8), common),
     ):
         with pytest.raises(ConfigError, match=r"the model takes .*, the data is 1x6x8"):
             fit_data(data, shape, about)
+    assert "with [data] interpolation in the federation file" in shape_misfit(data, (3, 4, 4))
     signals = make_labelled_data(np.zeros((2, 3, 8), dtype), np.array([0, 1]))
     assert shape_misfit(signals, (3, 4, 4), common) == "the model takes 3x4x4, the data is 3x8"
 
@@ -165,7 +166,7 @@ def test_grey_arrays_get_three_equal_colours_for_a_network_of_colours(
 ) -> None:
     data = make_labelled_data(np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4), np.array([0, 1]))
     with caplog.at_level(logging.INFO, "edge_client"):
-        coloured = fit_data(data, (3, 4, 4))
+        coloured = fit_data(data, (3, 4, 4), Preprocessing(resizing=Resizing()))
     assert (coloured.images == data.images).all()
     assert coloured.input_shape == (3, 4, 4)
     assert "the data, 1x4x4, is taken as 3x4x4" in caplog.text
