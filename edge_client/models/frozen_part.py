@@ -1,0 +1,311 @@
+"""A network as two functions: a frozen part from inputs to features, the rest from features to outputs."""
+
+import contextlib
+import copy
+import logging
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from edge_client.models import frozen_values
+from edge_client.models.frozen_values import BatchSize, Frozen, NoSplit, Numbers, number_nodes
+from edge_client.models.modes import device_of, evaluating
+from edge_client.models.random_state import seed_generators
+
+log = logging.getLogger(__name__)
+
+BATCH = 16  # examples of a frozen pass: the bits of a row depend on the number of rows
+MAX_GROWTH = 8  # numbers of an example's features, at most, per number of its inputs
+TOLERANCE = 1e-3  # largest difference of both parts from the network, relative to its largest output
+
+
+@dataclass(frozen=True, eq=False)
+class SplitNetwork:
+    """`rest(features(inputs))` gives the network's outputs; both are made of its own layers and tensors.
+
+    `rest` takes features [N, width], and runs in the modes of the network's layers. `arrays` are the names of
+    the tensors that the frozen part reads. `batch` is the number of examples of a frozen pass.
+    """
+
+    frozen: nn.Module = field(repr=False)
+    rest: nn.Module = field(repr=False)
+    width: int
+    arrays: frozenset[str]
+    batch: int = BATCH
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The features [N, width] float32 of inputs [N, ...], computed in evaluation mode.
+
+        All passes have the same number of examples, the last one zeros among them, so that the bits of an
+        example's features do not depend on the others.
+        """
+        device = device_of(self.frozen)
+        rows = torch.empty((len(inputs), self.width), dtype=torch.float32, device=device)
+        with evaluating(self.frozen), torch.no_grad():
+            for start in range(0, len(inputs), self.batch):
+                part = inputs[start : start + self.batch]
+                whole = torch.zeros((self.batch, *inputs.shape[1:]), dtype=inputs.dtype, device=device)
+                whole[: len(part)] = part
+                values = [value.reshape(self.batch, -1) for value in self.frozen(whole)]
+                rows[start : start + len(part)] = torch.cat(values, dim=1)[: len(part)]
+        return rows
+
+
+_results: WeakKeyDictionary[nn.Module, dict[Any, SplitNetwork | str]] = WeakKeyDictionary()
+
+
+def split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, ...]) -> SplitNetwork | None:
+    """The parts of a network of which only the arrays `trained` change; None, with the reason in the log."""
+    try:
+        return find_split(module, trained, input_shape)
+    except NoSplit as reason:
+        log.info("the network is not split: %s", reason)
+        return None
+
+
+def find_split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, ...]) -> SplitNetwork:
+    """As `split`, but raises `NoSplit`. What is found is kept as long as the module, which does not change.
+
+    A normalisation runs in evaluation mode unless its running statistics are `trained`.
+    """
+    results, key = _results.setdefault(module, {}), (frozenset(trained), input_shape)
+    if key not in results:
+        try:
+            results[key] = _Search(module, frozenset(trained), input_shape).find()
+        except NoSplit as reason:
+            results[key] = str(reason)
+        except Exception as error:
+            # A user's own network may raise anything, and is then trained as a whole.
+            results[key] = f"it cannot be tried in parts: {_first_line(error)}"
+    result = results[key]
+    if isinstance(result, str):
+        raise NoSplit(result)
+    return result
+
+
+class _Search:
+    """The search for one network's split, with a copy that has the same parameters."""
+
+    def __init__(self, module: nn.Module, trained: frozenset[str], input_shape: tuple[int, ...]) -> None:
+        self._module, self._trained, self._input_shape = module, trained, input_shape
+        self._copy = copy.deepcopy(module, {id(weight): weight for weight in module.parameters()})
+        self._numbers: Numbers = {}
+
+    def find(self) -> SplitNetwork:
+        training, again = (self._trace(training=True, seed=seed) for seed in (0, 1))
+        evaluation = self._trace(training=False)
+        if self._number_of_result(training) != self._number_of_result(again):
+            raise NoSplit("it is another network each time it is run")
+        self._set_modes(training=True)
+        every = (*_named(self._copy.named_parameters), *_named(self._copy.named_buffers))
+        changing = {id(tensor) for name, tensor in every if name in self._trained}
+        frozen = Frozen(self._copy, training, changing, self._examples(frozen_values.PROBES))
+        cut = _Cut(frozen, training, evaluation, self._numbers, self._copy)
+        if cut.width > MAX_GROWTH * prod(self._input_shape):
+            raise NoSplit(f"an example would have {cut.width} features of {prod(self._input_shape)} inputs")
+        own = cut.apply(self._copy)
+        if not own.arrays:
+            raise NoSplit("its first layers are trained, or random in training")
+        self._compare(own)
+        batch = BATCH if self._is_independent(own) else 1
+        return cut.apply(self._module, batch=batch)
+
+    def _trace(self, *, training: bool, seed: int = 0) -> fx.Graph:
+        self._set_modes(training=training)
+        try:
+            with seed_generators(seed):
+                return _Tracer().trace(self._copy)
+        except Exception as error:
+            raise NoSplit(f"it cannot be traced: {_first_line(error)}") from error
+
+    def _set_modes(self, *, training: bool) -> None:
+        self._copy.train(training)
+        for part in still_parts(self._copy, self._trained):
+            part.eval()
+
+    def _number_of_result(self, graph: fx.Graph) -> int:
+        return list(number_nodes(graph, self._numbers).values())[-1]
+
+    def _examples(self, count: int) -> Tensor:
+        drawn = np.random.default_rng(0).standard_normal((count, *self._input_shape), np.float32)
+        return torch.from_numpy(drawn).to(device_of(self._copy))
+
+    def _compare(self, parts: SplitNetwork) -> None:
+        """Raise `NoSplit` unless the parts give what the network gives, in both modes."""
+        examples = self._examples(frozen_values.PROBES)
+        features = parts.features(examples)
+        for training in (True, False):
+            self._set_modes(training=training)
+            buffers = [buffer.clone() for buffer in self._copy.buffers()]
+            with torch.no_grad():
+                with seed_generators(0):
+                    wanted = self._copy(examples.clone())
+                for buffer, value in zip(self._copy.buffers(), buffers, strict=True):
+                    buffer.copy_(value)
+                with seed_generators(0):
+                    result = parts.rest(features.clone())
+            if not isinstance(wanted, Tensor) or not _is_close(result, wanted):
+                raise NoSplit("its parts do not give what it gives itself")
+
+    def _is_independent(self, parts: SplitNetwork) -> bool:
+        """Whether the bits of a row do not depend on its place in the batch."""
+        examples = self._examples(BATCH)
+        rows, turned = parts.features(examples), parts.features(examples.roll(5, 0))
+        return torch.equal(rows.roll(5, 0), turned)
+
+
+class _Tracer(fx.Tracer):
+    """Traces into parts, but for those whose code decides by the values of tensors."""
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        before = list(self.graph.nodes)
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            for node in reversed([node for node in self.graph.nodes if node not in before]):
+                self.graph.erase_node(node)
+            return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
+
+
+class _Cut:
+    """The frozen part and the rest as graphs, made of the graphs of both modes."""
+
+    def __init__(
+        self, frozen: Frozen, training: fx.Graph, evaluation: fx.Graph, numbers: Numbers, root: nn.Module
+    ) -> None:
+        boundary = frozen.boundary()
+        self._shapes = [frozen.shape(node) for node in boundary.stored]
+        self._sizes = [prod(shape) for shape in self._shapes]
+        self._root, self._frozen = root, _copy_frozen(boundary.stored, frozen.nodes)
+        graphs = {id(graph): number_nodes(graph, numbers) for graph in (training, evaluation)}
+        self._stored = [graphs[id(training)][node] for node in boundary.stored]
+        self._constants = {graphs[id(training)][node]: value for node, value in boundary.constants.items()}
+        self._rests = [self._copy_rest(training, graphs[id(training)])]
+        if [*graphs[id(training)].values()][-1] != [*graphs[id(evaluation)].values()][-1]:
+            self._rests.append(self._copy_rest(evaluation, graphs[id(evaluation)]))
+
+    @property
+    def width(self) -> int:
+        return sum(self._sizes)
+
+    def apply(self, module: nn.Module, *, batch: int = BATCH) -> SplitNetwork:
+        """The parts, of the layers and tensors of `module`."""
+        frozen, *rests = (self._module(module, graph) for graph in (self._frozen, *self._rests))
+        rest = rests[0] if len(rests) == 1 else _RestByMode(module, *rests)
+        arrays = (
+            name for part in (frozen.named_parameters, frozen.named_buffers) for name, _ in _named(part)
+        )
+        return SplitNetwork(frozen, rest, self.width, frozenset(arrays), batch)
+
+    def _module(self, module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
+        # Tracing adds tensors that the code makes of constants to the traced copy alone.
+        targets = {str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")}
+        return fx.GraphModule({name: _attribute(module, self._root, name) for name in targets}, graph)
+
+    def _copy_rest(self, graph: fx.Graph, numbers: Mapping[fx.Node, int]) -> fx.Graph:
+        """A graph from features to the outputs of `graph`."""
+        rest = fx.Graph()
+        features = rest.placeholder("features")
+        copied: dict[fx.Node, Any] = {}
+        places = dict(zip(self._stored, accumulate(self._sizes, initial=0), strict=False))
+        wanted = frozen_values.roots(self._root, graph)
+        given = {node for node in graph.nodes if numbers[node] in places or numbers[node] in self._constants}
+        needed = set(frozen_values.needed(wanted, given))
+        writes = any(frozen_values.changes_its_input(self._root, node) for node in needed)
+        count = rest.call_method("size", (features, 0))
+        for node in graph.nodes:
+            number = numbers[node]
+            if number in places:
+                shape = self._shapes[self._stored.index(number)]
+                part = rest.call_method("narrow", (features, 1, places[number], prod(shape)))
+                # An operation of the rest that writes into it must not change the caller's features.
+                part = rest.call_method("clone", (part,)) if writes else part
+                copied[node] = rest.call_method("reshape", (part, count, *shape))
+            elif number in self._constants:
+                copied[node] = _with_count(self._constants[number], count)
+            elif node.op == "placeholder" and node in needed:
+                raise NoSplit("in evaluation it uses inputs that it does not use in training")
+            elif node in needed:
+                copied[node] = rest.node_copy(node, copied.__getitem__)
+        if not count.users:
+            rest.erase_node(count)
+        return rest
+
+
+class _RestByMode(nn.Module):
+    """One graph in training and another in evaluation, as the network itself is in either mode."""
+
+    def __init__(self, network: nn.Module, training: nn.Module, evaluation: nn.Module) -> None:
+        super().__init__()
+        self.in_training, self.in_evaluation = training, evaluation
+        self._network = ref(network)
+
+    def forward(self, features: Tensor) -> Tensor:
+        network = self._network()
+        part = self.in_training if network is not None and network.training else self.in_evaluation
+        outputs: Tensor = part(features)
+        return outputs
+
+
+def _copy_frozen(stored: Collection[fx.Node], frozen: Collection[fx.Node]) -> fx.Graph:
+    """A graph from inputs to the stored values."""
+    graph = fx.Graph()
+    needed = set(frozen_values.needed(stored, ()))
+    copied: dict[fx.Node, fx.Node] = {}
+    for node in frozen:
+        if node in needed or node.op == "placeholder":
+            copied[node] = graph.node_copy(node, copied.__getitem__)
+    graph.output(tuple(copied[node] for node in stored))
+    return graph
+
+
+def _attribute(module: nn.Module, other: nn.Module, name: str) -> Any:
+    for each in (module, other):
+        with contextlib.suppress(AttributeError):
+            return operator.attrgetter(name)(each)
+    raise NoSplit(f"it has no {name}")
+
+
+def _with_count(value: Any, count: fx.Node) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_with_count(item, count) for item in value)
+    return count if value is BatchSize else value
+
+
+def still_parts(module: nn.Module, trained: Collection[str]) -> Iterator[nn.Module]:
+    """The parts that run in evaluation mode in training, in which only the arrays `trained` change.
+
+    They are layers and blocks with weights of which none is trained, for what is random in them is there for
+    their own training, and normalisations whose running statistics are kept.
+    """
+    for name, part in module.named_modules():
+        weights = [f"{name}.{own}".lstrip(".") for own, _ in part.named_parameters(remove_duplicate=False)]
+        keeps = isinstance(part, _NormBase) and f"{name}.running_mean".lstrip(".") not in trained
+        if keeps or (weights and not any(weight in trained for weight in weights)):
+            yield part
+
+
+def _named(method: Any) -> Any:
+    return method(remove_duplicate=False)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    scale = float(other.abs().max()) if other.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(
+        one, other, rtol=0, atol=TOLERANCE * max(scale, 1e-6), equal_nan=True
+    )

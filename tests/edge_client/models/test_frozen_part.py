@@ -1,0 +1,209 @@
+"""A network in two parts gives what it gives whole, and an example's features have the same bits anywhere."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from edge_client.models.build import build_model
+from edge_client.models.frozen_part import find_split, split
+from edge_client.models.frozen_values import NoSplit
+from edge_client.models.modes import evaluating
+from schemas.values import ModelSpec
+
+PICTURE = (3, 8, 8)
+
+
+def pictures(count: int) -> Tensor:
+    return torch.randn(count, *PICTURE, generator=torch.Generator().manual_seed(1))
+
+
+class Branching(nn.Module):
+    """A convolution whose output is used by a trained block and by the way around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = torch.relu(self.first(inputs))
+        values = torch.relu(values + self.block(torch.relu(values)))
+        outputs: Tensor = self.head(values.mean((2, 3)))
+        return outputs
+
+
+def convolutional(*between: nn.Module) -> nn.Sequential:
+    """A convolution `0`, layers between, and a linear head, the last layer."""
+    layers = (nn.Conv2d(3, 4, 3), *between, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    return nn.Sequential(*layers)
+
+
+def head_of(module: nn.Module) -> tuple[str, str]:
+    name = [name for name, _ in module.named_modules()][-1]
+    return f"{name}.weight", f"{name}.bias"
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v2", "vit-tiny"])
+def test_a_shipped_network_gives_in_two_parts_what_it_gives_whole(name: str) -> None:
+    shape = (3, 16, 16)
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=3)).eval()
+    inputs = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
+    parts = find_split(module, head_of(module), shape)
+    assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-5)
+
+
+def test_the_boundary_of_a_head_is_behind_the_pool() -> None:
+    module = convolutional(nn.ReLU())
+    assert find_split(module, head_of(module), PICTURE).width == 4
+
+
+def test_a_value_that_goes_around_a_trained_block_is_stored_once() -> None:
+    trained = ("block.weight", "block.bias", "head.weight", "head.bias")
+    parts, inputs = find_split(module := Branching(), trained, PICTURE), pictures(20)
+    assert parts.width == 4 * 8 * 8
+    assert parts.arrays == {"first.weight", "first.bias"}
+    assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-6)
+
+
+def test_both_sides_of_a_skip_are_stored_where_both_are_frozen() -> None:
+    parts = find_split(Branching(), ("head.weight", "head.bias"), PICTURE)
+    assert parts.width == 4
+
+
+def test_a_value_that_weighs_more_than_what_it_is_made_of_is_not_stored() -> None:
+    enlarged = convolutional(nn.MaxPool2d(2), nn.Upsample(scale_factor=4), nn.Conv2d(4, 4, 1))
+    trained = ("3.weight", "3.bias", "6.weight", "6.bias")
+    assert find_split(enlarged, trained, PICTURE).width == 4 * 3 * 3
+
+
+@pytest.mark.parametrize("name", ["resnet20", "two-nn"])
+def test_the_bits_of_features_do_not_depend_on_the_batch(name: str) -> None:
+    shape = (3, 16, 16)
+    module = build_model(ModelSpec(name=name, input_shape=shape, num_classes=3))
+    inputs = torch.randn(37, *shape, generator=torch.Generator().manual_seed(1))
+    parts = find_split(module, head_of(module), shape)
+    together, order = parts.features(inputs), torch.randperm(37, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(parts.features(inputs[order]), together[order])
+    assert torch.equal(torch.cat([parts.features(one[None]) for one in inputs]), together)
+
+
+def test_layers_before_the_boundary_that_draw_numbers_end_the_frozen_part() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+    assert split(module, head_of(module), PICTURE) is None
+    with pytest.raises(NoSplit, match="random in training"):
+        find_split(module, head_of(module), PICTURE)
+
+
+def test_dropout_behind_the_boundary_is_drawn_as_in_the_whole_network() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(144, 2)).train()
+    parts, inputs = find_split(module, head_of(module), PICTURE), pictures(4)
+    features = parts.features(inputs)
+    torch.manual_seed(3)
+    whole = module(inputs)
+    torch.manual_seed(3)
+    assert torch.allclose(parts.rest(features), whole, atol=1e-6)
+    with evaluating(module):
+        assert torch.allclose(parts.rest(features), module(inputs), atol=1e-6)
+
+
+def test_a_frozen_block_is_not_random() -> None:
+    block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.5))
+    module = nn.Sequential(block, nn.Flatten(), nn.Linear(144, 2))
+    assert find_split(module, head_of(module), PICTURE).width == 144
+
+
+def test_a_normalisation_in_training_ends_the_frozen_part() -> None:
+    statistics = ("0.running_mean", "0.running_var")
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+    assert split(module, (*head_of(module), *statistics), PICTURE) is None
+    assert find_split(module, head_of(module), PICTURE).width == 144
+
+
+def test_code_that_looks_at_the_whole_batch_ends_the_frozen_part() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs: Tensor = self.head(self.first(inputs - inputs.mean(0)))
+            return outputs
+
+    assert split(Centred(), ("head.weight", "head.bias"), (6,)) is None
+
+
+def test_a_network_with_a_trained_beginning_or_without_a_frozen_array_is_not_split() -> None:
+    module = convolutional()
+    assert split(module, ("0.bias",), PICTURE) is None
+    assert split(module, [name for name, _ in module.named_parameters()], PICTURE) is None
+
+
+def test_a_network_that_cannot_be_traced_is_not_split_and_says_why() -> None:
+    class Deciding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(6, 4), nn.Linear(4, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            values = self.first(inputs)
+            outputs: Tensor = self.head(values if values.sum() > 0 else -values)
+            return outputs
+
+    with pytest.raises(NoSplit, match="cannot be traced: symbolically traced"):
+        find_split(Deciding(), ("head.weight", "head.bias"), (6,))
+    module = nn.Sequential(nn.Linear(6, 6), Deciding(), nn.Linear(2, 2))
+    assert find_split(module, ("2.weight", "2.bias"), (6,)).width == 2
+
+
+def test_a_network_that_is_another_each_time_is_not_split() -> None:
+    class Random(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(20))
+            self.head = nn.Linear(6, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            for layer in self.layers:
+                inputs = layer(inputs) if random.random() < 0.5 else inputs
+            outputs: Tensor = self.head(inputs)
+            return outputs
+
+    assert split(Random(), ("head.weight", "head.bias"), (6,)) is None
+
+
+def test_features_follow_the_batch_size_that_code_asks_for() -> None:
+    class Reshaping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Conv2d(3, 4, 3), nn.Linear(144, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            values = self.first(inputs)
+            outputs: Tensor = self.head(values.view(inputs.shape[0], -1)).reshape(inputs.size(0), 2)
+            return outputs
+
+    parts, inputs = find_split(module := Reshaping(), ("head.weight", "head.bias"), PICTURE), pictures(7)
+    assert torch.allclose(parts.rest(parts.features(inputs)), module(inputs), atol=1e-6)
+
+
+def test_the_rest_writes_into_no_features_and_shares_the_trained_weights() -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    parts = find_split(module, ("2.weight", "2.bias"), (6,))
+    features = parts.features(torch.ones(3, 6))
+    before = features.clone()
+    parts.rest(features).sum().backward()
+    assert torch.equal(features, before)
+    assert module[2].weight.grad is not None
+    assert module[0].weight.grad is None
+
+
+def test_the_search_leaves_the_network_and_the_generators_as_they_were() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2)).train()
+    module[1].eval()
+    state, drawn = {n: t.clone() for n, t in module.state_dict().items()}, torch.get_rng_state()
+    find_split(module, head_of(module), PICTURE)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in module.state_dict().items())
+    assert [part.training for part in module] == [True, False, True, True]
+    assert torch.equal(drawn, torch.get_rng_state())
