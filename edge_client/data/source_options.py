@@ -29,7 +29,7 @@ def names_in(options: Mapping[str, str], key: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in options.get(key, "").split(",") if name.strip())
 
 
-def whole_number(options: Mapping[str, str], key: str, default: int, *, least: int, source: str) -> int:
+def whole_option(options: Mapping[str, str], key: str, default: int, *, least: int, source: str) -> int:
     """A whole number of at least `least`; `ConfigError` for anything else."""
     text = options.get(key)
     if text is None:
@@ -39,7 +39,7 @@ def whole_number(options: Mapping[str, str], key: str, default: int, *, least: i
     return int(text)
 
 
-def number(
+def number_option(
     options: Mapping[str, str], key: str, default: float, *, least: float, most: float, source: str
 ) -> float:
     """A number between the bounds; `ConfigError` for anything else."""

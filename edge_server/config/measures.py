@@ -54,7 +54,7 @@ def parse_count(text: str) -> float:
     return count
 
 
-def whole_number(text: str) -> int | None:
+def parse_digits(text: str) -> int | None:
     """The number of at most nine decimal digits; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 

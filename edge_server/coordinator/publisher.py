@@ -5,8 +5,9 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from edge_client.storage.blob_store import BlobStore
@@ -69,6 +70,17 @@ log = logging.getLogger(__name__)
 MAX_STRANGERS, WINDOW_S = 500, 10.0
 """The most messages to devices that are not in the fleet, per window of seconds."""
 Tagged = Callable[[Message], Message]  # Gives a message, for one device or for all (None), the server's epoch
+Request = TypeVar("Request")
+
+
+def _through_gate(send: "Callable[[Publisher, Request], None]") -> "Callable[[Publisher, Request], None]":
+    """A method that the publisher's gate calls when something may be sent."""
+
+    @wraps(send)
+    def wait(publisher: "Publisher", command: Request) -> None:
+        publisher.gate(partial(send, publisher, command))
+
+    return wait
 
 
 class Publisher:
@@ -91,7 +103,7 @@ class Publisher:
     ) -> None:
         self._sites = sites
         self._federation, self._link, self._store, self._counters = federation, link, store, counters
-        self._unreadable, self._tagged, self._gate = unreadable, tagged, gate
+        self._unreadable, self._tagged, self.gate = unreadable, tagged, gate
         self._announced: Message | None = None
         self._strangers = RateLimit(MAX_STRANGERS, WINDOW_S)
 
@@ -101,7 +113,7 @@ class Publisher:
         payload = encode_message(self._tagged(message))
         self._counters.count_announced(present, len(payload))
         topic = str(StateTopic(self._federation))
-        self._gate(lambda: self._link.publish(topic, payload, retain=True))
+        self.gate(lambda: self._link.publish(topic, payload, retain=True))
 
     def announce_again(self) -> None:
         """Publish the last announcement again: a broker without persistence has forgotten it."""
@@ -111,14 +123,14 @@ class Publisher:
     def send(self, device: str, message: Message) -> None:
         payload = encode_message(self._tagged(message))
         self._counters.count_sent(device, len(payload))
-        self._gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
+        self.gate(lambda: self._link.publish(self._topic(device, Channel.DOWN), payload))
 
     def send_to_site(self, site: str, message: Message) -> None:
         """Send a message to a site's gateway, about the site itself."""
         payload = encode_message(self._tagged(message))
         self._counters.count_sent(site, len(payload))
         topic = str(SiteTopic(self._federation, site, Channel.DOWN))
-        self._gate(lambda: self._link.publish(topic, payload))
+        self.gate(lambda: self._link.publish(topic, payload))
 
     def send_to_stranger(self, device: str, message: Message) -> None:
         """Send a message to a device outside the fleet, at a limited rate: names may be invented."""
@@ -130,11 +142,9 @@ class Publisher:
         if self._strangers.allows(time.monotonic()):
             self.send_to_site(site, message)
 
+    @_through_gate
     def send_chunks(self, command: SendChunks) -> None:
         """Send a device the chunks that it has asked for; a gateway fetches what its devices need once."""
-        self._gate(partial(self._send_chunks, command))
-
-    def _send_chunks(self, command: SendChunks) -> None:
         device, ref = command.device, command.ref
         if command.pushed and site_of(device, self._sites):
             return
@@ -146,11 +156,9 @@ class Publisher:
                 partial(self._read, ref, index),
             )
 
+    @_through_gate
     def publish(self, command: Publish) -> None:
         """Publish chunks once for all listeners at QoS 0; devices ask for chunks that are lost."""
-        self._gate(partial(self._publish, command))
-
-    def _publish(self, command: Publish) -> None:
         topic = str(SharedTopic(self._federation, command.channel))
         for index in range(command.first, command.first + command.count):
             try:

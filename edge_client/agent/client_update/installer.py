@@ -59,7 +59,7 @@ class ReleaseInstaller:
         self._slots, self._state, self._own_pip = slots, state, own_pip
         self._python: str = python or str(getattr(sys, "_base_executable", sys.executable))
         self._process: subprocess.Popen[str] | None = None
-        self._stopped = threading.Event()
+        self._starting, self._stopped = threading.Lock(), False
 
     def install(self, offer: ClientOffer, archive: Path, issued_at: int) -> Objection | None:
         """Install the archive into the spare slot, or say why not; repeating this begins anew."""
@@ -102,9 +102,10 @@ class ReleaseInstaller:
 
     def stop(self) -> None:
         """End what runs; the next process begins it anew."""
-        self._stopped.set()
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._starting:
+            self._stopped = True
+            if self._process is not None and self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     # --- the commands ---
     def _make_environment(self, slot: Path, wheels: Path, release: ClientRelease) -> None:
@@ -155,19 +156,20 @@ class ReleaseInstaller:
     def run_command(self, words: list[str], limit_s: float, *, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command and return its output; raises `CommandFailed`."""
         name = " ".join([Path(words[0]).name, *words[1:4]])
-        if self._stopped.is_set():
-            raise CommandFailed(name, "this process ends")
-        process = self._process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=variables(os.environ),
-            cwd=self._slots.root,
-            start_new_session=True,
-        )
+        with self._starting:
+            if self._stopped:
+                raise CommandFailed(name, "this process ends")
+            process = self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=variables(os.environ),
+                cwd=self._slots.root,
+                start_new_session=True,
+            )
         try:
             said, complaint = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

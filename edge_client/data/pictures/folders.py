@@ -25,7 +25,7 @@ from edge_client.data.pictures.scale import parsed_scale
 from edge_client.data.pictures.units import say_range
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import SHRUNK_TO, redrawn, shrunk
-from edge_client.data.source_options import number, options_of, whole_number
+from edge_client.data.source_options import number_option, options_of, whole_option
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import PictureScale, Preprocessing
@@ -49,8 +49,8 @@ def picture_options(text: str, *, source: str, scale: PictureScale | None = None
     options = options_of(text, OPTIONS, source=source)
     return PictureOptions(
         parsed_scale(options["scale"], source=source) if "scale" in options else scale,
-        whole_number(options, "side", SHRUNK_TO, least=1, source=source),
-        number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+        whole_option(options, "side", SHRUNK_TO, least=1, source=source),
+        number_option(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
     )
 
 

@@ -35,7 +35,7 @@ from edge_client.data.classes import Names, in_order, shorten_names
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data
 from edge_client.data.said_once import say_once
 from edge_client.data.sounds import sound_files
-from edge_client.data.source_options import number, options_of
+from edge_client.data.source_options import number_option, options_of
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing
@@ -188,10 +188,10 @@ def read_recordings(folder: Path, text: str, *, split: str) -> tuple[LabelledDat
     files = find_recordings(folder, options, split=split, source=source)
     if not files.recordings:
         raise ConfigError(f"no recording is for {split}ing", place=f"{source}?{text}")
-    seconds = number(options, "seconds", SECONDS, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
+    seconds = number_option(options, "seconds", SECONDS, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
     hop = LONGEST
     if options.get("hop") != "none":
-        hop = number(options, "hop", seconds, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
+        hop = number_option(options, "hop", seconds, least=MIN_SECONDS, most=MAX_SECONDS, source=source)
     read, settles = _read(files, options, source)
     rate = _common_rate(files, read, source)
     length, step = round(rate * seconds), round(rate * hop)
@@ -218,9 +218,11 @@ def _read(
     rate = None
     if "rate" in options:
         rate = round(
-            number(options, "rate", 0, least=sound_files.RATES[0], most=sound_files.RATES[-1], source=source)
+            number_option(
+                options, "rate", 0, least=sound_files.RATES[0], most=sound_files.RATES[-1], source=source
+            )
         )
-    most = number(options, "broken", MAX_BROKEN, least=0, most=1, source=source)
+    most = number_option(options, "broken", MAX_BROKEN, least=0, most=1, source=source)
     growing = list[float]()
 
     def read_file(path: Path) -> sound_files.Sound:

@@ -29,7 +29,7 @@ import numpy as np
 
 from edge_client.data.broken_files import MAX_BROKEN
 from edge_client.data.said_once import say_once
-from edge_client.data.source_options import names_in, number, one_of, whole_number
+from edge_client.data.source_options import names_in, number_option, one_of, whole_option
 from edge_client.data.tables.plan import Fill
 from edge_client.data.tables.table import ROW, Table, first_row, header_of
 from edge_client.data.tables.values import Numbers, is_number, missing_column, parse_gap, remedy_of
@@ -74,20 +74,20 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
     """What the options choose of a table; `ConfigError` with the remedy for what it does not have."""
     names, labels = header_of(table), names_in(options, "label")
     late = _late(options, labels, source)
-    horizon = whole_number(options, "horizon", 0, least=1, source=source)
+    horizon = whole_option(options, "horizon", 0, least=1, source=source)
     times = _times(options, names, source)
     # What is forecast may be known until now.
     inputs = _inputs(
         table, names, options, times, learned=() if horizon else labels, inside=() if late else labels
     )
-    window = whole_number(options, "window", 0, least=1, source=source)
+    window = whole_option(options, "window", 0, least=1, source=source)
     if horizon and not (window and labels):
         raise ConfigError(
             f"horizon={horizon} forecasts labels after a window",
             place=source,
             remedy="state label and window",
         )
-    stride = whole_number(options, "stride", 1, least=1, source=source)
+    stride = whole_option(options, "stride", 1, least=1, source=source)
     fill = Fill.parse(options.get("missing", "refuse"), source=source)
     change = one_of(options, "change", ("no", "yes"), source=source) == "yes"
     if change and not horizon:
@@ -112,7 +112,7 @@ def choose(table: Table, options: Mapping[str, str], source: str) -> TableChoice
         time_format=options.get("time-format"),
         gap=parse_gap(options.get("gap"), source=source),
         kind=one_of(options, "kind", ("", "classes", "numbers"), source=source) or None,
-        broken=number(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
+        broken=number_option(options, "broken", MAX_BROKEN, least=0, most=1, source=source),
     )
 
 

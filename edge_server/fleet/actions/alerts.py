@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from edge_server.config.measures import parse_duration, whole_number
+from edge_server.config.measures import parse_digits, parse_duration
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.alerts.store import AlertStore
 from edge_server.fleet.people.values import Actor
@@ -39,7 +39,7 @@ def acknowledge(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
 
 
 def end_silence(desk: Desk, args: Args, actor: Actor, now: float) -> Change:
-    number = whole_number(args["number"])
+    number = parse_digits(args["number"])
     with closing(AlertStore(desk.folder.alerts)) as store:
         if number is None or not store.end_silence(number, now=now):
             raise ConfigError(f"there is no silence {args['number']} now")

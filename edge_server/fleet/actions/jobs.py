@@ -3,7 +3,7 @@
 from typing import Any
 
 from edge_server.config.load import load_config
-from edge_server.config.measures import whole_number
+from edge_server.config.measures import parse_digits
 from edge_server.config.recipe_files import recipe_names
 from edge_server.fleet.actions.action import Args, Change, Desk
 from edge_server.fleet.people.values import Actor
@@ -108,6 +108,6 @@ def _federation_file(desk: Desk, source: str) -> str:
 
 
 def _count(text: str) -> int:
-    if (count := whole_number(text)) is None:
+    if (count := parse_digits(text)) is None:
         raise ConfigError(f"'{text}' is not a number of devices")
     return count

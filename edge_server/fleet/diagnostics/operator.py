@@ -1,5 +1,6 @@
 """An operator's command that asks devices: a connection of its own, for as long as the answers take."""
 
+import logging
 import queue
 import secrets
 import time
@@ -13,7 +14,7 @@ from edge_client.transport.link_events import Arrived, Confirmed, Inbox, LinkDow
 from edge_server.fleet.diagnostics import inquiry as machine
 from edge_server.fleet.diagnostics.inquiry import Inquired, Inquiry, Terms
 from edge_server.transport.broker_connection import BrokerConnection, check_sender
-from schemas.errors import EdgeError
+from schemas.errors import EdgeError, PeerError
 from schemas.labels import Where, selectable
 from schemas.messages import (
     Birth,
@@ -25,6 +26,8 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.topics import Channel, DeviceTopic, SiteTopic, device_topic, operator_filters
+
+log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 GATHER_S = 2.0  # Seconds in which the broker sends the retained births
@@ -89,9 +92,8 @@ class OperatorConnection:
         self._inquiry: Inquiry | None = None
         self._begun_at = 0.0
         self._up_at: float | None = None
-        # A device that says nonsense is not the operator's concern, and does not keep others from answering.
         self.loop = EventLoop(
-            self._inbox, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=lambda error: None
+            self._inbox, TICK_S, tick=self._tick, handle=self._handle, on_peer_error=self._on_peer_error
         )
 
     def run(self) -> dict[str, Inquired]:
@@ -104,6 +106,11 @@ class OperatorConnection:
             self._connection.link.close()
         assert self._inquiry is not None
         return dict(self._inquiry.devices)
+
+    def _on_peer_error(self, error: PeerError) -> None:
+        """Log the first of each reason: a device of another version may repeat it with every message."""
+        if self.loop.ignored[error.reason] == 1:
+            log.warning("ignored (%s): %s", error.reason, error, extra={"reason": error.reason})
 
     def _tick(self, now: float) -> None:
         if self._up_at is None and now >= self._begun_at + CONNECT_S:

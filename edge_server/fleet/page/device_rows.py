@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edge_server.config.measures import whole_number
+from edge_server.config.measures import parse_digits
 from edge_server.storage.inventory.records import InventoryDevice
 from schemas.errors import ConfigError, nearest
 from schemas.labels import Where, parse_where
@@ -134,6 +134,6 @@ def _sort_devices(devices: Sequence[InventoryDevice], query: DeviceQuery) -> lis
 
 def _number(asked: Mapping[str, str], name: str, usual: int) -> int:
     text = asked.get(name, "") or str(usual)
-    if (number := whole_number(text)) is None:
+    if (number := parse_digits(text)) is None:
         raise ConfigError(f"'{text}' is not a whole number from 0", key=name)
     return number

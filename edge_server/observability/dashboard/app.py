@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from edge_server.config.measures import whole_number
+from edge_server.config.measures import parse_digits
 from edge_server.observability.dashboard.access import Access, AccessGuard
 from edge_server.observability.dashboard.answers import error_of, json_answer, on_http_error
 from edge_server.observability.dashboard.events import events_value
@@ -172,7 +172,7 @@ class Pages:
 
 def number_in(request: Request, name: str, usual: int) -> int | None:
     """A non-negative integer of the query, `usual` where it is missing; None for anything else."""
-    return whole_number(request.query_params.get(name, str(usual)))
+    return parse_digits(request.query_params.get(name, str(usual)))
 
 
 async def _edge_error(request: Request, error: Exception) -> Response:

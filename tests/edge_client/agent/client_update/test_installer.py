@@ -1,11 +1,14 @@
 """Installing a release into a real environment, and what is refused with which cause."""
 
+import subprocess
+import threading
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update.installer import ReleaseInstaller, variables
+from edge_client.agent.client_update.installer import CommandFailed, ReleaseInstaller, variables
 from edge_client.agent.client_update.slots import ClientSlots
 from edge_client.agent.offers.trial import Objection
 from schemas.messages.client_update import UpdateCause
@@ -134,3 +137,17 @@ def test_nothing_runs_after_a_stop(board: Board, tmp_path: Path) -> None:
     archive = make_release(tmp_path / "release.tar", make_wheel(tmp_path, "0.2.0"))
     board.installer.stop()
     assert cause_of(board.install(archive)) is UpdateCause.NOT_INSTALLED
+
+
+def test_a_stop_ends_a_command_that_is_being_started(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen, stopping = subprocess.Popen, threading.Thread(target=board.installer.stop)
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        stopping.start()
+        stopping.join(0.2)  # Long enough for a stop that does not wait for the start.
+        return popen(*args, **options)
+
+    monkeypatch.setattr("edge_client.agent.client_update.installer.subprocess.Popen", start)
+    with pytest.raises(CommandFailed, match="exit code -9"):
+        board.installer.run_command(["sleep", "20"], 20)
+    stopping.join()
