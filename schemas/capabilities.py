@@ -17,6 +17,7 @@ class Capability(StrEnum):
     TAKES_FIXED = "takes_fixed"  # knows tasks with the blob `fixed`
     WARMS_UP = "warms_up"  # knows training plans with `warm_up_steps`
     RATES_BY_WIDTH = "rates_by_width"  # knows training plans with `rate_by_width`
+    TRAINS_PARTS = "trains_parts"  # knows tasks with `trained` and `frozen`
     CHOOSES_DELIVERED = "chooses_delivered"  # chooses among several models that it makes of a delivered one
 
 

@@ -1,6 +1,6 @@
 """Which channels a sub-model keeps (`SubModelSpec`), and where they are in arrays (`ChannelMap`)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -73,6 +73,11 @@ class ChannelMap(Frozen):
                     if group is None or group.channels != segment.channels:
                         raise ValueError(f"parameter {name!r} names an unknown group {segment.group!r}")
         return self
+
+    def of_parameters(self, names: Collection[str]) -> "ChannelMap":
+        """The map of these parameters alone, in this order."""
+        kept = {name: self.parameters[name] for name in names}
+        return ChannelMap.model_construct(groups=self.groups, parameters=kept)
 
 
 class SubModelSpec(Frozen):

@@ -208,6 +208,9 @@ def open_received(task: Task, context: TaskContext) -> Iterator[tuple[ChannelMap
     channel_map = _channel_map(context.store.blob_path(task.blobs["channel-map"].digest))
     with unpack_blobs(task, context.store) as unpacked_groups:
         groups = decode_groups(received_groups(task, unpacked_groups, channel_map))
+        if task.frozen:
+            frozen = received_groups(task, unpacked_groups, channel_map, frozen=True)
+            groups = update_coordinates.with_frozen(groups, frozen.get("model", {}))
         yield channel_map, {**groups, **_read_fixed(task, context)}
 
 

@@ -205,15 +205,19 @@ class _Assembled(KnownArrays):
         return array
 
 
-def received_groups(task: Task, store: GroupStore, channel_map: ChannelMap) -> Groups:
+def received_groups(
+    task: Task, store: GroupStore, channel_map: ChannelMap, *, frozen: bool = False
+) -> Groups:
     """The state that a task's unpacked increments, or its blob `state`, add up to; read lazily.
 
-    A single frame stays encoded; several frames are decoded and added.
+    A single frame stays encoded; several frames are decoded and added. With `frozen` it is what no device
+    trains, by the increments of that.
     """
-    if not task.layers:
+    increments = task.frozen if frozen else task.layers
+    if not increments:
         return FileGroups(store.blob_path(task.blobs["state"].digest))
     frames = []
-    for _, group in groupby(task.layers, key=lambda layer: layer.frame):
+    for _, group in groupby(increments, key=lambda layer: layer.frame):
         layers = [FileGroups(store.blob_path(task.blobs[layer.blob].digest)) for layer in group]
         held = first_holding(layers[0])
         for layer in layers[1:]:

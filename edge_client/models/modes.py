@@ -1,7 +1,7 @@
-"""Mode, device and batch normalisation of a module."""
+"""Mode, device, frozen part and batch normalisation of a module."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import nn
@@ -25,10 +25,43 @@ def device_of(module: nn.Module) -> torch.device:
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
-def normalises_batches(module: nn.Module) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
+@contextlib.contextmanager
+def training_only(module: nn.Module, trained: Collection[str] | None) -> Iterator[None]:
+    """Set training mode inside, in which only the arrays `trained` change (None: all).
+
+    Other parameters get no gradient, and batch normalisations keep running statistics that are not among
+    them. Afterwards parameters are as before.
+    """
+    named = [] if trained is None else [*module.named_parameters()]
+    frozen = [weight for name, weight in named if name not in (trained or ()) and weight.requires_grad]
+    module.train()
+    try:
+        for weight in frozen:
+            weight.requires_grad_(False)
+        for _, part in _kept_normalisations(module, trained):
+            part.eval()
+        yield
+    finally:
+        for weight in frozen:
+            weight.requires_grad_(True)
 
 
-def smallest_batch(module: nn.Module) -> int:
+def _kept_normalisations(
+    module: nn.Module, trained: Collection[str] | None
+) -> Iterator[tuple[str, nn.Module]]:
+    """The batch normalisations that keep their running statistics."""
+    for name, part in module.named_modules():
+        measures = isinstance(part, _BatchNorm) and part.running_mean is not None
+        if measures and trained is not None and f"{name}.running_mean" not in trained:
+            yield name, part
+
+
+def normalises_batches(module: nn.Module, trained: Collection[str] | None = None) -> bool:
+    """Whether training the arrays `trained` (None: all) normalises by the statistics of batches."""
+    kept = {name for name, _ in _kept_normalisations(module, trained)}
+    return any(isinstance(part, _BatchNorm) and name not in kept for name, part in module.named_modules())
+
+
+def smallest_batch(module: nn.Module, trained: Collection[str] | None = None) -> int:
     """Examples that a step needs: two with batch normalisation, since a single one has no statistics."""
-    return 2 if normalises_batches(module) else 1
+    return 2 if normalises_batches(module, trained) else 1

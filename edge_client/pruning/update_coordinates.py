@@ -13,6 +13,7 @@ from edge_client.pruning.channel_selection import group_scores, personal_spec, p
 from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.pruning.slicing import expand
 from schemas.messages import TrainTask
+from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, add_changes, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
@@ -57,6 +58,19 @@ def arrays_of_layers(arrays: Arrays, layers: Collection[str]) -> Arrays:
     return GatheredArrays({name: (arrays, name) for name in arrays if name.rpartition(".")[0] in layers})
 
 
+def with_frozen(received: Groups, frozen: Arrays) -> Groups:
+    """The received groups with the arrays of `model` that no device trains."""
+    parts = (received.get("model", {}), frozen)
+    return {**received, "model": GatheredArrays({name: (part, name) for part in parts for name in part})}
+
+
+def _returned(delta: Arrays, task: TrainTask) -> Arrays:
+    if task.returned is None:
+        return delta
+    names = frozenset(task.returned)
+    return GatheredArrays({name: (delta, name) for name in delta if is_returned(name, names)})
+
+
 class Answer:
     """The groups of an update, reduced to those that the task requests; `spec` is their sub-model."""
 
@@ -68,8 +82,7 @@ class Answer:
 
     def groups(self, delta: Arrays) -> Groups:
         """All groups to send, with `delta` as `model`."""
-        layers = self._task.returned
-        whole = {**self._groups, "model": delta if layers is None else arrays_of_layers(delta, layers)}
+        whole = {**self._groups, "model": _returned(delta, self._task)}
         if self._task.personal is None:
             return whole
         return in_sub_model(whole, self.spec, self._channel_map)

@@ -13,7 +13,7 @@ steps were not measured.
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
+from edge_client.models.modes import evaluating, training_only
 from edge_client.pruning.surgery import count_macs
 from edge_client.training.optimizer_names import kept_per_number
 from schemas.strategy import TrainingSettings
@@ -100,22 +101,26 @@ class NetworkCost:
         return TRAFFIC * self.per_example * examples * epochs
 
 
-def network_cost(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkCost:
-    """The cost of `module` for inputs of that shape; the module does not change.
+def network_cost(
+    module: nn.Module, input_shape: tuple[int, ...], trained: Collection[str] | None = None
+) -> NetworkCost:
+    """The cost of training the arrays `trained` (None: all) for inputs of that shape.
+
 
     Working memory is a linear function of the batch size, which two small batches determine.
     """
-    kept = (kept_bytes(module, input_shape, size) for size in (2, 4))
+    with evaluating(module), training_only(module, trained):
+        kept = [kept_bytes(module, input_shape, size) for size in (2, 4)]
+        gradients = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
     few, more = (round(FRAGMENTS * every + WORKING * largest) for every, largest in kept)
-    trained = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
     # The largest gradient exists twice: as it is computed, and as it is kept.
-    extra = max(trained, default=0) + KERNELS * any(
+    extra = max(gradients, default=0) + KERNELS * any(
         isinstance(part, CONVOLUTIONS) for part in module.modules()
     )
     return NetworkCost(
         input_shape=input_shape,
         parameters=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
-        trained=sum(trained),
+        trained=sum(gradients),
         fixed=2 * few - more + extra,
         per_example=(more - few) / 2,
         macs=count_macs(module, input_shape),

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from itertools import islice
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
-from edge_client.models.modes import device_of, evaluating, smallest_batch
+from edge_client.models.modes import device_of, evaluating, smallest_batch, training_only
 from edge_client.models.random_state import seed_generators
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
@@ -54,6 +54,7 @@ def train(
     micro_batch: int | None = None,
     spec: SubModelSpec | None = None,
     channel_map: ChannelMap | None = None,
+    trained: Collection[str] | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -63,11 +64,11 @@ def train(
     `checkpoint` resumes after its last epoch, and a `recorder` makes plain steps faster, both with the same
     bits. `micro_batch` is the number of examples per forward pass; the result is the same up to rounding (see
     `torch_trainer`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
-    objectives that train parts of it.
+    objectives that train parts of it. Only the arrays `trained` change, all by default.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    training = Training(module, data, plan, recorder, micro_batch, should_stop)
+    training = Training(module, data, plan, recorder, micro_batch, should_stop, trained)
     return training.run(
         TrainingContext(
             plan,
@@ -95,10 +96,12 @@ class Training:
         recorder: Recorder | None,
         micro_batch: int | None,
         should_stop: Callable[[], bool],
+        trained: Collection[str] | None,
     ) -> None:
         self._progress = EpochProgress()
         check_optimizer(plan.optimizer)
-        if plan.batch_size < smallest_batch(module):
+        self._trained, self._smallest = trained, smallest_batch(module, trained)
+        if plan.batch_size < self._smallest:
             raise ConfigError("batch-size 1 cannot train a model with batch normalisation: use 2 or more")
         self.module, self._plan, self._should_stop = module, plan, should_stop
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
@@ -111,7 +114,7 @@ class Training:
     def steps(self) -> int:
         """Number of optimizer steps of the plan."""
         full, rest = divmod(len(self.examples.labels), self._plan.batch_size)
-        return self._plan.local_epochs * (full + (rest >= smallest_batch(self.module)))
+        return self._plan.local_epochs * (full + (rest >= self._smallest))
 
     def run(
         self,
@@ -150,13 +153,13 @@ class Training:
         with contextlib.ExitStack() as stack:
             # Dropout, new attention modules and a user's network draw from the global generators.
             stack.enter_context(seed_generators(self._plan.seed, [device] if device.type == "cuda" else []))
+            stack.enter_context(training_only(self.module, self._trained))
             for objective in self.objectives:
                 stack.callback(objective.close)
             yield
 
     def _set_up(self, context: TrainingContext) -> None:
-        self.module.train()
-        parameters = list(self.module.parameters())
+        parameters = [weight for weight in self.module.parameters() if weight.requires_grad]
         for objective in self.objectives:
             parameters.extend(objective.setup(self.module, context))
         self.optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
@@ -187,7 +190,7 @@ class Training:
 
     def _epochs(self) -> Iterator[Iterator[Examples]]:
         """The batches of each epoch, without end."""
-        smallest, size, count = smallest_batch(self.module), self._plan.batch_size, len(self.examples.labels)
+        smallest, size, count = self._smallest, self._plan.batch_size, len(self.examples.labels)
         for shuffled in epoch_orders(self._plan.seed, count) if count else ():
             order = torch.from_numpy(shuffled).to(self.examples.labels.device)
             yield (batch for batch in _batches(self.examples, order, size) if len(batch.labels) >= smallest)

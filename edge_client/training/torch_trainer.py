@@ -54,7 +54,7 @@ class ModuleJob(TrainingJob):
     def micro_batch(self) -> int | None:
         """Number of examples per forward pass that fits into memory before training; None for all."""
         shape, count = self.task.model.input_shape, len(self.data.train)
-        fit = partial(micro_batch, self.module, shape, self.plan, examples=count)
+        fit = partial(micro_batch, self.module, shape, self.plan, examples=count, trained=self.task.trained)
         with suppress(PeerError):
             if fit(memory=memory(self.board)) is None:
                 return None
@@ -98,6 +98,7 @@ class OwnTraining:
             micro_batch=job.micro_batch,
             spec=job.task.spec,
             channel_map=job.channel_map,
+            trained=job.task.trained,
         )
 
     def evaluate(self, job: ModuleJob) -> Evaluation:
@@ -169,11 +170,17 @@ class TorchTrainer(Trainer):
 MARGIN = 1.2  # factor by which free memory must exceed the estimate, which may be a fifth too low
 PER_BATCH = frozenset({"mix"})  # objectives that decide once per batch
 
-_costs: WeakKeyDictionary[nn.Module, NetworkCost] = WeakKeyDictionary()
+_costs: WeakKeyDictionary[nn.Module, dict[tuple[str, ...] | None, NetworkCost]] = WeakKeyDictionary()
 
 
 def micro_batch(
-    module: nn.Module, input_shape: tuple[int, ...], plan: TrainingPlan, *, examples: int, memory: Memory
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    plan: TrainingPlan,
+    *,
+    examples: int,
+    memory: Memory,
+    trained: tuple[str, ...] | None = None,
 ) -> int | None:
     """Number of examples per forward pass that fits into memory; None for whole batches.
 
@@ -181,11 +188,12 @@ def micro_batch(
     """
     if memory.free is None or plan.local_epochs == 0 or examples == 0:
         return None
-    if module not in _costs:
-        _costs[module] = network_cost(module, input_shape)
-    cost = _costs[module]
+    costs = _costs.setdefault(module, {})
+    if trained not in costs:
+        costs[trained] = network_cost(module, input_shape, trained)
+    cost = costs[trained]
     whole = min(plan.batch_size, examples)
-    is_whole = normalises_batches(module) or any(part.name in PER_BATCH for part in plan.objectives)
+    is_whole = normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)
     for size in (whole,) if is_whole else equal_parts(whole):
         # The network and the examples are in memory.
         further = cost.training(plan, examples=examples, batch=size, pixel_bytes=0).total - cost.parameters

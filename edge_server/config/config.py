@@ -56,6 +56,12 @@ class Config(Settings):
     def num_classes(self) -> int | None:
         return self.model.num_classes or (len(self.data.classes) if self.data.classes else None)
 
+    @property
+    def trained_parts(self) -> tuple[tuple[str, ...], ...]:
+        """What devices train, tier by tier, or one statement for all tiers."""
+        stated = self.tiers.train or (self.training.train,)
+        return tuple((each,) if isinstance(each, str) else each for each in stated)
+
     def algorithm(self) -> StrategySpec:
         """The strategy, with the share of clients per round from `[clients]` if it has no schedule."""
         constant = Component(name="constant", options={"value": self.clients.fraction})

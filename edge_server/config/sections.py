@@ -351,8 +351,23 @@ def warm_up_steps(training: Mapping[str, Any]) -> int:
     return 10 if training.get("optimizer") in _RATES else 0
 
 
+_Part = Annotated[str, Field(min_length=1, max_length=200)]
+_Parts = Annotated[tuple[_Part, ...], Field(min_length=1)]
+TrainedPart = Annotated[
+    Annotated[_Part, Tag(f"{UNNAMED}text")] | Annotated[_Parts, Tag(f"{UNNAMED}list")],
+    Discriminator(lambda value: f"{UNNAMED}{'text' if isinstance(value, str) else 'list'}"),
+]
+
+
 class RunTrainingSettings(TrainingSettings):
     """How devices train locally."""
+
+    train: TrainedPart = Field(default="all", exclude_if=lambda part: part == "all")
+    """What devices train of the network; the rest is frozen: it is sent once, keeps its weights and
+    statistics, and is never sent back. "all"; "head", the output layer; "last-2", the last two blocks and
+    what follows them; "norms", scales and shifts of normalisations; "biases"; or a list of these and of names
+    and globs of layers and arrays: ["layer4.*", "head"].
+    """
 
     optimizer: str = "adam"
     """"sgd", "adam" or "adamw". A `learning-rate` or `momentum` without an optimizer is that of SGD."""
@@ -408,6 +423,10 @@ class TierSettings(Settings):
     """
     epochs_per_tier: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
     """Epochs per round of each tier; `[training] local-epochs` for all if empty."""
+    train: tuple[TrainedPart, ...] = Field(default=(), exclude_if=lambda parts: not parts)
+    """What each tier trains, as in `[training] train`: ["head", "head", "last-2", "last-4", "all"]; a tier
+    beyond the list counts as the last one. `[training] train` for all if empty.
+    """
     equal_work: bool = Field(default=True, exclude_if=lambda equal: equal)
     """Further epochs for a device that trains smaller tiers in some of its steps (objective `ordered-dropout`
     with `own`): as many as it takes to compute what it would with all steps at its own width.

@@ -160,7 +160,7 @@ class Aggregator:
         if asked is not None:
             return sum_masked_answers(masked, opened, asked, context.spec)
         if context.strategy.trains:
-            return sum_masked_updates(masked, opened, context.channel_map)
+            return sum_masked_updates(masked, opened, context.network.parts.cut(context.channel_map))
         by_class = counts_classes(context.config, context.spec)
         figures = figures_map(context.spec, context.channel_map, by_class=by_class)
         return sum_masked_figures(masked, opened, context.spec, figures)

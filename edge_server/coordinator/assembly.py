@@ -100,7 +100,7 @@ def _task_makers(
     assigning = TaskAssigner(
         context.task_terms,
         context.strategy,
-        context.channel_map,
+        context.network,
         model.fixed,
         storage.store,
         publisher,

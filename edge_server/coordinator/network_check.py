@@ -26,7 +26,6 @@ from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Network, Strategy
 from schemas.errors import ConfigError
 from schemas.statistics import MAX_FEATURES
-from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
 MAX_STOPS = 4  # Operations that a notice names
@@ -173,9 +172,9 @@ def unscaled_notice(config: Config, spec: ModelSpec) -> str | None:
     )
 
 
-def unmeasured_notice(config: Config, strategy: Strategy, channel_map: ChannelMap) -> str | None:
+def unmeasured_notice(config: Config, strategy: Strategy, network: Network) -> str | None:
     """The notice of the round that measures statistics, and of models before it; None if none does."""
-    if not measures_statistics(strategy, channel_map):
+    if not measures_statistics(strategy, network):
         return None
     last = "the last round" if config.federation.when == "at-once" else "each opening's last round"
     return (

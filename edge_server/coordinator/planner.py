@@ -228,10 +228,12 @@ class Planner:
 
     def _too_old_for(self, device: Device) -> str:
         """What a device's version does not know of this run; empty if nothing."""
-        if not self._model.fixed or Capability.TAKES_FIXED in device.can:
-            return ""
-        drawn = next(iter(self._model.fixed))
-        return f"its edge-federation is too old for a network that draws '{drawn}': update it"
+        if self._model.fixed and Capability.TAKES_FIXED not in device.can:
+            drawn = next(iter(self._model.fixed))
+            return f"its edge-federation is too old for a network that draws '{drawn}': update it"
+        if any(self._context.network.parts.tiers) and Capability.TRAINS_PARTS not in device.can:
+            return "its edge-federation is too old to train a part of a network: update it"
+        return ""
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
         """The planning with each device's claims capped."""
@@ -303,11 +305,12 @@ class Planner:
         return {name: fields["personalise"].objectives for name, fields in trainings.items() if fields}
 
     def _delivery(self, device: Device) -> TaskPlan:
-        tier = self._tiering.tier(device)
+        tier, network = self._tiering.tier(device), self._context.network
         ratio = self._context.config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
-        cut = Cut(self._model.tier_spec(ratio), own=self._context.own_layers)
+        trained = network.parts.in_order(tier, network.registered)
+        cut = Cut(self._model.tier_spec(ratio), trained=trained, own=self._context.own_layers)
         return TaskPlan(tier, cut, level, provenance=provenance)
 
 

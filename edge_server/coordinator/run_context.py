@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.privacy.accounting import KEY_BYTES
 from edge_server.strategy.pruning.own_parts import OwnPart
+from edge_server.strategy.pruning.trained_part import TrainedParts, find_trained_parts
 from edge_server.strategy.strategy import Network, Plan, State, Strategy
 from schemas.errors import ConfigError
 from schemas.messages import SiteTerms
@@ -154,7 +156,7 @@ class RunContext:
     def own_layers(self) -> tuple[str, ...]:
         """The layers of each device's model file that are its own."""
         own = self.strategy.own
-        return own.layers(self.channel_map) if own is not None else ()
+        return own.layers(self.network.registered) if own is not None else ()
 
     @property
     def task_terms(self) -> TaskTemplate:
@@ -198,20 +200,22 @@ def make_context(
     # Decoded from JSON, so that the server sums over parameters in the order in which every reader does.
     traced = trace(module, testing.model_spec.input_shape)
     channel_map = decode_json(ChannelMap, encode_json(traced.channel_map))
-    network = Network(replace(entry(config.model.name), multiple=config.tiers.keep_multiple), channel_map)
+    parts = _trained_parts(config, module, testing.model_spec, traced.channel_map)
+    shown = replace(entry(config.model.name), multiple=config.tiers.keep_multiple)
+    network = Network(shown, channel_map, parts, tuple(traced.channel_map.parameters))
     for ratio in config.tiers.ratios:
         group_ratios(network.entry, ratio, channel_map)
     check_outputs(module, testing.model_spec)
     if strategy.statistics:
         check_features(testing.model_spec)
-    own = _own_layers(strategy.own, module, testing.model_spec, channel_map)
+    own = _own_layers(strategy.own, module, testing.model_spec, network.registered)
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
-    measured = unmeasured_notice(config, strategy, channel_map)
+    measured = unmeasured_notice(config, strategy, network)
     unscaled = unscaled_notice(config, testing.model_spec)
-    inputs = describe_inputs(testing.model_spec, testing.preprocessing)
-    said = (*whole, unscaled, inputs, measured, _describe_kept(strategy, own))
-    notices = tuple(text for text in said if text)
+    inputs, kept = describe_inputs(testing.model_spec, testing.preprocessing), _describe_kept(strategy, own)
+    told = (*whole, unscaled, inputs, measured, kept, parts.in_words(traced.channel_map))
+    notices = tuple(text for text in told if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
     return context, module
 
@@ -232,19 +236,36 @@ def _own_layers(
     if own.needs_header:
         header_name(module, spec.input_shape)
     layers = own.layers(channel_map)
-    _check_tied(sent_tensors(module), layers)
+    tensors = sent_tensors(module)
+    if tied := _divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
+        raise ConfigError(
+            f"{tied} are one weight, and a device would keep the one for itself and share the other",
+            key="[strategy] own",
+            remedy="name both layers, or neither",
+        )
     return layers
 
 
-def _check_tied(tensors: Mapping[str, Tensor], layers: Collection[str]) -> None:
-    """Raise `ConfigError` for one weight of a layer that devices keep and of one that they share."""
-    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
-    for name, tensor in tensors.items():
-        first = firsts[id(tensor)]
-        if (name.rpartition(".")[0] in layers) != (first.rpartition(".")[0] in layers):
+def _trained_parts(
+    config: Config, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap
+) -> TrainedParts:
+    """What each tier trains; `ConfigError` for a statement that does not fit the network."""
+    head = partial(header_name, module, spec.input_shape)
+    parts = find_trained_parts(config.trained_parts, channel_map, head)
+    for names in filter(None, parts.tiers):
+        if tied := _divided(sent_tensors(module), names):
             raise ConfigError(
-                f"'{name}' and '{first}' are one weight, and a device would keep the one for itself "
-                "and share the other",
-                key="[strategy] own",
-                remedy="name both layers, or neither",
+                f"{tied} are one weight, and only one of them would be trained",
+                key="[training] train",
+                remedy="name both, or neither",
             )
+    return parts
+
+
+def _divided(tensors: Mapping[str, Tensor], names: Collection[str]) -> str:
+    """Two names of one weight, of which only one is among these names; empty if there are none."""
+    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
+    pairs = ((name, firsts[id(tensor)]) for name, tensor in tensors.items())
+    return next(
+        (f"'{name}' and '{first}'" for name, first in pairs if (name in names) != (first in names)), ""
+    )

@@ -24,6 +24,7 @@ from edge_server.rounds.fleet import Device, tier_of
 from edge_server.storage.recovery import Resumption
 from edge_server.strategy.groups.widths import own_probability, smaller_tiers, step_share
 from edge_server.strategy.planning import sends_widths
+from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts
 from edge_server.strategy.selection import tier_evidence
 from schemas.messages import Update
 from schemas.strategy import TrainingSettings
@@ -83,7 +84,7 @@ class TierAssigner:
     `build` makes a tier's network; `epochs` gives the local epochs of a round, and `share` the work of a
     tier's mean step over that of a whole one where further epochs make up for it. `refusals` counts, by
     device, the tasks that were refused for lack of memory; `undecided` are the devices that state no tier.
-    Without `learns` training times are ignored (for privacy).
+    Without `learns` training times are ignored (for privacy). `parts` are what the tiers train.
     """
 
     def __init__(
@@ -95,11 +96,12 @@ class TierAssigner:
         input_shape: tuple[int, ...],
         share: Callable[[int], float] = lambda tier: 1.0,
         learns: bool = True,
+        parts: TrainedParts = ALL_TRAINED,
         refusals: Mapping[str, int] | None = None,
         undecided: Iterable[str] = (),
     ) -> None:
         self._config, self._build, self._epochs, self._learns = config, build, epochs, learns
-        self._input_shape, self._share = input_shape, share
+        self._input_shape, self._share, self._parts = input_shape, share, parts
         self._refusals, self._undecided = Counter(refusals or {}), set(undecided)
         self._placed: dict[str, tier_evidence.Placement] = {}
         self._policy: tier_evidence.ByEvidence | None = None
@@ -201,7 +203,8 @@ class TierAssigner:
 
     def needs_of(self, tier: int) -> tier_evidence.TrainingNeeds:
         module = self._build(tier).requires_grad_(True)
-        cost, plan = network_cost(module, self._input_shape), self._config.training
+        cost = network_cost(module, self._input_shape, self._parts.of(tier))
+        plan = self._config.training
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
         with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
@@ -225,6 +228,7 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
         input_shape=context.spec.input_shape,
         share=WidthWork(model).planned_share_of_tier,
         learns=not context.privacy.on,
+        parts=context.network.parts,
         refusals=resume.short_of_memory,
         undecided=resume.undecided,
     )

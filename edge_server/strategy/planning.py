@@ -13,6 +13,7 @@ from edge_server.strategy.groups.widths import Widths
 from edge_server.strategy.pruning.interface import Cut, Evidence
 from edge_server.strategy.selection.interface import Client
 from edge_server.strategy.strategy import Assignment, Network, Plan, State, Strategy, statistics_request
+from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays, Groups
 
@@ -42,7 +43,9 @@ def plan(
     seed = int(rng.integers(2**32))
     assignments = {
         client.name: Assignment(
-            cut(strategy, state, network, ratios[client.name], seed=seed, client=client.name),
+            cut(
+                strategy, state, network, ratios[client.name], seed=seed, client=client.name, tier=client.tier
+            ),
             mean_ratio(ratios[client.name]),
             epochs,
         )
@@ -52,32 +55,44 @@ def plan(
 
 
 def cut(
-    strategy: Strategy, state: State, network: Network, ratio: Ratio, *, seed: int = 0, client: str = ""
+    strategy: Strategy,
+    state: State,
+    network: Network,
+    ratio: Ratio,
+    *,
+    seed: int = 0,
+    client: str = "",
+    tier: int = 1,
 ) -> Cut:
-    """The sub-model of a device with pruning ratio `ratio`; `seed` is the round's."""
+    """The sub-model of a device of this tier with pruning ratio `ratio`; `seed` is the round's."""
     by_group = group_ratios(network.entry, ratio, network.channel_map)
     evidence = Evidence(state.ordered, state.pruning, state.params, seed, state.round + 1, client)
     if (request := statistics_request(strategy, state)) is not None:
         return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
     if not strategy.trains:
         return Cut(strategy.pruner.tier(by_group, network.channel_map, evidence), train=False, returned=())
-    made = strategy.pruner.cut(by_group, network.channel_map, evidence)
-    own = strategy.own.layers(network.channel_map) if strategy.own and strategy.withholds else ()
+    made = strategy.pruner.cut(by_group, network.registered, evidence)
+    own = strategy.own.layers(network.registered) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0
-    if made.personal is None and is_due and measures_statistics(strategy, network.channel_map):
+    if made.personal is None and is_due and measures_statistics(strategy, network):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = made.returned
     if own:
-        layers = dict.fromkeys(name.rpartition(".")[0] for name in network.channel_map.parameters)
+        layers = dict.fromkeys(name.rpartition(".")[0] for name in network.registered.parameters)
         returned = tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
+    if (trained := network.parts.in_order(tier, network.registered)) is not None:
+        returned = tuple(name for name in trained if is_returned(name, returned))
+        made = replace(made, trained=trained)
     objectives = strategy.objectives + made.objectives
     second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)
 
 
-def measures_statistics(strategy: Strategy, channel_map: ChannelMap) -> bool:
-    """Whether devices measure the statistics of the network's batch normalisations, if it has any."""
-    return bool(strategy.measuring) and any(map(is_statistic, channel_map.parameters))
+def measures_statistics(strategy: Strategy, network: Network) -> bool:
+    """Whether devices measure the statistics of the network's batch normalisations, if it trains any."""
+    return bool(strategy.measuring) and any(
+        map(is_statistic, network.parts.cut(network.channel_map).parameters)
+    )
 
 
 def tier_spec(strategy: Strategy, state: State, network: Network, ratio: Ratio) -> SubModelSpec:

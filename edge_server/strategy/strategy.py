@@ -7,6 +7,7 @@ model. Both are pure functions over these two. With the full sub-model for every
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from edge_client.compression.downlink import DownlinkCodecs
 from edge_client.models.registry import ModelEntry
@@ -20,6 +21,7 @@ from edge_server.strategy.optimizer.optimizers import ServerOptimizer
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.pruning.interface import Cut, Known, Pruner
 from edge_server.strategy.pruning.own_parts import OwnPart
+from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts
 from edge_server.strategy.selection.interface import LearnedRatios, RatioPolicy, Scores, SelectionPolicy
 from edge_server.strategy.selection.schedules import Schedule
 from edge_server.strategy.weighting.claims import Claims
@@ -122,10 +124,21 @@ class Plan:
 
 @dataclass(frozen=True)
 class Network:
-    """The model as the strategy sees it: its registry entry and where its channels are."""
+    """The model as the strategy sees it: its registry entry, where its channels are, what devices train.
+
+    `order` are the names of the parameters in the order in which the network registers them; the channel map
+    that all readers share has them by name.
+    """
 
     entry: ModelEntry
     channel_map: ChannelMap
+    parts: TrainedParts = ALL_TRAINED
+    order: tuple[str, ...] = ()
+
+    @cached_property
+    def registered(self) -> ChannelMap:
+        """The channel map with its parameters in the network's order, by which layers are first and last."""
+        return self.channel_map.of_parameters(self.order) if self.order else self.channel_map
 
 
 def start_state(strategy: Strategy, params: Arrays, *, keep: NewArrayStore = MemoryArrays) -> State:

@@ -1,6 +1,6 @@
 """One device's work in one round: `TrainTask` and `DeliverTask`, both of the kind `task`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
@@ -40,6 +40,11 @@ MAX_GRAPH_BYTES = 256 * 1024**2  # weights are inputs: 25 million parameters hav
 Ignored = Annotated[None, BeforeValidator(lambda _: None)]  # of the other kind of task: null on the wire
 
 
+def is_returned(name: str, returned: Collection[str] | None) -> bool:
+    """Whether an update of a task with this `returned` holds the parameter."""
+    return returned is None or name in returned or name.rpartition(".")[0] in returned
+
+
 class Increment(Frozen):
     """The blob, by its name in the task, that takes one sub-model of a version to the next larger one.
 
@@ -64,6 +69,9 @@ class TaskBase(ServedMessage):
     - `channels` are the numbers of the shared topics on which some of the blobs are published; the device
       requests all others.
     - `own` are the layers that stay on the device: what it has trained takes the place of what it receives.
+    - `trained` are the names of the arrays that are trained, all if it is None; normalisations keep
+      statistics that are not among them. `frozen` are the layers of what no device trains: they are the same
+      in every round, and add up like `layers`.
     - `depot` is the object store, whose `addresses` are an alternative to chunks.
     - `manifest` is the server's signature over the task and the device that it is for.
     """
@@ -81,6 +89,8 @@ class TaskBase(ServedMessage):
     personal: PersonalPruning | None = None
     returned: tuple[Text, ...] | None = None
     own: Annotated[tuple[Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
+    trained: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda names: names is None)] = None
+    frozen: Annotated[tuple[Increment, ...], Field(exclude_if=lambda layers: not layers)] = ()
     masking: MaskingTerms | None = None
     depot: ObjectStoreTerms | None = None
     addresses: Addresses | None = None
@@ -97,7 +107,7 @@ class TaskBase(ServedMessage):
 
     @model_validator(mode="after")
     def _blobs_are_named(self) -> "TaskBase":
-        named = {*self.channels, *(increment.blob for increment in self.layers)}
+        named = {*self.channels, *(increment.blob for increment in (*self.layers, *self.frozen))}
         if unknown := sorted(named - self.blobs.keys()):
             raise ValueError(f"there is no blob {unknown[0]!r}")
         return self
@@ -117,7 +127,7 @@ class TaskBase(ServedMessage):
     def excess(self) -> str:
         """Why the task names more blobs, chunks or bytes than any device takes; empty if it does not."""
         refs = self.blobs.values()
-        unpacked = sum(layer.unpacked or 0 for layer in self.layers)
+        unpacked = sum(layer.unpacked or 0 for layer in (*self.layers, *self.frozen))
         bounds = (
             ("blobs", len(refs), MAX_BLOBS),
             ("chunks", sum(ref.chunks for ref in refs), MAX_CHUNKS),
@@ -144,11 +154,12 @@ class TaskBase(ServedMessage):
 class TrainTask(TaskBase):
     """Train a sub-model as `training` says, and answer with an `Update` compressed by the codecs `uplink`.
 
-    `personal` lets the device choose its own channels. With `returned` the update holds the parameters of
-    those network layers only. With `masking` the update is masked, and its only group is `masked`. With
-    `own_model` the device trains a second model, which it keeps, by the same plan with that objective alone.
-    With `by_class` the device counts its held-out examples, and those that are recognised, class by class.
-    `statistics` nothing is trained: the update holds sums of the device's examples, and the task no model.
+    `personal` lets the device choose its own channels. With `returned` the update holds those parameters
+    only: each is named itself, or by its network layer. With `masking` the update is masked, and its only
+    group is `masked`. With `own_model` the device trains a second model, which it keeps, by the same plan
+    with that objective alone. With `by_class` the device counts its held-out examples, and those that are
+    recognised, class by class. With `statistics` nothing is trained: the update holds sums of the device's
+    examples, and the task no model.
     """
 
     action: Literal["train"] = "train"

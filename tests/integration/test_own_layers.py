@@ -92,6 +92,13 @@ def test_the_delivered_file_has_the_devices_own_head(tmp_path: Path, trainer: st
     assert not is_stored(np.asarray(sent[weight]))
 
 
+def test_the_head_is_the_last_layer_as_the_network_registers_them(tmp_path: Path) -> None:
+    """By name, `classifier` comes before `features`, and `norm1` after `linear`."""
+    for network, head in (("mobilenet-v2-quarter", ("classifier.1",)), ("resnet20", ("fc",))):
+        words = (f"model.name={network}", "clients.fraction=1.0", "tiers.ratios=[0.0]")
+        assert Bench(tmp_path / network, "fedper", *words).coordinator.context.own_layers == head
+
+
 @pytest.mark.parametrize(("recipe", "network"), [("fedper", "mlp"), ("fedbn", "cnn-batch")])
 def test_channels_that_a_device_gains_have_the_received_values(
     tmp_path: Path, recipe: str, network: str

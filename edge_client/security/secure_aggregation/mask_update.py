@@ -45,7 +45,8 @@ def _answer(
     described = store.blob_path(task.blobs["channel-map"].digest)
     channel_map = ChannelMap.model_validate_json(described.read_bytes())
     if not masked_figures.only_measures(task):
-        return groups["model"], channel_map, metrics
+        trained = [name for name in channel_map.parameters if name in groups["model"]]
+        return groups["model"], channel_map.of_parameters(trained), metrics
     figures, limit = masked_figures.as_numbers(metrics, task), membership.terms.value_range
     if (largest := float(np.abs(figures[masked_figures.FIGURES]).max())) > limit:
         log.warning(

@@ -87,6 +87,12 @@ def _rounds(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
         yield ConfigError(
             "devices that are let go count as dropped", key=_KEY, remedy="set [clients] over-select = 1"
         )
+    if len(set(config.trained_parts)) > 1:
+        yield ConfigError(
+            "masks hide one list of arrays, and tiers would send unlike ones",
+            key="[tiers] train",
+            remedy="set [training] train for all tiers",
+        )
     asked = strategy.count(1, clients.num_clients)
     if asked < wanted:
         yield ConfigError(

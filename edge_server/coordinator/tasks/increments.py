@@ -25,11 +25,15 @@ MAP_CHANNEL = 0
 
 @dataclass(frozen=True)
 class TaskBlobs:
-    """The blobs of one task by name, its increments, and the shared topics of some blobs by number."""
+    """The blobs of one task by name, its increments, and the shared topics of some blobs by number.
+
+    `frozen` are the increments of what no device trains.
+    """
 
     layers: tuple[Increment, ...]
     blobs: Mapping[str, BlobRef]
     channels: Mapping[str, int] = field(default_factory=dict)
+    frozen: tuple[Increment, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,20 @@ class PublishedVersion:
     round: int = 0
 
 
+NOTHING_FROZEN = PublishedVersion({})
+
+
 def name_blobs(
     specs: Mapping[str, SubModelSpec],
     frames: Sequence[PublishedVersion],
     *,
+    frozen: PublishedVersion = NOTHING_FROZEN,
     lasting: Mapping[str, BlobRef],
     shared: bool,
     new_map: bool,
     graphs: Mapping[str, Mapping[str, BlobRef]] | None = None,
 ) -> dict[str, TaskBlobs]:
-    """Each device's blobs of these frames, by its sub-model.
+    """Each device's blobs of these frames and of what is `frozen`, by its sub-model.
 
     `lasting` are the blobs of all tasks, among them the channel map. With `shared`, blobs that several
     devices need get a shared topic, as does the channel map if it is new. `graphs` has each device's ONNX
@@ -65,9 +73,11 @@ def name_blobs(
         name: [(n, ref) for n, frame in enumerate(frames) for ref in frame.paths[spec.model_dump_json()]]
         for name, spec in specs.items()
     }
+    kept = {name: frozen.paths.get(spec.model_dump_json(), ()) for name, spec in specs.items()}
     unpacked = {digest: size for frame in frames for digest, size in frame.unpacked.items()}
     # A device may need a blob twice: frames without changes are equal.
     receivers = Counter(d for refs in needed.values() for d in dict.fromkeys(ref.digest for _, ref in refs))
+    receivers.update(ref.digest for refs in kept.values() for ref in refs)
     receivers.update(graph.digest for named in drawn.values() for graph in named.values())
     numbers = {digest: n for n, digest in enumerate((d for d, k in receivers.items() if k > 1), start=1)}
     if new_map and len(specs) > 1:
@@ -75,13 +85,15 @@ def name_blobs(
     made = {}
     for name, refs in needed.items():
         named = {f"layer-{n}": increment for n, increment in enumerate(refs, start=1)}
-        blobs = {**lasting, **{key: ref for key, (_, ref) in named.items()}, **drawn[name]}
+        still = {f"frozen-{n}": ref for n, ref in enumerate(kept[name], start=1)}
+        blobs = {**lasting, **{key: ref for key, (_, ref) in named.items()}, **still, **drawn[name]}
         channels = {key: numbers[ref.digest] for key, ref in blobs.items() if ref.digest in numbers}
         increments = tuple(
             Increment(blob=key, frame=frame, unpacked=unpacked.get(ref.digest))
             for key, (frame, ref) in named.items()
         )
-        made[name] = TaskBlobs(increments, blobs, channels if shared else {})
+        again = tuple(Increment(blob=key) for key in still)
+        made[name] = TaskBlobs(increments, blobs, channels if shared else {}, again)
     return made
 
 

@@ -7,8 +7,10 @@ The frames are kept in a file of the run. They belong to closed rounds: a repeat
 restart, names the same ones. Without the file the next version is published whole.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.storage.atomic_files import unlink
 from edge_client.storage.blob_store import BlobStore
 from edge_client.storage.state_file import NotPlainFile, read_plain, write_plain
-from edge_server.coordinator.tasks.increments import PublishedVersion, publish_increments
+from edge_server.coordinator.tasks.increments import NOTHING_FROZEN, PublishedVersion, publish_increments
 from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.tensors.arrays import GatheredArrays
 from schemas.tensors.blobs import Arrays, BlobRef, FlatGroups, Groups
 from schemas.tensors.files import tensor_file_size
 
@@ -56,12 +59,26 @@ class VersionChain:
 
 @dataclass(frozen=True, eq=False)
 class ModelVersion:
-    """The model after `round` closed rounds; `holding` gives the groups that a sub-model receives."""
+    """The model after `round` closed rounds; `holding` gives the groups that a sub-model receives.
+
+    `frozen` are the names of what no device trains.
+    """
 
     params: Arrays
     round: int
     holding: Callable[[SubModelSpec], Groups]
     chunk_bytes: int
+    frozen: frozenset[str] = frozenset()
+
+    def trained(self, spec: SubModelSpec) -> Groups:
+        """The groups that a sub-model receives, without what is frozen."""
+        groups = self.holding(spec)
+        return {**groups, MODEL: _without(groups[MODEL], self.frozen)} if self.frozen else groups
+
+    def still(self, spec: SubModelSpec) -> Groups:
+        """What is frozen of a sub-model."""
+        model = self.holding(spec)[MODEL]
+        return {MODEL: GatheredArrays({name: (model, name) for name in model if name in self.frozen})}
 
 
 class ModelPublisher:
@@ -79,12 +96,14 @@ class ModelPublisher:
     ) -> None:
         self._path, self._store, self._channel_map, self._durable = path, store, channel_map, durable
         self._down = down
+        self._frozen, self._frozen_of = NOTHING_FROZEN, ""
         self.chain = _read(path, store) if go_on and down.delta else VersionChain()
 
     @property
     def digests(self) -> frozenset[str]:
         """Digests of blobs that later tasks may name."""
-        return frozenset(ref.digest for ref in self.chain.refs)
+        frozen = (ref for path in self._frozen.paths.values() for ref in path)
+        return frozenset(ref.digest for ref in (*self.chain.refs, *frozen))
 
     def reset(self) -> None:
         """Forget the frames, so that the next version is published whole."""
@@ -120,20 +139,33 @@ class ModelPublisher:
             _write(self._path, self.chain, durable=self._durable)
         return self.chain.frames
 
+    def publish_frozen(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> PublishedVersion:
+        """Publish what is frozen, for these sub-models; the same arrays and sub-models are the same blobs."""
+        if not version.frozen:
+            return NOTHING_FROZEN
+        wanted = {spec.model_dump_json(): spec for spec in specs}
+        state = _digest({name: version.params[name] for name in sorted(version.frozen)})
+        known = f"{state} {version.chunk_bytes} {sorted(wanted)}"
+        if known != self._frozen_of:
+            put = partial(self._store.put_groups, chunk_bytes=version.chunk_bytes)
+            paths = publish_increments(wanted.values(), version.still, put, self._channel_map)
+            self._frozen, self._frozen_of = PublishedVersion(paths, round=version.round), known
+        return self._frozen
+
     def _can_extend(self, version: ModelVersion, delta: Differences) -> bool:
         """Whether the next frame may have changes only."""
         frames = self.chain.frames
         room = len(frames) < delta.every and frames[-1].round < version.round
-        return room and near(version.params, self.chain.params)
+        return room and near(_without(version.params, version.frozen), self.chain.params)
 
     def _start_chain(self, version: ModelVersion, specs: Iterable[SubModelSpec]) -> VersionChain:
-        encoded = self._whole(version) or {MODEL: version.params}
+        encoded = self._whole(version) or {MODEL: _without(version.params, version.frozen)}
         frame = self._frame(version, specs, encoded, self._down.pack)
         return VersionChain((frame,), _copy_model(added_up([encoded])))
 
     def _extend_chain(self, version: ModelVersion) -> VersionChain:
         before, number = self.chain.params, self._down.number
-        encoded = changes(version.params, before, number)
+        encoded = changes(_without(version.params, version.frozen), before, number)
         frame = self._frame(version, self.chain.specs.values(), encoded, self._down.pack)
         return VersionChain((*self.chain.frames, frame), _copy_model(added_up([{MODEL: before}, encoded])))
 
@@ -141,7 +173,8 @@ class ModelPublisher:
         """The encoded model; None if it is sent unencoded."""
         number = self._down.whole
         # Rounded to nearest: half the error of stochastic rounding, and errors do not add up over rounds.
-        return None if number is None else in_codes(number, version.params, None)
+        params = _without(version.params, version.frozen)
+        return None if number is None else in_codes(number, params, None)
 
     def _frame(
         self, version: ModelVersion, specs: Iterable[SubModelSpec], encoded: Groups | None, pack: Zstd | None
@@ -156,11 +189,22 @@ class ModelPublisher:
             return ref
 
         def holding(spec: SubModelSpec) -> Groups:
-            return sent_groups(encoded, version.holding(spec), spec, self._channel_map)
+            return sent_groups(encoded, version.trained(spec), spec, self._channel_map)
 
         return PublishedVersion(
             publish_increments(specs, holding, put, self._channel_map), sizes, version.round
         )
+
+
+def _without(arrays: Arrays, names: Collection[str]) -> Arrays:
+    return GatheredArrays({name: (arrays, name) for name in arrays if name not in names}) if names else arrays
+
+
+def _digest(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for name in arrays:
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def _copy_model(groups: Groups) -> Arrays:

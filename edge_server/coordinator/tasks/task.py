@@ -115,9 +115,11 @@ def make_task(
         "preprocessing": template.preprocessing,
         "spec": plan.cut.spec,
         "own": plan.cut.own,
+        "trained": plan.cut.trained,
         "depot": store,
         "blobs": blobs.blobs,
         "layers": blobs.layers,
+        "frozen": blobs.frozen,
         "channels": blobs.channels,
     }
     if command.deliver:

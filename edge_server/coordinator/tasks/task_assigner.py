@@ -5,7 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 from edge_client.storage.blob_store import BlobStore
-from edge_server.coordinator.tasks.increments import MAP, PublishedVersion, TaskBlobs, name_blobs
+from edge_server.coordinator.tasks.increments import (
+    MAP,
+    NOTHING_FROZEN,
+    PublishedVersion,
+    TaskBlobs,
+    name_blobs,
+)
 from edge_server.coordinator.tasks.masking import figures_map, figures_terms, masking_terms, statistics_terms
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
 from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, counts_classes, make_task
@@ -13,13 +19,13 @@ from edge_server.coordinator.validation.contents import max_answer_bytes
 from edge_server.rounds.events import Assignment, PlanRound
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.strategy.planning import downlink_groups
-from edge_server.strategy.strategy import State, Strategy
+from edge_server.strategy.strategy import Network, State, Strategy
 from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import DeliverTask, Task, encode_message
 from schemas.messages.blobs import ObjectStoreTerms
 from schemas.messages.tasks import FIXED
 from schemas.security.secure_aggregation import MaskingTerms
-from schemas.submodel import ChannelMap, SubModelSpec
+from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays, BlobRef, encode_json
 from schemas.values import Preprocessing
 
@@ -36,7 +42,7 @@ class TaskAssigner:
         self,
         template: TaskTemplate,
         strategy: Strategy,
-        channel_map: ChannelMap,
+        network: Network,
         fixed: Arrays,
         store: BlobStore,
         publisher: ModelPublisher,
@@ -46,8 +52,9 @@ class TaskAssigner:
         broadcasts: bool,
         new_map: bool,
     ) -> None:
-        self._template, self._strategy, self._channel_map = template, strategy, channel_map
-        self._fixed = fixed
+        self._template, self._strategy, self._channel_map = template, strategy, network.channel_map
+        self._parts, self._fixed = network.parts, fixed
+        self._frozen = network.parts.frozen(network.channel_map)
         self._store, self._object_store, self._publisher = store, object_store, publisher
         self._manifest_signer = manifest_signer
         self._broadcasts, self._new_map = broadcasts, new_map
@@ -129,7 +136,7 @@ class TaskAssigner:
         if not self._strategy.trains:
             figures = figures_map(model, self._channel_map, by_class=counts_classes(config, model))
             return figures_terms(config, specs, examples, figures)
-        return masking_terms(config, specs, examples, self._channel_map)
+        return masking_terms(config, specs, examples, self._parts.cut(self._channel_map))
 
     def _blobs(
         self,
@@ -144,9 +151,15 @@ class TaskAssigner:
         shared = self._broadcasts and command.wanted is None
         specs = {name: plan.cut.spec for name, plan in plans.items()}
         chunk_bytes = lasting[MAP].chunk_bytes
-        frames = self._publish(command.deliver, specs.values(), state, chunk_bytes, tiers)
+        frames, frozen = self._publish(command.deliver, specs.values(), state, chunk_bytes, tiers)
         named = name_blobs(
-            specs, frames, lasting=lasting, shared=shared, new_map=self._new_map, graphs=graphs
+            specs,
+            frames,
+            frozen=frozen,
+            lasting=lasting,
+            shared=shared,
+            new_map=self._new_map,
+            graphs=graphs,
         )
         self._new_map = self._new_map and not shared
         return named
@@ -158,18 +171,20 @@ class TaskAssigner:
         state: State,
         chunk_bytes: int,
         tiers: Callable[[], Iterable[SubModelSpec]],
-    ) -> tuple[PublishedVersion, ...]:
-        """Publish the model for these sub-models; repeating it makes the same blobs.
+    ) -> tuple[tuple[PublishedVersion, ...], PublishedVersion]:
+        """Publish the model for these sub-models, and what is frozen of it; repeating makes the same blobs.
 
         Nothing is published for statistics, which need no model.
         """
         if self._strategy.statistics:
-            return ()
+            return (), NOTHING_FROZEN
         holding = partial(downlink_groups, self._strategy, state, channel_map=self._channel_map, tiers=tiers)
-        version = ModelVersion(state.params, state.round, holding, chunk_bytes)
+        specs = list(specs)
+        version = ModelVersion(state.params, state.round, holding, chunk_bytes, self._frozen)
+        frozen = self._publisher.publish_frozen(version, [*specs, *(tiers() if self._frozen else ())])
         if deliver:
-            return self._publisher.publish_exact(version, specs)
-        return self._publisher.publish(version, specs, tiers)
+            return self._publisher.publish_exact(version, specs), frozen
+        return self._publisher.publish(version, specs, tiers), frozen
 
     def _upload(self, refs: Iterable[BlobRef]) -> ObjectStoreTerms | None:
         """Publish large blobs in the object store; returns the store's terms, None without a store."""

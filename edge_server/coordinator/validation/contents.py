@@ -29,6 +29,7 @@ from edge_server.coordinator.validation.magnitudes import Magnitudes, magnitudes
 from edge_server.strategy.groups.rule import MAX_ROWS, GroupRule, Shape
 from schemas.errors import InvariantError, PeerError
 from schemas.messages import SiteReceipt, Task, TrainTask, Update
+from schemas.messages.tasks import is_returned
 from schemas.strategy import PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
@@ -217,7 +218,8 @@ def _answer_shapes(
     if task.personal is not None:
         shapes["attention"] = _score_shapes(task.personal, channel_map)
     if task.returned is not None:
-        model = {name: shape for name, shape in model.items() if name.rpartition(".")[0] in task.returned}
+        names = frozenset(task.returned)
+        model = {name: shape for name, shape in model.items() if is_returned(name, names)}
     return {**shapes, "model": model}
 
 

@@ -47,6 +47,7 @@ from edge_server.strategy.privacy.accounting import (
     standard_normal,
 )
 from edge_server.strategy.pruning.interface import Cut
+from schemas.messages.tasks import is_returned
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of, rows_of
 from schemas.tensors.blobs import Array, Arrays
@@ -65,7 +66,7 @@ class Draw(TypedDict):
 class PrivacyPlan(Draw):
     """A planned round, closed by `needed` updates.
 
-    `cuts` counts equal sub-models: (spec as JSON, the layers sent back or None for all, count).
+    `cuts` counts equal sub-models: (spec as JSON, what is sent back or None for all, count).
     """
 
     round: int
@@ -233,11 +234,9 @@ def _planned_holders(plan: PrivacyPlan, channel_map: ChannelMap) -> Holders:
     weights = [count * plan["needed"] / plan["asked"] for _, _, count in cuts]
 
     def rows(name: str, start: int, stop: int) -> Floats:
-        layout, layer = channel_map.parameters[name], name.rpartition(".")[0]
+        layout = channel_map.parameters[name]
         asked = [
-            submodel_index_set(layout, spec)
-            if back is None or layer in back
-            else empty_index_set(layout.shape)
+            submodel_index_set(layout, spec) if is_returned(name, back) else empty_index_set(layout.shape)
             for spec, back, _ in cuts
         ]
         return sum_weights([reach.slice_rows(start, stop)[1] for reach in asked], weights)

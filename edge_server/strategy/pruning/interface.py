@@ -28,8 +28,9 @@ class Cut:
 
     `personal`: the device prunes it further, before or after training; without `train` it only evaluates its
     data.
-    `returned`: the layers whose parameters the device sends back (None: all); `own`: those that it keeps;
-    `own_model`: the objective of a second model, which it keeps.
+    `trained`: the arrays that the device trains (None: all); `returned`: those that it sends back, each by
+    its name or its layer's (None: all); `own`: the layers that it keeps; `own_model`: the objective of a
+    second model, which it keeps.
     With `statistics` the device gets no model at all, and measures its data.
     """
 
@@ -37,6 +38,7 @@ class Cut:
     personal: PersonalPruning | None = None
     objectives: tuple[Component, ...] = ()
     train: bool = True
+    trained: tuple[str, ...] | None = None
     returned: tuple[str, ...] | None = None
     own: tuple[str, ...] = ()
     own_model: Component | None = None

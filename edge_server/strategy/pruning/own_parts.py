@@ -71,13 +71,7 @@ class Normalisation(OwnPart):
     """The normalisation layers with their running statistics (FedBN)."""
 
     def layers(self, channel_map: ChannelMap) -> LayerNames:
-        """The layers with a scale and a shift per channel, and with running statistics if they have any."""
-        shapes: dict[str, dict[str, int]] = {}
-        for name, layout in channel_map.parameters.items():
-            layer, _, own = name.rpartition(".")
-            shapes.setdefault(layer, {})[own] = len(layout.shape)
-        scaled = {layer: axes.values() for layer, axes in shapes.items() if {"weight", "bias"} <= axes.keys()}
-        found = tuple(layer for layer, counts in scaled.items() if max(counts) < 2)
+        found = normalisation_layers(channel_map)
         if not found:
             raise ConfigError(
                 "the network has no normalisation that a device could keep",
@@ -85,6 +79,16 @@ class Normalisation(OwnPart):
                 remedy='name another, such as "cnn-batch", or set own = "head"',
             )
         return found
+
+
+def normalisation_layers(channel_map: ChannelMap) -> LayerNames:
+    """The layers with a scale and a shift per channel, and with running statistics if they have any."""
+    shapes: dict[str, dict[str, int]] = {}
+    for name, layout in channel_map.parameters.items():
+        layer, _, own = name.rpartition(".")
+        shapes.setdefault(layer, {})[own] = len(layout.shape)
+    scaled = {layer: axes.values() for layer, axes in shapes.items() if {"weight", "bias"} <= axes.keys()}
+    return tuple(layer for layer, counts in scaled.items() if max(counts) < 2)
 
 
 @dataclass(frozen=True)

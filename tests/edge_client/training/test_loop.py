@@ -162,3 +162,28 @@ def test_every_example_has_equal_weight_in_the_loss() -> None:
     uneven = train(linear(), data, tiny).metrics.train_loss
     at_once = train(linear(), data, tiny.model_copy(update={"batch_size": 40})).metrics.train_loss
     assert uneven == pytest.approx(at_once, rel=1e-5)
+
+
+def test_only_the_named_arrays_are_trained_and_statistics_are_kept() -> None:
+    module = normalised()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    plan = TrainingPlan(learning_rate=0.1, momentum=0.9, weight_decay=0.1, batch_size=1)
+    # With kept statistics a batch may have one example.
+    train(module, digits(4), plan, trained=("4.weight",))
+    after = module.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == ["4.weight"]
+    assert all(weight.requires_grad for weight in module.parameters())
+
+
+def test_a_trained_normalisation_measures_only_named_statistics() -> None:
+    module = normalised()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    train(
+        module,
+        digits(8),
+        TrainingPlan(learning_rate=0.1),
+        trained=("2.bias", "2.running_mean", "2.running_var"),
+    )
+    after = module.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked"}

@@ -82,6 +82,12 @@ def test_the_bound_on_bytes_grows_with_the_allowed_groups():
     assert 4 * numbers <= grown <= 4 * numbers + 10_000
 
 
+def test_only_the_requested_parameters_are_accepted():
+    asked = task(trained=("conv.weight",), returned=("conv.weight",))
+    examine(update(PREFIX), {"model": {"conv.weight": HONEST["model"]["conv.weight"]}}, asked, MAP)
+    assert refused({"model": dict(HONEST["model"])}, asked).reason == Reason.WRONG_SHAPE
+
+
 def test_only_the_requested_layers_are_accepted():
     asked = task(returned=("conv",))
     part = {name: array for name, array in HONEST["model"].items() if name.startswith("conv.")}

@@ -1,0 +1,85 @@
+"""Which arrays a statement of `[training] train` names."""
+
+import pytest
+
+from edge_client.models.build import build_model
+from edge_client.pruning.channel_graph.trace import trace_channels
+from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts, find_trained_parts
+from schemas.errors import ConfigError
+from schemas.submodel import ChannelMap
+from schemas.values import ModelSpec
+
+
+def mapped(name: str, shape: tuple[int, ...] = (3, 32, 32)) -> ChannelMap:
+    spec = ModelSpec(name=name, input_shape=shape, num_classes=10)
+    return trace_channels(build_model(spec), spec.input_shape)
+
+
+RESNET, MLP = mapped("resnet20"), mapped("mlp", (1, 8, 8))
+
+
+def names(*items: str, of: ChannelMap = RESNET) -> frozenset[str]:
+    found = find_trained_parts([items], of, lambda: "head").of(1)
+    assert found is not None
+    return found
+
+
+def test_all_is_everything_and_so_is_a_list_that_names_everything() -> None:
+    assert find_trained_parts([("all",)], RESNET, lambda: "head") == ALL_TRAINED
+    assert find_trained_parts([("*",)], MLP, lambda: "linear3") == ALL_TRAINED
+
+
+def test_the_head_is_the_output_layer() -> None:
+    assert find_trained_parts([("head",)], MLP, lambda: "linear3").of(1) == {"linear3.weight", "linear3.bias"}
+
+
+def test_the_last_blocks_bring_what_follows_them_and_no_statistics() -> None:
+    last = find_trained_parts([("last-1",)], RESNET, lambda: "fc").of(1)
+    assert last is not None
+    assert {name.rpartition(".")[0] for name in last} == {
+        *("layer3.2.conv1", "layer3.2.bn1", "layer3.2.conv2", "layer3.2.bn2", "fc")
+    }
+    assert not any("running" in name for name in last)
+
+
+def test_a_network_that_numbers_nothing_has_its_layers_as_blocks() -> None:
+    last = find_trained_parts([("last-2",)], MLP, lambda: "linear3").of(1)
+    assert last == {f"linear{n}.{part}" for n in (2, 3) for part in ("weight", "bias")}
+
+
+def test_norms_are_scales_and_shifts_and_biases_are_biases() -> None:
+    norms, biases = names("norms"), names("biases")
+    assert {"bn1.weight", "bn1.bias"} <= norms
+    assert not any("conv" in name or "running" in name for name in norms)
+    assert all(name.endswith(".bias") for name in biases)
+    assert {"fc.bias", "bn1.bias"} <= biases
+
+
+def test_a_glob_names_layers_blocks_or_arrays() -> None:
+    assert names("layer3") == {n for n in RESNET.parameters if n.startswith("layer3.") and "running" not in n}
+    assert names("layer3.2.conv?") == {"layer3.2.conv1.weight", "layer3.2.conv2.weight"}
+    assert names("*.conv1.weight", "fc.bias") >= {"layer1.0.conv1.weight", "fc.bias"}
+    assert "layer3.2.bn1.running_mean" in names("layer3", "layer3.*running_*")
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (("con1",), "'con1' matches no array .did you mean 'conv1'.*fc are the last"),
+        (("last-10",), "'last-10': the network has 9 blocks .layer1.0 to layer3.2.: set \"last-9\" or less"),
+        (("*running_mean",), r"\*running_mean trains no weight"),
+    ],
+)
+def test_what_matches_nothing_is_told_with_a_remedy(items: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        find_trained_parts([items], RESNET, lambda: "fc")
+
+
+def test_what_no_tier_trains_is_frozen() -> None:
+    parts = find_trained_parts([("linear3",), ("last-2",)], MLP, lambda: "linear3")
+    assert parts.of(1) == {"linear3.weight", "linear3.bias"}
+    assert parts.of(2) == parts.of(7)
+    assert parts.frozen(MLP) == {"linear1.weight", "linear1.bias"}
+    assert set(parts.cut(MLP).parameters) == MLP.parameters.keys() - parts.frozen(MLP)
+    assert not TrainedParts((parts.of(1), None)).frozen(MLP)
+    assert parts.in_words(MLP).startswith("devices train 2,010 / 42,210 of 55,210 numbers")

@@ -1,0 +1,86 @@
+"""Runs in which devices train a part of the network: the rest is sent once, and stays as it was."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_server.rounds.events import PlanRound
+from edge_server.storage.run_folder import RunFolder
+from schemas.capabilities import ALL, Capability
+from schemas.messages import TrainTask
+from schemas.tensors.blobs import Array, FileGroups
+from tests.edge_server.simulation.small import run
+from tests.groups import read_groups
+from tests.integration.bench import Bench
+
+WORDS = ("model.name=cnn-batch", "clients.fraction=1.0", "tiers.ratios=[0.5, 0.0]")
+PART = ("linear3.weight", "linear3.bias")
+
+
+def test_the_frozen_part_is_sent_once_and_never_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", *WORDS, "training.train=head")
+    start = {name: np.array(array) for name, array in bench.coordinator.model.state.params.items()}
+    first = bench.tasks(1, 1)["strong"]
+    _, updates = bench.round(1)
+    after = bench.coordinator.model.state.params
+    assert isinstance(first, TrainTask)
+    assert first.trained == PART
+    assert {name for name in start if (start[name] != after[name]).any()} == set(PART)
+    sent = read_groups(bench.places["strong"].store.blob_path(updates["strong"].blob.digest))
+    assert set(sent["model"]) == set(PART)
+    second = bench.tasks(2, 2)["strong"]
+    still = {second.blobs[layer.blob].digest for layer in second.frozen}
+    assert still == {first.blobs[layer.blob].digest for layer in first.frozen}
+    moving = [second.blobs[layer.blob].size for layer in second.layers]
+    assert sum(moving) < sum(second.blobs[layer.blob].size for layer in second.frozen) / 50
+
+
+def test_tiers_train_unlike_parts_of_one_network(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", *WORDS, 'tiers.train=["head", ["linear2", "head"]]')
+    start = {name: np.array(array) for name, array in bench.coordinator.model.state.params.items()}
+    tasks = bench.tasks(1, 1)
+    assert {name: task.trained for name, task in tasks.items()} == {
+        "weak": PART,
+        "strong": ("linear2.weight", "linear2.bias", *PART),
+    }
+    bench.round(1)
+    after = bench.coordinator.model.state.params
+    changed = {name for name in start if (start[name] != after[name]).any()}
+    assert changed == {"linear2.weight", "linear2.bias", *PART}
+
+
+def test_a_device_that_is_too_old_for_frozen_layers_is_left_out(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "fedavg", *WORDS, "training.train=head")
+    weak, strong = bench.devices
+    old = replace(weak, can=ALL - {Capability.TRAINS_PARTS})
+    planned = bench.coordinator.planner.plan(PlanRound(1, 1, (old, strong)))
+    assert set(planned.assignments) == {"strong"}
+    assert "too old to train a part of a network: update it" in planned.left_out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("attending", ()),
+        ("adafl-scaffold", ()),
+        ("fedadam", ()),
+        ("dp-fedavg", ("privacy.clip=0.5",)),
+        ("fedavg", ("privacy.secure-aggregation=true", "privacy.min-holders=3", "num-clients=4")),
+    ],
+)
+def test_frozen_arrays_keep_their_bits(tmp_path: Path, recipe: str, words: tuple[str, ...]) -> None:
+    given = ("model.name=cnn-batch", "num-clients=3", "clients.fraction=1.0", "rounds=2", "batch-size=8")
+    small = ("samples-per-client=24", "local-epochs=1", "test-samples=20", "training.train=linear*")
+    run(tmp_path / "run", recipe, *given, *small, *words)
+    folder = RunFolder(tmp_path / "run")
+    before, after = (FileGroups(folder.model(number))["model"] for number in (0, 2))
+    changed = {name for name in before if _numbers(before[name]) != _numbers(after[name])}
+    assert changed
+    assert all(name.startswith("linear") for name in changed)
+
+
+def _numbers(array: Array) -> list[float]:
+    """The numbers without their order: channels may have been put into another one."""
+    return np.sort(array, None).tolist()
