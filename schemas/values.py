@@ -26,6 +26,7 @@ Count = Annotated[int, Field(ge=0, le=10**12)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]  # the largest that numpy and torch take
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Variant = Literal["fp32", "fp16", "int8"]  # of an ONNX file: as trained, 16-bit floats, 8-bit integers
+FeatureType = Literal["fp32", "fp16"]  # of features that a device keeps
 
 
 class Reason(StrEnum):

@@ -141,7 +141,10 @@ def sweep(state: Path) -> None:
 
     Only this program's folders are searched, as the state folder may hold other files.
     """
-    own = (state / name for name in ("blobs", "models", "models/waiting", "epochs", "serving", "rollout"))
+    own = (
+        state / name
+        for name in ("blobs", "models", "models/waiting", "epochs", "features", "serving", "rollout")
+    )
     for folder in (state, *own, *state.glob("private/*"), *state.glob("serving/*")):
         for path in folder.glob(".*.*[0-9].part"):
             path.unlink(missing_ok=True)
