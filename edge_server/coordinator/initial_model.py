@@ -216,8 +216,7 @@ def find_initial_model(
     if model is not None and _is_run_model(model):
         return RunModel(model, stated, None, read_manifest(model.parent))
     if (source := find_source(stated)) is not None:
-        source.check(stated)
-        return PretrainedModel(source, stated)
+        return PretrainedModel(source, stated, source.inputs(stated))
     match = near(stated, names)
     hint = f" (did you mean '{match}'?)" if match else ""
     examples = ", ".join(kind.example for kind in SOURCES.values())

@@ -198,13 +198,15 @@ class UndoneRecord(Frozen):
 class WeightsTaken(Frozen):
     """What a file of weights gave a network: `numbers` of all those that the network has (`of`).
 
-    `taken` counts arrays by the first part of their names, `drawn` says why others were drawn anew, `unused`
-    are arrays of the file without a counterpart.
+    `taken` counts arrays by the first part of their names, `summed` are those of them that read three colours
+    in the file and one here, `drawn` says why others were drawn anew, `unused` are arrays of the file without
+    a counterpart.
     """
 
     numbers: int
     of: int
     taken: Mapping[str, int]
+    summed: tuple[str, ...] = ()
     drawn: Mapping[str, str] = {}
     unused: tuple[str, ...] = ()
 
@@ -213,6 +215,8 @@ class WeightsTaken(Frozen):
         whole = f"{self.numbers:,} of {self.of:,} numbers"
         arrays = format_count(sum(self.taken.values()), "array")
         rows = [("taken", f"{arrays} in {_some(self.taken)}", whole)]
+        if self.summed:
+            rows.append(("summed", _some(self.summed), "three colours in the file, one here"))
         for why in dict.fromkeys(self.drawn.values()):
             rows.append(("drawn anew", _some([name for name in self.drawn if self.drawn[name] == why]), why))
         if self.unused:

@@ -41,7 +41,7 @@ def read_safetensors(path: Path) -> WeightFile:
             metadata = file.metadata() or {}
     except Exception as error:  # the library raises types of its own, and others for foreign headers
         raise _damaged(path, "safetensors file", error) from error
-    return _make_file(path, _as_arrays(tensors), _class_names(metadata))
+    return _make_file(path, as_arrays(tensors), _class_names(metadata))
 
 
 def read_torch(path: Path) -> WeightFile:
@@ -49,7 +49,7 @@ def read_torch(path: Path) -> WeightFile:
     content = _load_torch(path)
     tensors, place = _find_tensors(content, path)
     classes = _class_names(content if place else {})
-    return _make_file(path, _as_arrays(tensors), classes)
+    return _make_file(path, as_arrays(tensors), classes)
 
 
 def read_onnx(path: Path) -> WeightFile:
@@ -153,7 +153,7 @@ def _state_dicts(content: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield key, tensors
 
 
-def _as_arrays(tensors: Mapping[str, Any]) -> ComputedArrays:
+def as_arrays(tensors: Mapping[str, Any]) -> ComputedArrays:
     """Tensors of torch as arrays, those with a point as float32."""
     kinds = {name: (_dtype(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
 

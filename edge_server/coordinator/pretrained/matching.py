@@ -16,6 +16,7 @@ from schemas.tensors.arrays import Kind
 Shape = tuple[int, ...]
 Rows = tuple[int | None, ...]
 
+COLOURS = 3
 DEPTH = 3  # The most parts of a name that are tried as a prefix
 MISSING = "not in the file"
 
@@ -43,8 +44,9 @@ class Outputs:
 class Match:
     """The arrays to take, as {name in the network: name in the file}, and why others are `drawn` anew.
 
-    Arrays of the output layer are taken by `rows`, if there are any. `unused` are those of the file that have
-    no counterpart. `share` is what is taken of the network's numbers outside its output layer.
+    Arrays of the output layer are taken by `rows`, if there are any; those of three colours for a network of
+    one are `summed` over them, which is what the layer computes of a grey picture. `unused` are those of the
+    file that have no counterpart. `share` is what is taken of the network's numbers outside its output layer.
     """
 
     taken: Mapping[str, str]
@@ -52,6 +54,7 @@ class Match:
     unused: tuple[str, ...]
     head: frozenset[str]
     rows: Rows | None
+    summed: frozenset[str]
     share: float
 
 
@@ -72,6 +75,7 @@ def match_arrays(network: Mapping[str, Shape], given: Mapping[str, Kind], output
         unused=tuple(sorted(pointed - set(names.values()))),
         head=head,
         rows=rows if head & taken.keys() else None,
+        summed=frozenset(n for n in taken.keys() - head if _is_of_colours(network[n], given[names[n]][1])),
         share=_share(network, taken, network.keys() - head or head),
     )
 
@@ -125,6 +129,11 @@ def _is_output(
     return here != there and here[:1] == (len(outputs.here),) and here[1:] == there[1:] and bool(there)
 
 
+def _is_of_colours(here: Shape, there: Shape) -> bool:
+    """Whether a first layer reads one colour here, [O, 1, ...], and three there."""
+    return len(here) > 2 and here[1] == 1 and there == (here[0], COLOURS, *here[2:])
+
+
 def _misfit(
     name: str, network: Mapping[str, Shape], given: Mapping[str, Kind], there: str | None
 ) -> str | None:
@@ -134,7 +143,8 @@ def _misfit(
     dtype, shape = given[there]
     if dtype.kind != "f":
         return f"{'an unknown type' if dtype.kind == 'V' else dtype} in the file"
-    return None if shape == network[name] else f"{shape} in the file, {network[name]} here"
+    fits = shape == network[name] or _is_of_colours(network[name], shape)
+    return None if fits else f"{shape} in the file, {network[name]} here"
 
 
 def _head_misfits(

@@ -10,6 +10,7 @@ import numpy as np
 
 from edge_client.data.classes import numbers
 from edge_client.models.header import header_of
+from edge_client.models.inputs import InputRecord
 from edge_server.coordinator.pretrained.matching import Match, Outputs, Rows, Shape, match_arrays
 from edge_server.coordinator.pretrained.sources import SourceKind
 from edge_server.coordinator.pretrained.weight_file import WeightFile, refuse
@@ -28,11 +29,13 @@ SHOWN = 3  # The most differing parameters that an error names
 class PretrainedModel:
     """Weights of a `source`, as the user `stated` it, which are read once for each shape of an example.
 
-    It states neither columns nor a list of classes that the run would have to take.
+    `inputs` are those that the weights were trained on, if that is known. It states neither columns nor a
+    list of classes that the run would have to take.
     """
 
     source: SourceKind
     stated: str
+    inputs: InputRecord | None
     manifest: Mapping[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     columns: tuple[Feature, ...] = ()
@@ -58,7 +61,9 @@ class PretrainedModel:
         params = {name: np.asarray(own[name]) for name in shapes}
         for name, there in match.taken.items():
             rows = match.rows if name in match.head else None
-            params[name] = self._take(there, file.arrays[there], params[name], rows)
+            array = file.arrays[there]
+            array = array.sum(axis=1, keepdims=True) if name in match.summed else array
+            params[name] = self._take(there, array, params[name], rows)
         rows = match.rows or ()
         new = tuple(name for name, row in zip(outputs.here, rows, strict=bool(rows)) if row is None)
         about = StartedFrom(
@@ -109,6 +114,7 @@ def _record(match: Match, shapes: Mapping[str, Shape]) -> WeightsTaken:
         numbers=count(match.taken),
         of=count(shapes),
         taken=Counter(name.partition(".")[0] for name in match.taken),
+        summed=tuple(sorted(match.summed)),
         drawn=match.drawn,
         unused=match.unused,
     )

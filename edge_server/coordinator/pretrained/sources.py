@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge_server.coordinator.pretrained import files
+from edge_client.models.inputs import InputRecord
+from edge_server.coordinator.pretrained import files, libraries
 from edge_server.coordinator.pretrained.weight_file import WeightFile
 
 
@@ -12,14 +13,14 @@ from edge_server.coordinator.pretrained.weight_file import WeightFile
 class SourceKind:
     """One kind of source: how it is written, whether a text means it, and how it is read.
 
-    `read` gets the text and the shape of an example; it raises `ConfigError`, as `check` does for what can be
-    told without reading anything.
+    `inputs` are those that the weights were trained on, as far as it is known without reading them, or
+    `ConfigError` for weights that are not there. `read` gets the text and the shape of an example.
     """
 
     example: str
     summary: str
     is_meant: Callable[[str], bool]
-    check: Callable[[str], None]
+    inputs: Callable[[str], InputRecord | None]
     read: Callable[[str, tuple[int, ...]], WeightFile]
 
 
@@ -49,6 +50,20 @@ SOURCES: Mapping[str, SourceKind] = {
     ),
     "onnx": _file_kind(
         "network.onnx", "the initialisers of an ONNX file, by their names", files.read_onnx, ".onnx"
+    ),
+    "torchvision": SourceKind(
+        "torchvision:resnet18",
+        "weights that torchvision publishes; NAME.WEIGHTS are others than its default ones",
+        lambda text: text.startswith("torchvision:"),
+        libraries.inputs_of,
+        libraries.read_torchvision,
+    ),
+    "timm": SourceKind(
+        "timm:mobilenetv3_small_100",
+        "weights that timm publishes, with the extra `pretrained`; NAME.TAG are others than its default ones",
+        lambda text: text.startswith("timm:"),
+        libraries.inputs_of,
+        libraries.read_timm,
     ),
 }
 

@@ -67,6 +67,13 @@ def test_a_last_layer_that_is_not_known_is_told_by_its_rows() -> None:
     assert match.share == 1.0
 
 
+def test_a_first_layer_of_three_colours_is_summed_for_one() -> None:
+    network = {**NETWORK, "conv.weight": (4, 1, 3, 3)}
+    match = match_arrays(network, kinds(NETWORK), outputs())
+    assert (match.summed, match.drawn) == ({"conv.weight"}, {})
+    assert "conv.weight" in match_arrays(NETWORK, kinds(network), outputs()).drawn
+
+
 def test_missing_arrays_other_shapes_and_other_types_are_named_and_lower_the_share() -> None:
     network = {"a.weight": (6, 1), "b.weight": (2, 1), "c.weight": (1, 1), "d.weight": (1, 1), **NETWORK}
     given = {
