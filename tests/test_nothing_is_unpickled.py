@@ -34,6 +34,10 @@ KNOWN = {
     ("edge_server/simulation/ray_engine.py", "ray"),
     # CIFAR is published as pickles: torchvision reads the user's own files and checks their MD5 sums.
     ("edge_client/data/named_sets.py", "torchvision.datasets"),
+    # Imports torchvision or timm, of a fixed list.
+    ("edge_client/models/zoo.py", "importlib.import_module"),
+    # Downloads a published file, which is then read as arrays alone.
+    ("edge_server/coordinator/pretrained/libraries.py", "torch.hub"),
     # Compiles a graph that this process has just recorded from a network of known parts; it loads none.
     ("edge_client/training/step_capture.py", "torch.jit"),
     # Imports by name: the project's own `schemas`; the user's own `python:` source, model
