@@ -39,7 +39,7 @@ def read_timm(stated: str, input_shape: tuple[int, ...]) -> WeightFile:
     import timm
 
     name = stated.partition(":")[2]
-    about = timm.get_pretrained_cfg(name)
+    about = _timm_record(name)
     options: dict[str, Any] = {}
     if len(input_shape) == 3:
         options["in_chans"] = input_shape[0]
@@ -68,14 +68,20 @@ def inputs_of(stated: str) -> InputRecord:
         raise ConfigError(error.reason, key=KEY, remedy=error.remedy) from error
     library, _, name = stated.partition(":")
     if library == "timm":
-        import timm
-
-        about = timm.get_pretrained_cfg(name)
-        if about is None or not about.has_weights:
-            others = timm.list_models(f"{name.partition('_')[0]}*", pretrained=True)
-            example = f", such as timm:{others[0]}" if others else ""
-            raise refuse(f"timm knows the network '{name}' and has no weights of it", f"name others{example}")
+        _timm_record(name)
     return record
+
+
+def _timm_record(name: str) -> Any:
+    """What timm knows of weights; `ConfigError` if it has none."""
+    import timm
+
+    about = timm.get_pretrained_cfg(name)
+    if about is None or not about.has_weights:
+        others = timm.list_models(f"{name.partition('_')[0]}*", pretrained=True)
+        example = f", such as timm:{others[0]}" if others else ""
+        raise refuse(f"timm knows the network '{name}' and has no weights of it", f"name others{example}")
+    return about
 
 
 def _fetch(url: str) -> Path:
