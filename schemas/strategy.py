@@ -47,6 +47,11 @@ class StrategySpec(Settings):
     """Share of the devices that a round asks, by round; `[clients] fraction` if unset."""
     local_epochs: Component | None = Field(default=None)
     """Epochs of local training, by round; `[training] local-epochs` if unset."""
+    first_round: Component | None = Field(default=None, exclude_if=lambda first: first is None)
+    """"ridge" or "class-means": in the first round devices train nothing, and the server solves the head of
+    the network from sums of their features; further rounds train as the recipe says. Its options are those
+    of the group of this name.
+    """
     selection: Component = Component.model_construct(name="uniform")
     """Which devices a round asks."""
     ratio: Component = Component.model_construct(name="by-tier")
@@ -73,6 +78,22 @@ class StrategySpec(Settings):
     """
     downlink: tuple[Component, ...] | None = None
     """Codecs of models, in this order: `delta`, `fp16` or `int8`, `zstd`. An empty list sends float32."""
+
+    @model_validator(mode="after")
+    def _first_round_has_its_parts(self) -> "StrategySpec":
+        """Name the objective and the group of the first round, where they are not named yet."""
+        first = self.first_round
+        if first is None:
+            return self
+        parts = {
+            "objectives": Component(name=first.name),
+            "groups": first.model_copy(update={"options": {**first.options, "keep": False}}),
+        }
+        for key, part in parts.items():
+            named = getattr(self, key)
+            if part.name not in {component.name for component in named}:
+                self.__dict__[key] = (*named, part)
+        return self
 
 
 class TrainingSettings(Settings):

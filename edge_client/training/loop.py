@@ -140,7 +140,7 @@ class Training:
                     checkpoint.save(partial(state_of, module, self.optimizer, objectives, **figures))
                 if on_epoch is not None:
                     on_epoch(progress.report(plan))
-            if plan.local_epochs == 0 and objectives:
+            if plan.local_epochs == 0 and not all(objective.sums for objective in objectives):
                 self._look()
             groups = merge_groups(objective.finish() for objective in objectives)
             keeping = merge_groups(objective.keep() for objective in objectives)

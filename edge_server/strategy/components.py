@@ -80,14 +80,17 @@ def make_strategy(
     epochs = make_component("schedule", SCHEDULES, spec.local_epochs, **run) if spec.local_epochs else None
     make_chain(spec.uplink or ())
     # An objective that is unknown is refused elsewhere.
-    measuring = tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), "measures", False))
+    measuring, summing = (
+        tuple(o for o in spec.objectives if getattr(OBJECTIVES.get(o.name), kind, False))
+        for kind in ("measures", "sums")
+    )
     return Strategy(
         fraction=fraction,
         local_epochs=epochs,
         selection=make_component("selection", SELECTIONS, spec.selection),
         ratio=make_component("ratio policy", RATIOS, spec.ratio, ratios=ratios),
         pruner=make_component("pruner", PRUNERS, spec.pruner),
-        objectives=tuple(objective for objective in spec.objectives if objective not in measuring),
+        objectives=tuple(objective for objective in spec.objectives if objective not in measuring + summing),
         groups=tuple(make_component("group rule", GROUPS, rule) for rule in spec.groups),
         transforms=tuple(make_component("transform", TRANSFORMS, transform) for transform in spec.transforms),
         weighting=make_component("weighting", WEIGHTINGS, spec.weighting),
@@ -98,6 +101,8 @@ def make_strategy(
         downlink=make_downlink(spec.downlink or ()),
         measuring=measuring,
         measure_every=rounds,
+        summing=summing,
+        sum_rounds=1 if spec.first_round else None,
         summed=not any(needs_each_update(spec)),
         own=make_component("own part", OWN_PARTS, spec.own) if spec.own else None,
     )

@@ -71,6 +71,10 @@ def cut(
         return Cut(SubModelSpec(), train=False, returned=(), statistics=request)
     if not strategy.trains:
         return Cut(strategy.pruner.tier(by_group, network.channel_map, evidence), train=False, returned=())
+    if strategy.is_summed(evidence.round):
+        spec = strategy.pruner.tier(by_group, network.channel_map, evidence)
+        trained = network.parts.in_order(tier, network.registered)
+        return Cut(spec, objectives=strategy.summing, train=False, returned=(), trained=trained)
     made = strategy.pruner.cut(by_group, network.registered, evidence)
     own = strategy.own.layers(network.registered) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0

@@ -38,8 +38,10 @@ class Strategy:
 
     `own_order`: a transform moves each client's channels by the client's own ranking. In rounds that are
     multiples of `measure_every` devices train nothing: they send what the objectives `measuring` measure of
-    the model, where there are any. The parts of `own` stay on devices. Without `trains` devices measure the
-    model and send nothing of it, or statistics of their data, of which `statistics` is the first request.
+    the model, where there are any. In the first `sum_rounds` rounds (None: in all) they train nothing
+    either, and send what the objectives `summing` sum. The parts of `own` stay on devices. Without `trains`
+    they measure the model and send nothing of it, or statistics of their data, of which `statistics` is the
+    first request.
     `summed`: no component needs more of the updates than their sum, which is exact.
     """
 
@@ -61,6 +63,8 @@ class Strategy:
     downlink: DownlinkCodecs = field(default_factory=DownlinkCodecs)
     measuring: tuple[Component, ...] = ()
     measure_every: int = 1
+    summing: tuple[Component, ...] = ()
+    sum_rounds: int | None = None
     own: OwnPart | None = None
     trains: bool = True
     summed: bool = False
@@ -70,6 +74,10 @@ class Strategy:
     def withholds(self) -> bool:
         """Whether devices keep layers that the server never gets."""
         return self.own is not None and self.own.own_model is None
+
+    def is_summed(self, number: int) -> bool:
+        """Whether devices send sums in this round, and train nothing."""
+        return bool(self.summing) and (self.sum_rounds is None or number <= self.sum_rounds)
 
     def count(self, round_number: int, clients: int) -> int:
         """Number of `clients` that a round takes, at least one; 0.3 of 10 are 3 despite rounding errors."""

@@ -67,11 +67,11 @@ class Fleet:
         self._address, self._folder, self._agents = address, folder, list[Agent]()
         self._pool = ThreadPoolExecutor(4)
 
-    def add(self, name: str, data: LabelledData, trainer: TrainerName = "torch") -> None:
+    def add(self, name: str, data: LabelledData, trainer: TrainerName = "torch", *, tier: int = 1) -> None:
         """A device that holds out nothing and leaves after the run."""
         settings = AgentSettings(
             *("test", name, self._address, self._folder / name, "npz:data.npz"),
-            CapabilityProfile(tier=1, trainers=(trainer,)),
+            CapabilityProfile(tier=tier, trainers=(trainer,)),
             once=True,
             threads=1,
         )

@@ -68,7 +68,8 @@ class LocalObjective(Protocol):
 
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers and
     `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
-    the run's last round alone, in which devices run their data through the model without training.
+    the run's last round alone, in which devices run their data through the model without training. One that
+    `sums` takes part in rounds in which nothing is trained, and passes the data through the model itself.
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
@@ -76,6 +77,7 @@ class LocalObjective(Protocol):
     optimizers: ClassVar[frozenset[str]] = frozenset()
     labels: ClassVar[frozenset[LabelKind]] = frozenset()
     measures: ClassVar[bool] = False
+    sums: ClassVar[bool] = False
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         """Attach to the module, which has the received weights; returns further parameters to train."""

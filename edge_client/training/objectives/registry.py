@@ -8,6 +8,7 @@ from edge_client.system.plugins import Registry
 from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.batch_statistics import BatchStatistics
 from edge_client.training.objectives.distil import Distil
+from edge_client.training.objectives.feature_sums import ClassMeans, Ridge
 from edge_client.training.objectives.fedmix import Mix
 from edge_client.training.objectives.fedprox import Prox
 from edge_client.training.objectives.igfl import Igfl
@@ -27,6 +28,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
     {
         "attentive": Attentive,
         "batch-statistics": BatchStatistics,
+        "class-means": ClassMeans,
         "distil": Distil,
         "igfl": Igfl,
         "magnitude-scores": MagnitudeScores,
@@ -36,6 +38,7 @@ OBJECTIVES: Registry[Callable[..., LocalObjective]] = Registry(
         "mix": Mix,
         "prototypes": Prototypes,
         "prox": Prox,
+        "ridge": Ridge,
         "scaffold": Scaffold,
         "scaler": Scaler,
     },

@@ -202,7 +202,9 @@ class UpdateChecker:
         update, receipt = check.update, check.update.receipt
         if found.reason is not None or not (found.sizes or receipt is not None):
             return found.reason, found.detail
-        moved = is_moved(found.sizes) or (receipt is not None and receipt.moved)
+        again = {rule.name for rule in self._context.strategy.groups if rule.repeats}
+        new = {group: sizes for group, sizes in found.sizes.items() if group not in again}
+        moved = is_moved(new) or (receipt is not None and receipt.moved)
         try:
             params = params_of(self._context.strategy, state, check.task.spec, self._context.channel_map)
             self.history.check(

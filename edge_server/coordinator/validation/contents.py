@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -150,13 +151,19 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
         return HEADER_BYTES + 8 * answer_numbers(task.statistics, task.model)
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
     chain, model = make_chain(task.uplink), shapes.pop("model").values()
-    arrays = [shape for name, group in shapes.items() if name != "attention" for shape in group.values()]
-    numbers = sum(int(np.prod([MAX_ROWS if size is None else size for size in shape])) for shape in arrays)
+    arrays = [
+        (_dtype(name, rules).itemsize, shape)
+        for name, group in shapes.items()
+        if name != "attention"
+        for shape in group.values()
+    ]
+    others = sum(
+        item * math.prod(MAX_ROWS if size is None else size for size in shape) for item, shape in arrays
+    )
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
     tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + len(channel_map.groups)
-    written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model) + 4 * (
-        numbers + scores
-    )
+    written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model)
+    written += others + 4 * scores
     # Incompressible data grows by less than 1/128 when it is compressed.
     return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
 
@@ -173,9 +180,9 @@ def examine(
     _check_names(groups, task, shapes.keys(), scored=update.metrics.examples > 0)
     # Each check covers all arrays before the next begins, so that the first failing check is the reason.
     for group, arrays in groups.items():
-        _check_shapes(group, arrays, shapes[group])
+        _check_shapes(group, arrays, shapes[group], _dtype(group, rules))
     sizes = magnitudes_of(groups)
-    _check_numbers(sizes)
+    _check_numbers(sizes, rules)
     check_group_values(update, groups, rules)
     return sizes
 
@@ -202,9 +209,9 @@ def examine_receipt(
     _check_names({"model": {}, **others}, task, shapes.keys(), scored=update.metrics.examples > 0)
     shapes["model"] = {name: shape for name, shape in model.items() if is_variance(name)}
     for group, arrays in {"model": {}, **groups}.items():
-        _check_shapes(group, arrays, shapes[group])
+        _check_shapes(group, arrays, shapes[group], _dtype(group, rules))
     sizes = magnitudes_of(groups)
-    _check_numbers(sizes)
+    _check_numbers(sizes, rules)
     check_group_values(update, others, rules)
     return {name: found for name, found in sizes.items() if name != "model"}
 
@@ -266,25 +273,36 @@ def _score_shapes(personal: PersonalPruning, channel_map: ChannelMap) -> Mapping
     return {layer: channel_map.parameters[f"{layer}.weight"].shape[:1] for layer in layers}
 
 
-def _check_shapes(group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
+def _dtype(group: str, rules: Sequence[GroupRule]) -> np.dtype[Any]:
+    return next((rule.dtype for rule in rules if rule.name == group), np.dtype(np.float32))
+
+
+def _check_shapes(
+    group: str, arrays: Mapping[str, Array], shapes: Mapping[str, Shape], wanted: np.dtype[Any]
+) -> None:
     if arrays.keys() != shapes.keys():
         differing = sorted(arrays.keys() ^ shapes.keys())[:3]
         raise wrong_shape(f"group '{group}' is off in {differing}")
     for name in arrays:
         dtype, shape = kind_of(arrays, name)
-        if dtype != np.float32 or not _fits(shape, shapes[name]):
-            raise wrong_shape(f"'{name}': expected float32 {tuple(shapes[name])}, got {dtype} {shape}")
+        if dtype != wanted or not _fits(shape, shapes[name]):
+            raise wrong_shape(f"'{name}': expected {wanted} {tuple(shapes[name])}, got {dtype} {shape}")
 
 
-def _check_numbers(sizes: Magnitudes) -> None:
+def _check_numbers(sizes: Magnitudes, rules: Sequence[GroupRule]) -> None:
     """All arrays are checked for finite numbers before any is checked for its bound."""
-    named = [(name, size.largest) for arrays in sizes.values() for name, size in arrays.items()]
-    for name, largest in named:
+    bounds = {rule.name: rule.max_abs for rule in rules if rule.max_abs is not None}
+    named = [
+        (name, size.largest, bounds.get(group, MAX_ABS))
+        for group, arrays in sizes.items()
+        for name, size in arrays.items()
+    ]
+    for name, largest, _ in named:
         if not math.isfinite(largest):
             raise PeerError(f"'{name}' has numbers that are not finite", reason=Reason.NOT_FINITE)
-    for name, largest in named:
-        if largest > MAX_ABS:
-            raise out_of_bounds(f"'{name}' exceeds {MAX_ABS:g}")
+    for name, largest, bound in named:
+        if largest > bound:
+            raise out_of_bounds(f"'{name}' exceeds {bound:g}")
 
 
 def _fits(shape: Sequence[int], expected: Shape) -> bool:

@@ -12,6 +12,7 @@ from edge_server.strategy.aggregation.blocks import as_rows, lazy_arrays
 from edge_server.strategy.aggregation.deltas import delta_rows
 from edge_server.strategy.aggregation.means import overlap
 from edge_server.strategy.aggregation.updates import GlobalUpdate, group_to_global, is_statistic, sources_of
+from edge_server.strategy.groups.feature_sums import ClassMeansHead, RidgeHead
 from edge_server.strategy.groups.header import Header
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape, Tiers, zeros
 from edge_server.strategy.groups.statistics import FULL, Statistics, arrays_of_tier, by_tier
@@ -227,11 +228,13 @@ GROUPS: TraitRegistry[Callable[..., GroupRule], GroupTraits] = TraitRegistry(
     "group",
     GroupTraits,
     {
+        "class-means": ClassMeansHead,
         "control": Control,
         "header": Header,
         "last-step": LastStep,
         "overlap": Overlap,
         "mean-data": MeanData,
+        "ridge": RidgeHead,
         "statistics": Statistics,
         "tier-norms": TierNorms,
         "widths": Widths,

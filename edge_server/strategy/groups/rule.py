@@ -6,7 +6,7 @@ what every device receives, what it may send back, and how the server combines w
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -59,7 +59,8 @@ class GroupRule(Protocol):
     the arrays sent that are no parameters but whose norms are bounded by the other devices' all the same;
     honest norms vary `spread` times as much as those of trained weights. A rule that `owns` gives sub-models
     arrays in place of the global model's; one that is `measured` is sent in the last round alone, by
-    objectives that measure.
+    objectives that measure. What is sent is of the type `dtype`, up to `max_abs` if that is stated; one that
+    `repeats` may be sent again in another round with the same bytes.
     """
 
     name: ClassVar[str]
@@ -67,8 +68,11 @@ class GroupRule(Protocol):
     uplink: ClassVar[bool] = True
     bounded: ClassVar[frozenset[str]] = frozenset()
     spread: ClassVar[float] = 1.0
-    owns: ClassVar[bool] = False
+    owns: bool = False
     measured: ClassVar[bool] = False
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+    max_abs: ClassVar[float | None] = None
+    repeats: ClassVar[bool] = False
 
     def start(self, params: Arrays) -> Arrays:
         return {}

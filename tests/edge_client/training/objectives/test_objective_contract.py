@@ -85,11 +85,12 @@ def test_an_objective_declares_the_groups_that_it_sends(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_sent_groups_are_float32(name):
+def test_sent_groups_are_float32_and_sums_float64(name):
+    wanted = np.dtype(np.float64 if OBJECTIVES[name].sums else np.float32)
     _, first, second = twice(name)
     for result in (first, second):
         for arrays in result.groups.values():
-            assert {array.dtype for array in arrays.values()} <= {np.dtype(np.float32)}
+            assert {array.dtype for array in arrays.values()} <= {wanted}
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

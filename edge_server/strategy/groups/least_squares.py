@@ -1,0 +1,157 @@
+"""Heads solved from sums: ridge regression, nearest class means; the loss of any head on anyone's data."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+RATIOS = tuple(10.0 ** (power / 2) for power in range(-12, 5))
+"""The penalties that are tried, over the mean variance of a feature."""
+USUAL_RATIO = 1e-2  # Where no examples are held out to choose by
+SMALLEST_VARIANCE = 1e-6  # Of features within a class
+LEAST_ERROR = 1e-2  # Bounds the scale of scores where a head makes no errors on few examples
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Over examples with features f [R], of which the last is 1, and targets y [L]: the sums of f f^T [R, R],
+    f y^T [R, L] and |y|^2. The gram is empty [0, 0] where only means are wanted.
+    """
+
+    gram: Floats
+    targets: Floats
+    squares: float
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.gram + other.gram, self.targets + other.targets, self.squares + other.squares)
+
+    def __sub__(self, other: "Sums") -> "Sums":
+        return Sums(self.gram - other.gram, self.targets - other.targets, self.squares - other.squares)
+
+    @property
+    def examples(self) -> float:
+        return float(self.gram[-1, -1] if self.gram.size else self.targets[-1].sum())
+
+    def of_features(self, features: Rows) -> "Sums":
+        """The sums of these features alone, and of the last one: their block of both matrices."""
+        rows = np.append(features, len(self.targets) - 1)
+        gram = self.gram[np.ix_(rows, rows)] if self.gram.size else self.gram
+        return replace(self, gram=gram, targets=self.targets[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Scores of features f [D]: weight^T f + offset, with weight [D, L] and offset [L]."""
+
+    weight: Floats
+    offset: Floats
+
+    def scaled(self, factor: float) -> "Head":
+        return Head(self.weight * factor, self.offset * factor)
+
+
+def total_of(sums: Iterable[Sums]) -> Sums:
+    return reduce(add, sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Centred:
+    """The sums around the means [D], [L], which are 0 for a head without bias: of it only weights matter."""
+
+    gram: Floats
+    targets: Floats
+    mean: Floats
+    target_mean: Floats
+
+    @classmethod
+    def of(cls, sums: Sums, *, bias: bool) -> "Centred":
+        mean, target_mean = sums.gram[-1, :-1], sums.targets[-1]
+        count = max(1.0, sums.examples) if bias else np.inf
+        mean, target_mean = mean / count, target_mean / count
+        weight = 0.0 if not bias else count
+        return cls(
+            sums.gram[:-1, :-1] - weight * np.outer(mean, mean),
+            sums.targets[:-1] - weight * np.outer(mean, target_mean),
+            mean,
+            target_mean,
+        )
+
+    def penalty(self, ratio: float) -> float:
+        """The ridge's lambda: the ratio times the mean diagonal, which grows with the examples."""
+        return float(ratio * max(np.trace(self.gram) / max(1, len(self.gram)), np.finfo(float).tiny))
+
+    def head(self, weight: Floats) -> Head:
+        return Head(weight, self.target_mean - self.mean @ weight)
+
+
+def ridge(sums: Sums, ratio: float, *, bias: bool = True) -> Head:
+    """The head of least squares with the penalty lambda |weight|^2: (G + lambda I)^-1 C around the means.
+
+    Its bias is not penalised. The solution is that of all examples in one place, however they are shared out
+    (Fani et al. 2024, Fed3R, equation 4).
+    """
+    centred = Centred.of(sums, bias=bias)
+    penalised = centred.gram + centred.penalty(ratio) * np.eye(len(centred.gram))
+    return centred.head(np.asarray(np.linalg.solve(penalised, centred.targets), np.float64))
+
+
+def loss(sums: Sums, head: Head) -> float:
+    """The sum of squared errors of a head on the examples of the sums: tr(W^T G W) - 2 tr(W^T C) + |Y|^2."""
+    whole = np.concatenate([head.weight, head.offset[None]])
+    return float(np.sum((sums.gram @ whole - 2 * sums.targets) * whole) + sums.squares)
+
+
+def choose_ratio(fitted: Sums, held_out: Sums, *, bias: bool = True) -> float:
+    """The ratio of `RATIOS` whose head of the first sums has the least loss on the second ones."""
+    if min(fitted.examples, held_out.examples) < 1:
+        return USUAL_RATIO
+    centred = Centred.of(fitted, bias=bias)
+    values, vectors = np.linalg.eigh(centred.gram)
+    turned = vectors.T @ centred.targets
+    # In the eigenvectors' coordinates each head costs a division.
+    basis = np.zeros((len(vectors) + 1, len(vectors) + 1))
+    basis[:-1, :-1], basis[-1, -1] = vectors, 1
+    own = Sums(basis.T @ held_out.gram @ basis, basis.T @ held_out.targets, held_out.squares)
+    mean: Floats = centred.mean @ vectors
+
+    def loss_of(ratio: float) -> float:
+        weight: Floats = turned / (np.maximum(values, 0) + centred.penalty(ratio))[:, None]
+        return loss(own, Head(weight, centred.target_mean - mean @ weight))
+
+    return float(min(RATIOS, key=loss_of))
+
+
+def score_scale(held_out: Sums, head: Head) -> float:
+    """The factor that makes logits of a head's scores of one-hot targets.
+
+    With errors of variance s around the one-hot targets, log p(y | scores) is scores[y] / s up to a constant;
+    s is the mean squared error per class.
+    """
+    count = held_out.examples * len(head.offset)
+    return 1 / max(loss(held_out, head) / count, LEAST_ERROR) if count else 1.0
+
+
+def class_means(sums: Sums, *, bias: bool = True) -> Head:
+    """The head that chooses the class with the nearest mean (Legate et al. 2023, FedNCM).
+
+    Of equally wide classes the log-probability of m is (m^T f - |m|^2 / 2) / v up to a constant, where v is a
+    feature's variance within a class; `squares` is here the sum of |f|^2. Without a bias all means have
+    length 1. A class without examples has the mean of all, and is less likely by the widest distance of two.
+    """
+    counts = sums.targets[-1]
+    count = max(1.0, counts.sum())
+    overall = sums.targets[:-1].sum(1) / count
+    means = np.where(counts > 0, sums.targets[:-1] / np.maximum(counts, 1), overall[:, None])
+    lengths = np.square(means).sum(0)
+    if not bias:
+        return Head(means / np.sqrt(np.where(lengths > 0, lengths, 1)), np.zeros(len(counts)))
+    distance = np.square(means - overall[:, None]).sum(0).max(initial=0)
+    offset = -lengths / 2 - np.where(counts > 0, 0, distance)
+    variance = (sums.squares - counts @ lengths) / (count * max(1, len(means)))
+    return Head(means, offset).scaled(1 / max(variance, SMALLEST_VARIANCE))

@@ -1,0 +1,41 @@
+"""Heads in one round over a broker: sums of devices of three tiers, a head in each tier's own file."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from edge_client.data.sources import load_source
+from edge_server.config.load import load_config
+from edge_server.coordinator.replay import replay
+from edge_server.storage.records import RoundRecord
+from tests.integration.conftest import ONE_BROKER
+from tests.integration.test_statistics_round import Fleet
+
+DIGITS = load_source("digits")
+TEST = DIGITS.subset(range(1000, 1400))
+WORDS = ("federation.name=test", "model.name=mlp", "model.input-shape=[1,8,8]", "num-clients=4")
+# Tier 1 lacks channels of the last layer alone, tier 2 of the layer before that too.
+TIERS = "tiers.ratios=[{linear2 = 0.4}, {linear1 = 0.4, linear2 = 0.2}, 0.0]"
+
+
+def accuracy(path: Path) -> float:
+    session = onnxruntime.InferenceSession(path)
+    scores = np.asarray(session.run(None, {session.get_inputs()[0].name: TEST.inputs()})[0])
+    return float((scores.argmax(1) == TEST.labels).mean())
+
+
+@ONE_BROKER
+@pytest.mark.parametrize("recipe", ["ridge"])
+def test_one_round_gives_every_tier_a_head_of_its_own(address, tmp_path: Path, recipe: str) -> None:
+    fleet = Fleet(address, tmp_path)
+    for index, tier in enumerate((1, 2, 3, 3)):
+        fleet.add(f"pi-{index}", DIGITS.subset(range(250 * index, 250 * index + 250)), tier=tier)
+    words = (*WORDS, TIERS, "data.source=digits", "deadline-s=60")
+    assert fleet.serve(load_config(recipe, words), tmp_path / "run").outcome == "finished"
+    (line,) = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    record = RoundRecord.model_validate_json(line)
+    assert record.completed == ("pi-0", "pi-1", "pi-2", "pi-3")
+    assert [replayed.verdict for replayed in replay(tmp_path / "run")] == ["agrees"]
+    assert all(accuracy(tmp_path / "run" / "onnx" / f"tier-{tier}.onnx") > 0.8 for tier in (1, 2, 3))
