@@ -1,6 +1,6 @@
 """What pictures become before they reach the network: stated in `[data]`, else as its weights know them."""
 
-from typing import Any
+from typing import Any, get_args
 
 from edge_client.data.shapes import in_words
 from edge_client.models.inputs import InputRecord
@@ -9,16 +9,12 @@ from edge_server.config.scaling import scaled_by
 from edge_server.config.sections import DataSettings
 from schemas.counted import format_count
 from schemas.errors import ConfigError
-from schemas.values import ModelSpec, Preprocessing
+from schemas.values import Interpolation, ModelSpec, Preprocessing
 
 COLOURS = 3
 OF_IMAGENET = "mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225]"
-KEYS = (
-    "mean",
-    "std",
-    "crop",
-    "interpolation",
-)  # of [data], which a run takes from the weights it starts from
+FIGURES = ("mean", "std")
+KEYS = (*FIGURES, "crop", "interpolation")  # of [data], which the weights of a run may state
 
 
 def with_inputs(config: Config, record: InputRecord) -> Config:
@@ -26,13 +22,25 @@ def with_inputs(config: Config, record: InputRecord) -> Config:
     data, model = config.data, config.model
     update: dict[str, Any] = {
         "crop": data.crop or record.crop or "none",
-        "interpolation": data.interpolation or record.interpolation or "bilinear",
+        "interpolation": data.interpolation or _filter(record.interpolation),
     }
-    if record.mean and not is_scaled(data):
-        update |= {"mean": record.mean, "std": record.std}
     if record.size is not None and model.input_shape is None and data.resize is None:
         model = model.model_copy(update={"input_shape": (len(record.mean) or COLOURS, *record.size)})
+    if record.mean and not is_scaled(data):
+        grey = model.input_shape is not None and model.input_shape[0] == 1
+        update |= {key: _of_grey(getattr(record, key)) if grey else getattr(record, key) for key in FIGURES}
     return config.model_copy(update={"data": data.model_copy(update=update), "model": model})
+
+
+def _of_grey(figures: tuple[float, ...]) -> tuple[float, ...]:
+    """The figure of a network for grey pictures, by those of the colours."""
+    return (sum(figures) / len(figures),)
+
+
+def _filter(name: str | None) -> str:
+    """The filter of this name; for one that devices do not have, the sharper of theirs."""
+    filters: tuple[str, ...] = get_args(Interpolation)
+    return name if name is not None and name in filters else filters[name is not None]
 
 
 def is_scaled(data: DataSettings) -> bool:
@@ -73,9 +81,10 @@ def describe_inputs(spec: ModelSpec, about: Preprocessing) -> str:
     )
 
 
-def describe_unscaled(config: Config, about: Preprocessing) -> str:
-    """The warning of weights that were trained elsewhere, and inputs of no stated scale; empty otherwise."""
-    if is_scaled(config.data) or any(about.mean) or {*about.std} != {1.0}:
+def describe_unscaled(config: Config, spec: ModelSpec, about: Preprocessing) -> str:
+    """The warning of weights that were trained elsewhere, and pictures of no stated scale; else empty."""
+    is_picture = len(spec.input_shape) == 3
+    if not is_picture or is_scaled(config.data) or any(about.mean) or {*about.std} != {1.0}:
         return ""
     return (
         f"'{config.model.from_}' does not say how the inputs of its weights were scaled, and pixels of 0 to "

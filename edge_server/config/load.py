@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from edge_server.config.config import Config
 from edge_server.config.errors import explain
+from edge_server.config.inputs import KEYS
 from edge_server.config.recipe_files import read_recipe, recipe_names
 from edge_server.config.test_data import merge_tables, override_table
 from schemas.errors import ConfigError, nearest
@@ -79,6 +80,7 @@ def _with_recipe(table: dict[str, Any], source: str) -> dict[str, Any]:
     return merge_tables(recipe, {key: value for key, value in table.items() if key != "recipe"})
 
 
+OF_WEIGHTS = ("model.input-shape", *(f"data.{key}" for key in KEYS))
 WORDS = frozenset({"recipe.summary", "recipe.citation"})  # keys that describe and set nothing
 
 
@@ -87,11 +89,14 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Each key that differs from `config`, with both values, except those in `may_differ`.
 
-    Statistics that a run has asked for itself are no difference.
+    What a run has asked for or taken itself is no difference: statistics, and the inputs of its weights.
     """
     before, now = _flat(load_config(str(written))), _flat(config)
     asked = config.data.scaling == "federated" and config.data.statistics is None
-    for key in sorted({*before, *now} - {*may_differ} - WORDS - ({"data.statistics"} if asked else set())):
+    own = {"data.statistics"} if asked else set[str]()
+    if config.model.from_ is not None:
+        own |= {key for key in OF_WEIGHTS if key not in now}
+    for key in sorted({*before, *now} - {*may_differ} - WORDS - own):
         if before.get(key) != now.get(key):
             yield key, before.get(key), now.get(key)
 

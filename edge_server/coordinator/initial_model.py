@@ -19,6 +19,7 @@ from edge_client.data.classes import list_names, numbers
 from edge_client.data.columns import column_misfit
 from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
+from edge_client.models.inputs import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
 from edge_server.coordinator.pretrained.model import PretrainedModel
@@ -31,7 +32,7 @@ from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
 from schemas.tensors.blobs import Array, Arrays, FileGroups
-from schemas.values import Feature, ModelSpec
+from schemas.values import Feature, ModelSpec, Preprocessing
 
 NOTE = "start.json"
 SHOWN = 3  # The most differing parameters that an error names
@@ -145,6 +146,19 @@ class RunModel:
             return tuple(map(Feature.model_validate, columns or ()))
         except (TypeError, ValidationError):
             return ()
+
+    @property
+    def inputs(self) -> InputRecord | None:
+        """The inputs that it was trained on, where its run stated what pictures become; else None."""
+        try:
+            about = Preprocessing.model_validate(self.manifest["preprocessing"])
+            colours, height, width = ModelSpec.model_validate(self.manifest["model"]).input_shape
+        except (KeyError, ValueError):
+            return None
+        if (how := about.resizing) is None:
+            return None
+        mean, std = (figures * (colours // len(figures)) for figures in (about.mean, about.std))
+        return InputRecord((height, width), mean, std, how.crop, how.interpolation)
 
     def check_columns(self, columns: Sequence[Feature]) -> None:
         """Raise `ConfigError` where the run has other `columns`, in whatever order."""

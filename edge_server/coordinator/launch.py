@@ -89,6 +89,7 @@ def serve(
     inventory of the `service` folder, or of the default one. Raises `Suspended` where the run is not
     over.
     """
+    from edge_server.coordinator.known_inputs import with_known_inputs
     from edge_server.coordinator.scaling import with_scaling
     from edge_server.releases.registry.register import default_registry
 
@@ -106,7 +107,8 @@ def serve(
             )
         return summary
 
-    scaled = with_scaling(config, out, [start.registry, RUNS / "registry"], measure)
+    registries = [start.registry, RUNS / "registry"]
+    scaled = with_scaling(with_known_inputs(config, registries, out), out, registries, measure)
     return _serve(replace(start, config=scaled), lease)
 
 

@@ -11,6 +11,7 @@ from edge_client.data.columns import completed_by
 from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
+from edge_server.config.inputs import describe_unscaled
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.initial_model import InitialModel, note_start, noted_start
 from edge_server.coordinator.pretrained.weight_file import KEY
@@ -147,6 +148,8 @@ def open_model(
         if started_from.weights is not None:
             notices = (*notices, *started_from.weights.in_lines())
             log.info("starts from %s", started_from.in_words())
+            if unscaled := describe_unscaled(context.config, context.spec, context.testing.preprocessing):
+                notices = (*notices, unscaled)
     elif context.config.model.from_ is not None:
         started_from = noted_start(folder)
     fill_fixed(module, fixed)

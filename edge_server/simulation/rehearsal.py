@@ -33,6 +33,7 @@ from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.evaluation import Testing, distinct
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
+from edge_server.coordinator.known_inputs import with_known_inputs
 from edge_server.coordinator.network_check import no_export
 from edge_server.rounds.events import Assignment, CheckUpdate, CloseRound, PlanRound
 from edge_server.rounds.fleet import Device
@@ -66,14 +67,16 @@ def check_run(
     Raises `ConfigError` for the first problem. The default `registry` for an initial model is that of this
     folder's runs; `on_draw` as in `rehearse`.
     """
+    registries = [registry or RUNS / "registry"]
     try:
+        config = with_known_inputs(config, registries)
         data = load_test_data(config)
         if data is not None:
             _check_partition(config)
         if data is None and (config.model.input_shape is None or config.num_classes is None):
             find_factory(config.model.name, what="[model] name")
             return None
-        first = find_initial_model(config, [registry or RUNS / "registry"])
+        first = find_initial_model(config, registries)
         return rehearse(config, data, first, on_draw=on_draw)
     except ConfigError as error:
         if str(error).startswith(("[", "round ")):

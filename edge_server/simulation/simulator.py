@@ -14,6 +14,7 @@ from edge_server.config.test_data import as_the_federation
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.coordinator import Coordinator
 from edge_server.coordinator.initial_model import InitialModel, find_initial_model
+from edge_server.coordinator.known_inputs import with_known_inputs
 from edge_server.coordinator.launch import print_notices, stopped_by_signals
 from edge_server.coordinator.network_check import check_network
 from edge_server.coordinator.run_context import repeatable_secret
@@ -57,7 +58,8 @@ def simulate(
     user should know before the first round. Raises `ConfigError`, and `EdgeError` for a disk that is full.
     """
     with told_in_words(out):
-        config = with_scaling(as_simulated(config), out, registries_near(out), _measure_statistics)
+        config = with_known_inputs(as_simulated(config), registries_near(out), out)
+        config = with_scaling(config, out, registries_near(out), _measure_statistics)
         return _simulate(config, out, watcher, resume=resume, export=export, notify=notify, stopped=stopped)
 
 

@@ -13,7 +13,7 @@ from edge_server.config.load import load_config
 from edge_server.coordinator import evaluation
 from edge_server.simulation.inputs import training_data
 from schemas.errors import ConfigError
-from schemas.values import Preprocessing, Resizing
+from schemas.values import ModelSpec, Preprocessing, Resizing
 
 RECORD = InputRecord(
     size=(24, 32), mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), crop=0.9, interpolation="bicubic"
@@ -150,9 +150,26 @@ def test_what_the_network_sees_is_told_in_a_line() -> None:
 
 def test_weights_without_a_stated_scale_of_their_inputs_are_warned_of() -> None:
     plain = load_config("fedavg", ["model.from=weights.pth"])
+    spec = ModelSpec(name="mlp", input_shape=(3, 8, 8), num_classes=2)
     assert f"state [data] mean and std (those of ImageNet: {OF_IMAGENET})" in describe_unscaled(
-        plain, Preprocessing()
+        plain, spec, Preprocessing()
     )
     stated = load_config("fedavg", ["data.mean=[0]", "data.std=[1]"])
-    assert describe_unscaled(stated, Preprocessing()) == ""
-    assert describe_unscaled(plain, Preprocessing(mean=(0.3,))) == ""
+    assert describe_unscaled(stated, spec, Preprocessing()) == ""
+    assert describe_unscaled(plain, spec, Preprocessing(mean=(0.3,))) == ""
+    rows = spec.model_copy(update={"input_shape": (4,)})
+    assert describe_unscaled(plain, rows, Preprocessing()) == ""
+
+
+def test_a_network_for_grey_pictures_takes_the_mean_of_the_colours_figures() -> None:
+    words = ["model.name=mlp", "model.input-shape=[1,8,8]", CLASSES]
+    _, about = preprocessing_of(with_inputs(load_config("fedavg", words), RECORD))
+    np.testing.assert_allclose((*about.mean, *about.std), (0.4, 0.5 / 3))
+
+
+@pytest.mark.parametrize(
+    ("stated", "taken"), [("bicubic", "bicubic"), ("lanczos", "bicubic"), (None, "bilinear")]
+)
+def test_a_filter_that_devices_lack_becomes_the_sharper_of_theirs(stated: str | None, taken: str) -> None:
+    record = InputRecord(interpolation=stated)
+    assert with_inputs(load_config("fedavg"), record).data.interpolation == taken
