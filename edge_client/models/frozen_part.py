@@ -4,7 +4,7 @@ import contextlib
 import copy
 import logging
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
@@ -14,11 +14,10 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from edge_client.models import frozen_values
 from edge_client.models.frozen_values import BatchSize, Frozen, NoSplit, Numbers, number_nodes
-from edge_client.models.modes import device_of, evaluating
+from edge_client.models.modes import device_of, evaluating, frozen_parts
 from edge_client.models.random_state import seed_generators
 
 log = logging.getLogger(__name__)
@@ -75,7 +74,7 @@ def split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, .
 def find_split(module: nn.Module, trained: Collection[str], input_shape: tuple[int, ...]) -> SplitNetwork:
     """As `split`, but raises `NoSplit`. What is found is kept as long as the module, which does not change.
 
-    A normalisation runs in evaluation mode unless its running statistics are `trained`.
+    Modes are those of `training_only`.
     """
     results, key = _results.setdefault(module, {}), (frozenset(trained), input_shape)
     if key not in results:
@@ -129,7 +128,7 @@ class _Search:
 
     def _set_modes(self, *, training: bool) -> None:
         self._copy.train(training)
-        for part in still_parts(self._copy, self._trained):
+        for part in frozen_parts(self._copy, self._trained):
             part.eval()
 
     def _number_of_result(self, graph: fx.Graph) -> int:
@@ -210,7 +209,8 @@ class _Cut:
 
     def _module(self, module: nn.Module, graph: fx.Graph) -> fx.GraphModule:
         # Tracing adds tensors that the code makes of constants to the traced copy alone.
-        targets = {str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr")}
+        nodes = (node for node in graph.nodes if node.op in ("call_module", "get_attr"))
+        targets = dict.fromkeys(str(node.target) for node in nodes)
         return fx.GraphModule({name: _attribute(module, self._root, name) for name in targets}, graph)
 
     def _copy_rest(self, graph: fx.Graph, numbers: Mapping[fx.Node, int]) -> fx.Graph:
@@ -281,19 +281,6 @@ def _with_count(value: Any, count: fx.Node) -> Any:
     if isinstance(value, tuple):
         return tuple(_with_count(item, count) for item in value)
     return count if value is BatchSize else value
-
-
-def still_parts(module: nn.Module, trained: Collection[str]) -> Iterator[nn.Module]:
-    """The parts that run in evaluation mode in training, in which only the arrays `trained` change.
-
-    They are layers and blocks with weights of which none is trained, for what is random in them is there for
-    their own training, and normalisations whose running statistics are kept.
-    """
-    for name, part in module.named_modules():
-        weights = [f"{name}.{own}".lstrip(".") for own, _ in part.named_parameters(remove_duplicate=False)]
-        keeps = isinstance(part, _NormBase) and f"{name}.running_mean".lstrip(".") not in trained
-        if keeps or (weights and not any(weight in trained for weight in weights)):
-            yield part
 
 
 def _named(method: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 
 import torch
 from torch import nn
@@ -29,8 +30,8 @@ def device_of(module: nn.Module) -> torch.device:
 def training_only(module: nn.Module, trained: Collection[str] | None) -> Iterator[None]:
     """Set training mode inside, in which only the arrays `trained` change (None: all).
 
-    Other parameters get no gradient, and batch normalisations keep running statistics that are not among
-    them. Afterwards parameters are as before.
+    Other parameters get no gradient, and the parts of `frozen_parts` are in evaluation mode. Afterwards
+    parameters are as before.
     """
     named = [] if trained is None else [*module.named_parameters()]
     frozen = [weight for name, weight in named if name not in (trained or ()) and weight.requires_grad]
@@ -38,12 +39,27 @@ def training_only(module: nn.Module, trained: Collection[str] | None) -> Iterato
     try:
         for weight in frozen:
             weight.requires_grad_(False)
-        for _, part in _kept_normalisations(module, trained):
+        for part in frozen_parts(module, trained):
             part.eval()
         yield
     finally:
         for weight in frozen:
             weight.requires_grad_(True)
+
+
+def frozen_parts(module: nn.Module, trained: Collection[str] | None) -> Iterator[nn.Module]:
+    """What runs in evaluation mode while the arrays `trained` (None: all) are trained.
+
+    These are batch normalisations whose running statistics are kept, and layers and blocks with weights of
+    which none is trained: what is random in them is there for their own training.
+    """
+    yield from (part for _, part in _kept_normalisations(module, trained))
+    if trained is None:
+        return
+    changing = {prefix for name in trained for prefix in accumulate(name.split("."), "{}.{}".format)}
+    for name, part in module.named_modules():
+        if name and name not in changing and next(part.parameters(), None) is not None:
+            yield part
 
 
 def _kept_normalisations(
