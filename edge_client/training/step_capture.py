@@ -1,16 +1,17 @@
 """Records a training step once and plays its kernels back, without Python and autograd between them.
 
-Small networks on small batches spend much of a step in Python. The first step on a batch shape is therefore
-recorded as the graph of the kernels of both passes; later steps play the graph, with the optimizer's step if
-that is a plain descent on the CPU (`captured_graph`). Each recording is compared with the plain step, bit
-by bit, and dropped if they differ. A recording cannot follow decisions of a network's own code: only networks
-made of known parts are recorded.
+Small networks on small batches spend much of a step in Python. A step that is repeated on a batch shape is
+therefore recorded as the graph of the kernels of both passes; later steps play the graph, with the
+optimizer's step if that is a plain descent on the CPU (`captured_graph`). Each recording is compared with the
+plain step, bit by bit, and dropped if they differ. A recording cannot follow decisions of a network's own
+code: only networks made of known parts are recorded.
 """
 
 import copy
 import logging
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -58,10 +59,15 @@ class Recording:
 
 
 class Recorder:
-    """Keeps the recordings of the networks that a process trains repeatedly."""
+    """Keeps the recordings of the networks that a process trains repeatedly.
 
-    def __init__(self) -> None:
+    A step is recorded after so many plain ones of its kind: recording takes what hundreds of steps save.
+    """
+
+    def __init__(self, *, after: int = 0) -> None:
+        self._after = after
         self.recordings: WeakKeyDictionary[nn.Module, dict[Any, Recording | None]] = WeakKeyDictionary()
+        self._plain: WeakKeyDictionary[nn.Module, Counter[Any]] = WeakKeyDictionary()
 
     def steps(
         self,
@@ -79,14 +85,22 @@ class Recorder:
         """
         if not _is_recordable(module):
             return plain
-        known = self.recordings.setdefault(module, {})
-        return RecordedSteps(known, module, optimizer, plain, loss, network, radius=radius)
+        known, ran = self.recordings.setdefault(module, {}), self._plain.setdefault(module, Counter())
+
+        def is_due(kind: Any) -> bool:
+            if kind in known or ran[kind] == self._after:
+                return True
+            ran[kind] += 1
+            return False
+
+        return RecordedSteps(known, is_due, module, optimizer, plain, loss, network, radius=radius)
 
 
 class RecordedSteps:
     def __init__(
         self,
         known: dict[Any, Recording | None],
+        is_due: Callable[[Any], bool],
         module: nn.Module,
         optimizer: Optimizer,
         plain: Step,
@@ -95,7 +109,8 @@ class RecordedSteps:
         *,
         radius: float,
     ) -> None:
-        self.recordings, self._module, self._optimizer, self._plain = known, module, optimizer, plain
+        self.recordings, self._is_due, self._plain = known, is_due, plain
+        self._module, self._optimizer = module, optimizer
         self._network, self._loss, self._radius = network, loss, radius
         self._parameters = list(module.parameters())
         self._buffers = list(module.buffers())
@@ -109,10 +124,12 @@ class RecordedSteps:
         self._steps: dict[torch.Size, Step] = {}
 
     def __call__(self, examples: Examples) -> Tensor:
-        """One step, which is plain until the optimizer has its state."""
+        """One step, which is plain until the optimizer has its state and recordings pay."""
         step = self._steps.get(examples.inputs.shape)
         if step is None:
             if self._momentum and len(self._optimizer.state) < len(self._parameters):
+                return self._plain(examples)
+            if not self._is_due((examples.inputs.shape, self._kind)):
                 return self._plain(examples)
             step = self._steps[examples.inputs.shape] = self._step(examples)
         return step(examples)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_MODULES = 8  # Number of built sub-models that a worker caches: more than the usual number of tiers
+PLAIN_STEPS = 300  # Before a step is recorded: a recording pays after 90 to 780 steps (tests/benchmarks)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _trainer(name: TrainerName, accelerator: str) -> "Trainer":
     from edge_client.training.torch_trainer import TorchTrainer
 
     sub_models = SubModelCache(KEPT_MODULES, device=accelerator)
-    return TorchTrainer(sub_models=sub_models, recorder=Recorder())
+    return TorchTrainer(sub_models=sub_models, recorder=Recorder(after=PLAIN_STEPS))
 
 
 class ClientWork:

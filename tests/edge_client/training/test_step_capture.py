@@ -196,6 +196,20 @@ def hooked() -> nn.Module:
     return module
 
 
+def test_a_step_is_recorded_once_its_kind_was_repeated_often() -> None:
+    module, recorder, recorded = named("mlp")(), Recorder(after=5), []
+    start = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    plain, loss = trained(named("mlp")(), plan(), None)
+    for _ in range(3):
+        module.load_state_dict(start)
+        same, its_loss = trained(module, plan(), recorder)
+        assert its_loss == loss
+        assert all(torch.equal(same[name], plain[name]) for name in plain)
+        recorded.append([shape[0] for shape, _ in recorder.recordings[module]])
+    # Each training has six batches of ten and two of five.
+    assert recorded == [[10], [10], [10, 5]]
+
+
 @pytest.mark.parametrize("make", [alternating, hooked])
 def test_a_network_with_its_own_python_code_is_trained_plainly(make: Callable[[], nn.Module]) -> None:
     plain, loss = trained(make(), plan(), None)
