@@ -33,18 +33,24 @@ def training_only(module: nn.Module, trained: Collection[str] | None) -> Iterato
     Other parameters get no gradient, and the parts of `frozen_parts` are in evaluation mode. Afterwards
     parameters are as before.
     """
-    named = [] if trained is None else [*module.named_parameters()]
-    frozen = [weight for name, weight in named if name not in (trained or ()) and weight.requires_grad]
-    module.train()
+    frozen = start_training(module, trained)
     try:
-        for weight in frozen:
-            weight.requires_grad_(False)
-        for part in frozen_parts(module, trained):
-            part.eval()
         yield
     finally:
         for weight in frozen:
             weight.requires_grad_(True)
+
+
+def start_training(module: nn.Module, trained: Collection[str] | None) -> list[nn.Parameter]:
+    """As `training_only`, for good; returns the parameters that have no gradient any more."""
+    named = [] if trained is None else [*module.named_parameters()]
+    frozen = [weight for name, weight in named if name not in (trained or ()) and weight.requires_grad]
+    module.train()
+    for weight in frozen:
+        weight.requires_grad_(False)
+    for part in frozen_parts(module, trained):
+        part.eval()
+    return frozen
 
 
 def frozen_parts(module: nn.Module, trained: Collection[str] | None) -> Iterator[nn.Module]:

@@ -13,6 +13,7 @@ from edge_server.coordinator.step_graphs import StepGraphs
 from edge_server.coordinator.tasks.task import TaskPlan
 from edge_server.rounds.fleet import Device
 from edge_server.strategy.planning import downlink_groups
+from edge_server.strategy.pruning.interface import Cut
 from schemas.errors import EdgeError
 from schemas.messages.tasks import GRAPH, SCORING_STEP
 from schemas.strategy import Component
@@ -56,17 +57,18 @@ class DeviceGraphs:
             graph = self._model.network.graph(params, job.cut.spec)
             if graph is not None:
                 objectives = without_torch.get(name)
-                further = {} if objectives is None else self._steps_of(job.cut.spec, objectives)
+                further = {} if objectives is None else self._steps_of(job.cut, objectives)
                 graphs = {GRAPH: graph, **further}
                 found[name] = {
                     n: self._store.put_blob(data, chunk_bytes=chunk_bytes) for n, data in graphs.items()
                 }
         return found
 
-    def _steps_of(self, spec: SubModelSpec, objectives: tuple[Component, ...]) -> dict[str, bytes]:
+    def _steps_of(self, cut: Cut, objectives: tuple[Component, ...]) -> dict[str, bytes]:
         """The graphs for such a training; none if they cannot be drawn."""
+        params = self._model.state.params
         try:
-            return self.steps.of(self._model.state.params, spec, objectives, {}, trains=True)
+            return self.steps.of(params, cut.spec, objectives, {}, trains=True, trained=cut.trained)
         except EdgeError as error:
             log.warning("delivered models are not trained without torch: %s", error)
             return {}
@@ -113,6 +115,7 @@ class DeviceGraphs:
                 self.widths_of(cut.spec),
                 trains=_trains(job),
                 own_model=cut.own_model is not None,
+                trained=cut.trained,
             )
             if cut.scored_by is not None:
                 params = self._model.params_of(cut.spec)
@@ -143,5 +146,5 @@ def _needed_graphs(job: TaskPlan) -> str:
     objectives = [objective.model_dump(mode="json") for objective in job.cut.objectives]
     personal = job.cut.personal and job.cut.personal.model_dump(mode="json")
     spec = job.cut.spec.model_dump(mode="json")
-    drawn = [spec, personal, objectives, _trains(job), job.cut.own_model is not None]
+    drawn = [spec, personal, objectives, _trains(job), job.cut.own_model is not None, job.cut.trained]
     return json.dumps(drawn, sort_keys=True)

@@ -51,9 +51,11 @@ class StepGraphs:
         *,
         trains: bool,
         own_model: bool = False,
+        trained: tuple[str, ...] | None = None,
     ) -> dict[str, bytes]:
         """The graphs of a task by the names of their blobs; raises `DrawingRefused` with the reason.
 
+        The device trains the arrays `trained`, all by default.
         `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`). The model of
         a device's own has a graph without what objectives of the shared one change inside.
         """
@@ -65,12 +67,13 @@ class StepGraphs:
         inference = self._network.graph(params, spec)
         if inference is None:
             raise DrawingRefused("the network has no inference graph")
-        graphs = {GRAPH: inference, STEP: self._step(module, spec, objectives, trains=trains)}
+        graphs = {GRAPH: inference, STEP: self._step(module, spec, objectives, trained, trains=trains)}
         if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
-            graphs[OWN_STEP] = self._step(module, spec, ())
+            graphs[OWN_STEP] = self._step(module, spec, (), trained)
         own = submodel_map(self._channel_map, spec)
         for number, width in _specs(widths).items():
-            graphs[f"{STEP}-{number}"] = self._step(compact(module, width, own), SubModelSpec(), ())
+            narrow = compact(module, width, own)
+            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained)
         return graphs
 
     def scoring(self, params: Arrays, spec: SubModelSpec, objective: Component) -> bytes:
@@ -80,15 +83,21 @@ class StepGraphs:
         if why := why_unsupported((objective,)):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
-        return self._step(module, spec, (objective,), trains=False)
+        return self._step(module, spec, (objective,), None, trains=False)
 
     def _step(
-        self, module: nn.Module, spec: SubModelSpec, objectives: tuple[Component, ...], *, trains: bool = True
+        self,
+        module: nn.Module,
+        spec: SubModelSpec,
+        objectives: tuple[Component, ...],
+        trained: tuple[str, ...] | None,
+        *,
+        trains: bool = True,
     ) -> bytes:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
         # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
         trains = trains or not inside
-        key = self._key(module, spec, inside, trains=trains)
+        key = self._key(module, spec, inside, trained, trains=trains)
         data = self._known.get(key) or kept_graph(key)
         if data is None:
             from edge_client.training.step_graphs.drawing.step import draw_step
@@ -96,14 +105,27 @@ class StepGraphs:
             log.info("drawing a training step of %s, which takes a while", self._model)
             shape, channel_map, task = self._input_shape, self._channel_map, self._task
             data = draw_step(
-                module, shape, inside, spec=spec, channel_map=channel_map, trains=trains, task=task
+                module,
+                shape,
+                inside,
+                spec=spec,
+                channel_map=channel_map,
+                trains=trains,
+                task=task,
+                trained=trained,
             )
             keep_graph(key, data)
         self._known[key] = data
         return data
 
     def _key(
-        self, module: nn.Module, spec: SubModelSpec, objectives: tuple[Component, ...], *, trains: bool
+        self,
+        module: nn.Module,
+        spec: SubModelSpec,
+        objectives: tuple[Component, ...],
+        trained: tuple[str, ...] | None,
+        *,
+        trains: bool,
     ) -> str:
         """The digest of all that a graph depends on: code, libraries, network, shapes, objectives."""
         shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
@@ -113,7 +135,7 @@ class StepGraphs:
             [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
             [*layer_sources(module, loss_of(self._task.name)), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
-            [scaled, trains, self._task.loss],
+            [scaled, trains, self._task.loss, *([] if trained is None else trained)],
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

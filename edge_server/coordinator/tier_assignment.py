@@ -6,7 +6,7 @@ states no tier. No step graph is drawn for it.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -203,12 +203,12 @@ class TierAssigner:
 
     def needs_of(self, tier: int) -> tier_evidence.TrainingNeeds:
         module = self._build(tier).requires_grad_(True)
-        cost = network_cost(module, self._input_shape, self._parts.of(tier))
-        plan = self._config.training
+        trained, plan = self._parts.of(tier), self._config.training
+        cost = network_cost(module, self._input_shape, trained)
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
         with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
-        with_onnx = tier_evidence.MemoryNeeds(_step_graph_bytes(module, cost, plan), each)
+        with_onnx = tier_evidence.MemoryNeeds(_step_graph_bytes(module, cost, plan, trained), each)
         return tier_evidence.TrainingNeeds(
             {"torch": with_torch, "onnx": with_onnx},
             macs=cost.training_macs(examples=1, epochs=1),
@@ -234,12 +234,14 @@ def make_tier_assigner(model: ModelState, resume: Resumption) -> TierAssigner:
     )
 
 
-def _step_graph_bytes(module: nn.Module, cost: NetworkCost, plan: TrainingSettings) -> int:
+def _step_graph_bytes(
+    module: nn.Module, cost: NetworkCost, plan: TrainingSettings, trained: Collection[str] | None
+) -> int:
     """Bytes of a training with the module's step graph, in parts of batches, without the examples."""
-    step = estimate_step(module, cost.input_shape)
-    part = sizes(step, plan.batch_size, cost.parameters)[0]
+    step = estimate_step(module, cost.input_shape, trained)
+    part = sizes(step, plan.batch_size, cost.trained)[0]
     split = part < plan.batch_size
-    return cost.parameters + step_bytes(step, plan, cost.parameters, batch=part, split=split)
+    return cost.parameters + step_bytes(step, plan, cost.trained, batch=part, split=split)
 
 
 def _means(profile: CapabilityProfile, trainer: TrainerName) -> tier_evidence.Means:

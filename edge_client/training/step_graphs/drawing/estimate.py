@@ -5,12 +5,13 @@ convolutions with 5x5 kernels (tests/step_graphs/README.md).
 """
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from edge_client.models.modes import smallest_batch
+from edge_client.models.modes import evaluating, smallest_batch, training_only
 from edge_client.training.cost_model import kept_bytes
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools
 from edge_client.training.step_graphs.drawing.frequencies import Geometry, is_faster, spectrum_bytes
@@ -32,22 +33,26 @@ class EstimatedStep:
     fixed_bytes: float = 0.0
 
 
-def estimate_step(module: nn.Module, input_shape: tuple[int, ...]) -> EstimatedStep:
-    """Estimate the step graph of `module`, which does not change.
+def estimate_step(
+    module: nn.Module, input_shape: tuple[int, ...], trained: Collection[str] | None = None
+) -> EstimatedStep:
+    """Estimate the step graph of `module`, of which the arrays `trained` change, all by default.
 
     A run has what the forward pass keeps for the backward pass, with poolings as they are drawn and without
     their indices, and one more array as large as the largest that torch keeps.
     """
-    few, more = (
-        kept_bytes(module, input_shape, examples, within=DrawnPools, indices=False)[0] for examples in (2, 4)
-    )
-    _, largest = kept_bytes(module, input_shape, 2, indices=False)
+    with evaluating(module), training_only(module, trained):
+        few, more = (
+            kept_bytes(module, input_shape, examples, within=DrawnPools, indices=False)[0]
+            for examples in (2, 4)
+        )
+        _, largest = kept_bytes(module, input_shape, 2, indices=False)
     normalisations = [part for part in module.modules() if isinstance(part, NORMALISATIONS)]
     others = len([*module.parameters()]) - sum(len([*part.parameters()]) for part in normalisations)
     spectra = _spectra(module, input_shape)
     return EstimatedStep(
         bytes_per_example=(more - few + largest) / 2,
-        smallest_batch=smallest_batch(module),
+        smallest_batch=smallest_batch(module, trained),
         size=PER_PARAMETER * others + PER_NORMALISATION * len(normalisations) + PER_SPECTRUM * len(spectra),
         fixed_bytes=PER_SPECTRUM_BYTE * sum(spectra),
     )

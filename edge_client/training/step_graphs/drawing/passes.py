@@ -1,7 +1,7 @@
 """The two passes of a step as one function of named tensors, ready to be traced."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.fixed_state import distinct, sent_tensors
-from edge_client.models.modes import evaluating
+from edge_client.models.modes import evaluating, smallest_batch, start_training
 from edge_client.training.losses import loss_of
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.drawn_objectives import DRAWN, DrawnObjective, Situation
@@ -42,7 +42,7 @@ class Passes:
     `paths` are the places in `whole` of the tensors by their names in the graph. `trained` have gradients,
     `changed` are the buffers that a step changes, `masks` the shapes of masks without the batch axis, and
     `dropouts` their probabilities. `classes` is the number of outputs, which the loss of `task` compares
-    with its targets.
+    with its targets. A step needs `smallest_batch` examples.
     """
 
     whole: _Whole
@@ -55,6 +55,7 @@ class Passes:
     classes: int
     trains: bool
     task: LearningTask
+    smallest_batch: int
 
     def example(self, input_shape: tuple[int, ...], examples: int, *, seed: int = 0) -> dict[str, Tensor]:
         """The graph's inputs for that many random examples, with the network's own numbers."""
@@ -116,9 +117,12 @@ def passes_of(
     *,
     trains: bool,
     task: LearningTask = CLASSIFICATION,
+    trained: Collection[str] | None = None,
 ) -> Passes:
-    """The passes of a step of `module`, which does not change."""
-    network = copy.deepcopy(module).cpu().float().train(trains)
+    """The passes of a step of `module`, which does not change; a step trains the arrays `trained`, or all."""
+    network = copy.deepcopy(module).cpu().float().eval()
+    if trains:
+        start_training(network, trained)
     for part in network.modules():
         if isinstance(part, _BatchNorm) and part.momentum is not None:
             # A counter of batches changes nothing where normalisation has a momentum.
@@ -148,12 +152,17 @@ def passes_of(
         trained=tuple(
             n for n, path in paths.items() if path in parameters and parameters[path].requires_grad
         ),
-        changed=tuple(n for n, path in paths.items() if path not in parameters) if trains else (),
+        changed=tuple(
+            n for n, path in paths.items() if path not in parameters and (trained is None or n in trained)
+        )
+        if trains
+        else (),
         masks=masks,
         dropouts={names.DROPOUT + name: part.probability for name, part in masked.items()},
         classes=classes,
         trains=trains,
         task=task,
+        smallest_batch=smallest_batch(network, trained),
     )
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -24,7 +24,6 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.models.attributes import attributes_of, differing_places, users_parts
 from edge_client.models.graphs.checks import first_line
 from edge_client.models.graphs.exporter import reason_of
-from edge_client.models.modes import smallest_batch
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.decompositions import step_decompositions
 from edge_client.training.step_graphs.drawing.export import BATCH, export
@@ -47,15 +46,24 @@ def draw_step(
     channel_map: ChannelMap | None = None,
     trains: bool = True,
     task: LearningTask = CLASSIFICATION,
+    trained: Collection[str] | None = None,
 ) -> bytes:
     """The step graph of `module`, which is the sub-model `spec` of the network of `channel_map`.
 
-    Without `trains` it is the graph of one forward pass, for objectives that only observe. Equal arguments
-    give equal bytes, whatever the weights. Raises `DrawingRefused` with the reason.
+    It has the gradients of the arrays `trained` only, of all by default. Without `trains` it is the graph of
+    one forward pass, for objectives that only observe. Equal arguments give equal bytes, whatever the
+    weights. Raises `DrawingRefused` with the reason.
     """
     try:
         passes = passes_of(
-            module, input_shape, objectives, spec or SubModelSpec(), channel_map, trains=trains, task=task
+            module,
+            input_shape,
+            objectives,
+            spec or SubModelSpec(),
+            channel_map,
+            trains=trains,
+            task=task,
+            trained=trained,
         )
         parts = users_parts(passes.whole)
         before = attributes_of(passes.whole, parts)
@@ -75,7 +83,7 @@ def draw_step(
 
 
 def _export_step(passes: Passes, input_shape: tuple[int, ...]) -> onnx.ModelProto:
-    few = passes.example(input_shape, smallest_batch(passes.whole))
+    few = passes.example(input_shape, passes.smallest_batch)
     examples = number_of_examples(size for tensor in few.values() for size in tensor.shape)
     # Tracing reads shapes alone: the memory of these arrays is never written.
     batched = (names.INPUTS, names.LABELS, *passes.masks)
@@ -117,7 +125,7 @@ def _finish_model(model: onnx.ModelProto, passes: Passes) -> bytes:
     model.ir_version, model.producer_name, model.producer_version = IR_VERSION, "", ""
     graph.name = ""
     metadata = {
-        names.SMALLEST_BATCH: str(smallest_batch(passes.whole)),
+        names.SMALLEST_BATCH: str(passes.smallest_batch),
         names.FIXED_BYTES: str(fixed),
         names.BYTES_PER_EXAMPLE: str(per_example),
         names.DROPOUTS: json.dumps(passes.dropouts, sort_keys=True),

@@ -81,7 +81,7 @@ def micro_batch(
         return None
     trim_heap()
     free = memory(board).free
-    weights = sum(array.nbytes for array in arrays.values())
+    weights = sum(arrays[name].nbytes for name in graph.trained_parameters & arrays.keys())
     for size in sizes(graph, whole, weights):
         needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole)
         if free is None or needed <= free:

@@ -50,8 +50,6 @@ class OnnxTrainer(Trainer):
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
         why = why_unsupported(task.training.objectives)
-        if not why and task.trained is not None:
-            why = "it trains whole networks only"
         if not why and not {GRAPH, STEP} <= task.blobs.keys():
             why = "the task has no step graph"
         if why:

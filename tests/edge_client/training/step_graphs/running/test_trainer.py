@@ -104,6 +104,12 @@ def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Pat
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedavg", *words))
 
 
+@pytest.mark.parametrize("part", ["head", '["1.bias", "head"]', '["1", "1.running_*"]'])
+def test_a_part_of_a_network_is_trained_as_torch_does(tmp_path: Path, part: str) -> None:
+    words = (f"training.train={part}", "local-epochs=2", f"model.name={NORMALISED}")
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedprox", *words))
+
+
 def assert_two_rounds_alike(bench: TorchFreeBench) -> None:
     for number in (1, 2):
         tasks = bench.tasks(number, number)
