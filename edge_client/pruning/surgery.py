@@ -105,9 +105,9 @@ def compact(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> n
 def cut_down(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> nn.Module:
     """As `compact`, but in place; returns the module."""
     check_spec(spec, channel_map)
-    _cut_tensors(module, spec, channel_map)
-    for layer in module.modules():
-        refit = REFIT.get(type(layer))
+    for layer in _cut_tensors(module, spec, channel_map):
+        kinds = (REFIT[kind] for kind in type(layer).__mro__ if kind in REFIT)
+        refit = next(kinds, None)
         if refit is not None:
             refit(layer)
     return module
@@ -129,7 +129,7 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
         counts.append(output.numel() * layer.weight[0].numel())
 
     training = [(layer, layer.training) for layer in module.modules()]
-    hooks = [layer.register_forward_hook(count) for layer in module.modules() if type(layer) in COUNTED]
+    hooks = [layer.register_forward_hook(count) for layer in module.modules() if isinstance(layer, COUNTED)]
     like = next(module.parameters(), torch.zeros(()))
     try:
         with torch.no_grad(), _Products(counts):
@@ -178,7 +178,9 @@ class _Products(TorchFunctionMode):
         return result
 
 
-def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> None:
+def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap) -> list[nn.Module]:
+    """Cut all tensors; returns the layers that have other tensors then, each once."""
+    layers: dict[int, nn.Module] = {}
     done: dict[int, Tensor] = {}
     for name, tensor in sent_tensors(module).items():
         layout = channel_map.parameters.get(name)
@@ -188,7 +190,10 @@ def _cut_tensors(module: nn.Module, spec: SubModelSpec, channel_map: ChannelMap)
         cut = done.setdefault(id(tensor), _cut(tensor, layout, spec))
         if cut is not tensor:
             owner, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(owner), attribute, cut)
+            layer = module.get_submodule(owner)
+            setattr(layer, attribute, cut)
+            layers[id(layer)] = layer
+    return [*layers.values()]
 
 
 def _cut(tensor: Tensor, layout: ParameterLayout, spec: SubModelSpec) -> Tensor:
@@ -239,7 +244,7 @@ _CHANNEL_NORMS: tuple[type[nn.Module], ...] = (
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
 )
-# By exact type, as in the tracer; other layers are never cut.
+# By the layer's type, or the one that it is derived from.
 REFIT: dict[type[nn.Module], Callable[[Any], None]] = {
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _refit_convolution),
     **dict.fromkeys(_CHANNEL_NORMS, _refit_channel_norm),

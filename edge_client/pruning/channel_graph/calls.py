@@ -1,9 +1,9 @@
 """The input of a rule of the channel tracer: a call in the graph, and the channel axes of its tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Node
 
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Segments, stop_at
@@ -44,7 +44,15 @@ class Extent:
     block: int = 1
 
 
-Value = Signal | Size | Extent | None  # None: a tensor or number without channels to cut
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or buffer that the forward method reads, or a view of it with further axes of one place."""
+
+    name: str
+    tensor: Tensor
+
+
+Value = Signal | Size | Extent | Stored | None  # None: a tensor or number without channels to cut
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Call:
     """A node of the graph; a rule maps it to the value of its result."""
 
     node: Node
-    values: Mapping[Node, Value]
+    values: MutableMapping[Node, Value]
     ledger: ChannelLedger
     layer: nn.Module
 
@@ -92,12 +100,26 @@ class Call:
             return tuple(value)
         return tuple(self.node.args[position:]) or (value,)
 
+    def stored(self, argument: object) -> Stored | None:
+        """The parameter or buffer that an argument of the call is; None for any other."""
+        value = self.values[argument] if isinstance(argument, Node) else None
+        return value if isinstance(value, Stored) else None
+
+    def seal(self) -> None:
+        """Pin the channels of all parameters and buffers that enter this call, wherever they are used."""
+        for node in self.node.all_input_nodes:
+            value = self.values[node]
+            if isinstance(value, Stored):
+                self.ledger.seal(value.tensor)
+                self.values[node] = None
+
     def give_up(self) -> Value:
         """Pin all channels that enter this call, and do not follow its result."""
+        self.seal()
         for node in self.node.all_input_nodes:
             value = self.values[node]
             signal = value.signal if isinstance(value, Size) else value
-            if signal is not None and any(segment.group for segment in signal.segments):
+            if isinstance(signal, Signal | Extent) and any(segment.group for segment in signal.segments):
                 self.ledger.pin(signal.segments)
                 self.stop()
         return None

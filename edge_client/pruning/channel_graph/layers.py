@@ -3,6 +3,7 @@
 Rules apply to exact types: a subclass might have its own forward method.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
@@ -15,24 +16,12 @@ from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
 
 def convolution(call: Call) -> Value:
     """Input channels on axis 1 of the weight, new channels on axis 0; depth-wise ones couple the two."""
-    layer = cast(nn.Conv2d, call.layer)
-    if len(call.shape) != layer.weight.ndim:
-        return call.give_up()
-    if layer.groups > 1:
-        return _depthwise(call, layer)
-    _consume(call, layer.weight, expected_axis=1)
-    return _produce(call, layer.weight, layer.bias, axis=1)
+    return convolve(call, call.name, cast(nn.Conv2d, call.layer))
 
 
 def linear(call: Call) -> Value:
     """The last axis is consumed and replaced; channels on another axis pass through."""
-    layer = cast(nn.Linear, call.layer)
-    last = len(call.shape) - 1
-    signal = call.signal
-    if signal and signal.axis != last and any(segment.group for segment in signal.segments):
-        return signal
-    _consume(call, layer.weight, expected_axis=last)
-    return _produce(call, layer.weight, layer.bias, axis=last)
+    return multiply(call, call.name, cast(nn.Linear, call.layer))
 
 
 def channel_norm(call: Call) -> Value:
@@ -42,21 +31,12 @@ def channel_norm(call: Call) -> Value:
 
 def group_norm(call: Call) -> Value:
     """Group normalisation: the channels of each norm group stay together, unless there is a single one."""
-    layer = cast(nn.GroupNorm, call.layer)
-    signal = call.signal
-    if signal and layer.num_groups > 1:
-        call.ledger.keep_blocks(signal.segments, layer.num_channels // layer.num_groups)
-    return _along(call, axis=1, position=0)
+    return normalise_groups(call, cast(nn.GroupNorm, call.layer))
 
 
 def layer_norm(call: Call) -> Value:
     """Layer normalisation over the last axes; statistics are computed over the remaining channels."""
-    layer = cast(nn.LayerNorm, call.layer)
-    signal = call.signal
-    if signal is None:
-        return None
-    position = signal.axis - (len(call.shape) - len(layer.normalized_shape))
-    return signal if position < 0 else _along(call, axis=signal.axis, position=position)
+    return normalise_last(call, cast(nn.LayerNorm, call.layer))
 
 
 def softmax(call: Call) -> Value:
@@ -76,12 +56,49 @@ def flatten(call: Call) -> Value:
     return merge_axes(call, layer.start_dim, layer.end_dim)
 
 
-def _depthwise(call: Call, layer: nn.Conv2d) -> Value:
+def convolve(call: Call, name: str, layer: nn.Conv2d) -> Value:
+    """What the convolution `name` does to the channels of the call's source."""
+    if len(call.shape) != layer.weight.ndim:
+        return call.give_up()
+    if layer.groups > 1:
+        return _depthwise(call, name, layer)
+    _consume(call, layer.weight, expected_axis=1)
+    return _produce(call, name, layer.weight, layer.bias, axis=1)
+
+
+def multiply(call: Call, name: str, layer: nn.Linear) -> Value:
+    """What the linear layer `name` does to the channels of the call's source."""
+    last = len(call.shape) - 1
+    signal = call.signal
+    if signal and signal.axis != last and any(segment.group for segment in signal.segments):
+        return signal
+    _consume(call, layer.weight, expected_axis=last)
+    return _produce(call, name, layer.weight, layer.bias, axis=last)
+
+
+def normalise_groups(call: Call, layer: nn.GroupNorm) -> Value:
+    """What a group normalisation does to the channels of the call's source."""
+    signal = call.signal
+    if signal and layer.num_groups > 1:
+        call.ledger.keep_blocks(signal.segments, layer.num_channels // layer.num_groups)
+    return claim_along(call, _tensors(layer), axis=1, position=0)
+
+
+def normalise_last(call: Call, layer: nn.LayerNorm) -> Value:
+    """What a layer normalisation does to the channels of the call's source."""
+    signal = call.signal
+    if signal is None:
+        return None
+    position = signal.axis - (len(call.shape) - len(layer.normalized_shape))
+    return signal if position < 0 else claim_along(call, _tensors(layer), axis=signal.axis, position=position)
+
+
+def _depthwise(call: Call, name: str, layer: nn.Conv2d) -> Value:
     signal = call.signal
     one_to_one = layer.groups == layer.in_channels == layer.out_channels
     if signal is None or signal.axis != 1 or signal.block > 1 or not one_to_one:
         return call.give_up()
-    call.ledger.carry(call.name, signal.segments)
+    call.ledger.carry(name, signal.segments)
     for tensor in (layer.weight, layer.bias):
         if tensor is not None:
             call.ledger.claim(tensor, 0, signal.segments)
@@ -96,8 +113,8 @@ def _consume(call: Call, weight: Tensor, *, expected_axis: int) -> None:
         call.give_up()
 
 
-def _produce(call: Call, weight: Tensor, bias: Tensor | None, *, axis: int) -> Signal:
-    segments = call.ledger.new(call.name, weight.shape[0])
+def _produce(call: Call, name: str, weight: Tensor, bias: Tensor | None, *, axis: int) -> Signal:
+    segments = call.ledger.new(name, weight.shape[0])
     call.ledger.claim(weight, 0, segments)
     if bias is not None:
         call.ledger.claim(bias, 0, segments)
@@ -106,14 +123,22 @@ def _produce(call: Call, weight: Tensor, bias: Tensor | None, *, axis: int) -> S
 
 def _along(call: Call, *, axis: int, position: int) -> Value:
     """Channels pass through; in the layer's tensors they are on axis `position`."""
+    return claim_along(call, _tensors(call.layer), axis=axis, position=position)
+
+
+def claim_along(call: Call, tensors: Sequence[Tensor], *, axis: int, position: int) -> Value:
+    """Channels on `axis` pass through; in `tensors` they are on axis `position`."""
     signal = call.signal
-    tensors = [t for t in (*call.layer.parameters(), *call.layer.buffers()) if t.ndim]
     # Without a tensor the map could not record that this layer is cut too.
     if signal is None or signal.axis != axis or signal.block > 1 or not tensors:
         return call.give_up()
     for tensor in tensors:
         call.ledger.claim(tensor, position, signal.segments)
     return signal
+
+
+def _tensors(layer: nn.Module) -> list[Tensor]:
+    return [tensor for tensor in (*layer.parameters(), *layer.buffers()) if tensor.ndim]
 
 
 LAYERS: dict[type[nn.Module], Rule] = {
@@ -139,3 +164,17 @@ LAYERS: dict[type[nn.Module], Rule] = {
         elementwise,
     ),
 }  # fmt: skip
+
+# Layers of libraries that compute what torch's do, but whose forward methods say so in other words; by the
+# name of their type, so that no library is imported.
+LIBRARY_LAYERS: dict[str, Rule] = {
+    "timm.layers.conv2d_same.Conv2dSame": convolution,
+    "timm.layers.pool2d_same.AvgPool2dSame": spatial(2),
+    "timm.layers.pool2d_same.MaxPool2dSame": spatial(2),
+}
+
+
+def rule_of_layer(layer: nn.Module) -> Rule | None:
+    """The rule of a layer's type; None for a type that is traced through, or unknown."""
+    kind = type(layer)
+    return LAYERS.get(kind) or LIBRARY_LAYERS.get(f"{kind.__module__}.{kind.__qualname__}")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.fx import Node
 
+from edge_client.models import shape_tracer
 from schemas.submodel import ChannelGroup, ParameterLayout, Segment
 
 # Where the tracer does not follow channels, and what the author of a network can do about it.
@@ -55,7 +56,7 @@ def stop_at(node: Node, layer: nn.Module) -> Stop:
 def line_of(error: BaseException) -> str:
     """The last line of the network's own code that led to `error`: file, number and text; or nothing."""
     library = str(Path(torch.__file__).parent)
-    own = (str(Path(__file__).parent), "<eval_with_key>")
+    own = (str(Path(__file__).parent), shape_tracer.__file__, "<eval_with_key>")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((library, *own)):
             return f"line {frame.lineno} of {Path(frame.filename).name} ({frame.line})"

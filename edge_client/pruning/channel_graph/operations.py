@@ -125,6 +125,8 @@ def item(call: Call) -> Value:
     whole, index = call.values[call.source], call.option(1, "index")
     if isinstance(whole, Signal):
         return _places(call, whole, index if isinstance(index, tuple) else (index,))
+    if isinstance(whole, Size) and isinstance(index, slice) and _is_plain(index):
+        return call.give_up() if whole.signal.axis in range(whole.ndim)[index] else None
     if not isinstance(whole, Size) or not isinstance(index, int):
         return call.give_up()
     return _extent(whole.signal) if index % whole.ndim == whole.signal.axis else None
@@ -139,11 +141,23 @@ def _extent(signal: Signal) -> Extent | None:
 def _places(call: Call, signal: Signal, index: tuple[object, ...]) -> Value:
     """The channels of `x[index]`; numbers remove their axes."""
     known = all(isinstance(one, int | slice) and not isinstance(one, bool) for one in index)
-    whole = signal.axis >= len(index) or index[signal.axis] == slice(None)
-    if not known or not whole:
+    if not known or not (
+        signal.axis >= len(index) or _takes_all(index[signal.axis], call.shape[signal.axis])
+    ):
         return call.give_up()
     left = [axis for axis in range(len(call.shape)) if axis >= len(index) or not isinstance(index[axis], int)]
     return signal.with_moved_axes({old: place for place, old in enumerate(left)})
+
+
+def _takes_all(index: object, length: int) -> bool:
+    """Whether a slice has all places of an axis, and would have them of a shorter one."""
+    if not isinstance(index, slice) or index.start not in (None, 0) or index.step not in (None, 1):
+        return False
+    return index.stop is None or (isinstance(index.stop, int) and index.stop >= length)
+
+
+def _is_plain(index: slice) -> bool:
+    return not any(isinstance(each, Node) for each in (index.start, index.stop, index.step))
 
 
 def _plain(call: Call) -> bool:
@@ -195,8 +209,20 @@ METHODS: dict[str, Rule] = {
     "softmax": softmax,
     "size": size,
     **dict.fromkeys(
-        ("relu", "relu_", "sigmoid", "tanh", "abs", "square", "clamp", "neg", "add", "add_", "sub", "sub_",
-         "mul", "mul_", "div", "div_", "expand_as", "contiguous", "clone", "detach", "float"),
+        ("relu", "relu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "abs", "square", "clamp", "clamp_", "neg",
+         "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "expand_as", "contiguous", "clone",
+         "detach", "float", "to"),
         elementwise,
     ),
 }  # fmt: skip
+
+LIBRARY_FUNCTIONS: dict[str, Rule] = {
+    # Examples are dropped as a whole.
+    "torchvision.ops.stochastic_depth.stochastic_depth": elementwise,
+}
+
+
+def rule_of_function(function: Callable[..., Any]) -> Rule | None:
+    """The rule of a function, one of a library by its name; None for an unknown one."""
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return FUNCTIONS.get(function) or LIBRARY_FUNCTIONS.get(name)

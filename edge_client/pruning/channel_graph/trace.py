@@ -9,17 +9,18 @@ import copy
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from edge_client.models.fixed_state import distinct, sent_tensors
-from edge_client.pruning.channel_graph.calls import Call, Signal, Value, shape_of
-from edge_client.pruning.channel_graph.layers import LAYERS
+from edge_client.models.shape_tracer import ShapeTracer
+from edge_client.pruning.channel_graph.calls import Call, Signal, Stored, Value, shape_of
+from edge_client.pruning.channel_graph.layers import rule_of_layer
 from edge_client.pruning.channel_graph.ledger import ChannelLedger, Stop, line_of, stop_at
-from edge_client.pruning.channel_graph.operations import FUNCTIONS, METHODS
+from edge_client.pruning.channel_graph.operations import METHODS, rule_of_function
 from edge_client.pruning.channel_graph.reshaping import Rule
+from edge_client.pruning.channel_graph.stored import READS_STORED, STORED_FUNCTIONS, STORED_METHODS
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelGroup, ChannelMap, Segment
 
@@ -44,11 +45,11 @@ def trace(module: nn.Module, input_shape: tuple[int, ...]) -> Traced:
     `input_shape` excludes the batch. Raises `ConfigError` if the network cannot be traced.
     """
     plain = copy.deepcopy(module).eval()
-    traced = _trace(plain, input_shape)
+    graph = _trace(plain, input_shape)
     ledger = ChannelLedger()
     values: dict[fx.Node, Value] = {}
-    for node in traced.graph.nodes:
-        values[node] = _follow(traced, Call(node, values, ledger, _layer(traced, node)))
+    for node in graph.nodes:
+        values[node] = _follow(Call(node, values, ledger, _layer(plain, node)))
     tensors = sent_tensors(plain)
     groups = _without_tied(ledger.close(), tensors)
     parameters = {name: ledger.layout(tensor, groups) for name, tensor in tensors.items()}
@@ -64,19 +65,16 @@ def _without_tied(
     return {name: g.model_copy(update={"layers": own[name] or g.layers}) for name, g in groups.items()}
 
 
-def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.GraphModule:
+def _trace(module: nn.Module, input_shape: tuple[int, ...]) -> fx.Graph:
     like = next(module.parameters(), torch.zeros(()))
+    example = torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device)
+    tracer = ShapeTracer(example, is_leaf=lambda layer: rule_of_layer(layer) is not None)
     try:
-        traced = fx.GraphModule(module, fx.Tracer().trace(module))
+        return tracer.graph_of(module)
     except Exception as error:
-        raise _make_trace_error(module, input_shape, error, line_of(error)) from error
-    shapes = _Shapes(traced)
-    try:
-        with torch.no_grad():
-            shapes.run(torch.zeros(PROBES, *input_shape, dtype=like.dtype, device=like.device))
-    except Exception as error:
-        raise _make_trace_error(module, input_shape, error, shapes.operation) from error
-    return traced
+        failed = tracer.failed
+        place = line_of(error) if failed is None else stop_at(failed, _layer(module, failed)).operation
+        raise _make_trace_error(module, input_shape, error, place) from error
 
 
 def _make_trace_error(
@@ -91,33 +89,20 @@ def _make_trace_error(
     )
 
 
-class _Shapes(fx.Interpreter):
-    """Notes the shape of each node's tensor; torch's `ShapeProp` imports sympy, which takes half a second."""
-
-    operation = ""  # the layer, function or method that ran last
-
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op.startswith("call"):
-            self.operation = stop_at(n, _layer(self.module, n)).operation
-        value = super().run_node(n)
-        if isinstance(value, torch.Tensor):
-            n.meta["shape"] = tuple(value.shape)
-        return value
+def _layer(module: nn.Module, node: fx.Node) -> nn.Module:
+    return module.get_submodule(str(node.target)) if node.op == "call_module" else module
 
 
-def _layer(traced: nn.Module, node: fx.Node) -> nn.Module:
-    return traced.get_submodule(str(node.target)) if node.op == "call_module" else traced
-
-
-def _follow(traced: fx.GraphModule, call: Call) -> Value:
+def _follow(call: Call) -> Value:
     node = call.node
     if node.op == "placeholder":
         colours = shape_of(node)[1:2]
         return Signal(1, (Segment(channels=colours[0]),)) if colours else None
     if node.op == "get_attr":
-        call.ledger.seal(operator.attrgetter(call.name)(traced))
-        return None
+        return Stored(call.name, operator.attrgetter(call.name)(call.layer))
     rule = _rule(call)
+    if rule not in READS_STORED:
+        call.seal()
     if rule is not None:
         return rule(call)
     if node.op == "call_module" and any(True for _ in call.layer.parameters()):
@@ -133,7 +118,8 @@ def _rule(call: Call) -> Rule | None:
     if node.op == "call_module":
         # A hook may change the layer's input or output.
         hooked = call.layer._forward_hooks or call.layer._forward_pre_hooks
-        return None if hooked else LAYERS.get(type(call.layer))
+        return None if hooked else rule_of_layer(call.layer)
     if node.op == "call_function" and callable(node.target):
-        return FUNCTIONS.get(node.target)
-    return METHODS.get(str(node.target)) if node.op == "call_method" else None
+        return STORED_FUNCTIONS.get(node.target) or rule_of_function(node.target)
+    name = str(node.target)
+    return STORED_METHODS.get(name) or METHODS.get(name) if node.op == "call_method" else None
