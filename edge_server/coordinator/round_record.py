@@ -160,6 +160,8 @@ def round_record(
         rejected=_list_rejected(command, look),
         exaggerated=look.exaggerated,
         harm=look.harm,
+        costs=observed.get("costs", {}),
+        suspects=observed.get("suspects", {}),
         uplink_bytes=figures.uplink,
         downlink_bytes=figures.downlink,
         duration_s=figures.duration_s,

@@ -107,10 +107,18 @@ def _dead_channels(
         yield name, f"at least {MAX_DEAD:.0%} of the channels of a layer answer no example: {_COLLAPSED}"
 
 
+def _harmful_sums(
+    record: RoundRecord, earlier: Sequence[RoundRecord], over: bool
+) -> Iterator[tuple[str, str]]:
+    """Devices whose sums make the head worse for all others."""
+    yield from record.suspects.items()
+
+
 Judge = Callable[[RoundRecord, Sequence[RoundRecord], bool], Iterator[tuple[str, str]]]
 """What is wrong, by tier, device or figure: of a round, the rounds before it, and whether it is the last."""
 JUDGES: Mapping[str, Judge] = {
     "one-answer": _one_answer,
     "loss-rise": _loss_rise,
     "dead-channels": _dead_channels,
+    "harmful-sums": _harmful_sums,
 }

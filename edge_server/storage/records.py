@@ -93,7 +93,9 @@ class RoundRecord(Frozen):
     those of all devices' data in a round that asks for them. In a
     simulation `duration_s` is virtual time, and `virtual_time_s` is how much of it the run has taken so far.
     `exaggerated` has the devices whose claimed figures were reduced, and why. `harm` is by how much each
-    update, or each site's sum, has made the loss on test data worse (`leave_one_out`). `staleness` is the
+    update, or each site's sum, has made the loss on test data worse (`leave_one_out`). `costs` is by how much
+    each device's sums have raised the squared error of all others, `suspects` why they are not believed
+    (recipe `ridge`). `staleness` is the
     number of rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model
     gives one answer for all examples that they hold out, `trained_accuracy` is what each device's model has
     on these, `dead_channels` the devices in whose model most
@@ -112,6 +114,8 @@ class RoundRecord(Frozen):
     rejected: tuple[Rejected, ...] = ()
     exaggerated: Mapping[str, str] = Field(default_factory=dict)
     harm: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    costs: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    suspects: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
     uplink_bytes: int
     downlink_bytes: int
     duration_s: float

@@ -249,6 +249,8 @@ def _observed_of_state(strategy: Strategy, before: State, after: State) -> Obser
         **strategy.selection.observations(after.selection),
         **strategy.ratio.observations(after.ratio),
     }
+    for rule in strategy.groups:
+        seen = {**seen, **rule.observations(after.groups.get(rule.name, {}))}
     if strategy.privacy is None or after.privacy is None or before.privacy is None:
         return seen
     return {**dp.observe_round(strategy.privacy, after.privacy, before.privacy["clip"]), **seen}

@@ -35,6 +35,8 @@ class Observed(TypedDict, total=False):
     delta: float
     clip: float
     statistics: Mapping[str, Any]
+    costs: Mapping[str, float]
+    suspects: Mapping[str, str]
 
 
 class DeviceChoice(Frozen):

@@ -8,9 +8,9 @@ matrices. Where more is cut, a tier's features are others, and its devices' sums
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from edge_client.training import feature_sums
 from edge_client.training.feature_sums import GRAM, GROUP, PARTS, SQUARES, TARGETS
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
+from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups import least_squares
-from edge_server.strategy.groups.least_squares import Head, Rows, Sums, total_of
+from edge_server.strategy.groups.least_squares import Head, Rows, Sums, Tested, total_of, total_parts
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.groups.statistics import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.selection.interface import RoundResult
@@ -29,19 +30,25 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Reason
 
-HELD, FEATURES = "sums", "features"
-"""The server's arrays are `sums/{device}/{tier}/{head}/...`, and the heads `{tier}/{parameter}`."""
+HELD, FEATURES, TESTED = "sums", "features", "tested"
+"""The server's arrays are `sums/{device}/{tier}/{head}/...`, the heads `{tier}/{parameter}`, and what tests
+of devices have shown: `tested/{device}` with the fields of `Tested`, 1 for a suspect, the weight."""
+MAX_WORK = 1e12  # Devices times the cube of features up to which devices are tested on each other
 ROUNDING = 1e-6  # Relative tolerance of sums in double precision of features in single precision
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceSums:
-    """One device's sums, of the head's features that its tier has: columns `features` [D] of its weight."""
+    """One device's sums, of the head's features that its tier has: columns `features` [D] of its weight.
+
+    They count with the `weight`.
+    """
 
     device: str
     tier: str
     head: str
     arrays: Mapping[str, Any]
+    weight: float = 1.0
 
     @cached_property
     def features(self) -> Rows:
@@ -53,7 +60,12 @@ class DeviceSums:
         rows, empty = targets.shape[1], np.zeros((0, 0))
         packed = np.asarray(self.arrays[GRAM]) if GRAM in self.arrays else None
         grams = [empty if packed is None else feature_sums.unpack(packed[p], rows) for p in range(PARTS)]
-        return [Sums(grams[part], targets[part], float(squares[part])) for part in range(PARTS)]
+        whole = [Sums(grams[part], targets[part], float(squares[part])) for part in range(PARTS)]
+        return whole if self.weight == 1 else [part.weighted(self.weight) for part in whole]
+
+    @property
+    def examples(self) -> float:
+        return _examples_of(self.arrays)
 
     def parts_for(self, features: Rows) -> list[Sums]:
         """The parts for a tier with these features, which are among its own."""
@@ -70,13 +82,14 @@ class DeviceSums:
 
 def held_sums(held: Arrays) -> list[DeviceSums]:
     """The sums that the server holds, sorted by device."""
+    weights = {name.partition("/")[2]: held[name][-1] for name in held if name.startswith(f"{TESTED}/")}
     places: dict[tuple[str, str, str], dict[str, str]] = {}
     for name in held:
         if name.startswith(f"{HELD}/"):
             _, device, tier, head, array = name.split("/")
             places.setdefault((device, tier, head), {})[array] = name
     return [
-        DeviceSums(*place, {array: held[name] for array, name in names.items()})
+        DeviceSums(*place, {array: held[name] for array, name in names.items()}, weights.get(place[0], 1.0))
         for place, names in sorted(places.items())
     ]
 
@@ -101,6 +114,21 @@ class HeadRule(GroupRule):
     def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
         """The head of the sums of both parts of all examples."""
         raise NotImplementedError
+
+    def test_devices(self, sums: Sequence[DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
+        """What tests of devices on each other show, as held: none where nothing follows from their sums."""
+        return {}
+
+    def observations(self, held: Arrays) -> Observed:
+        """By how much each device's sums cost the others, and why which of them are suspects."""
+        tested = {name.partition("/")[2]: held[name] for name in held if name.startswith(f"{TESTED}/")}
+        if not tested:
+            return {}
+        suspects = {name: _suspicion(about) for name, about in tested.items() if about[-2]}
+        return {
+            "costs": {name: float(about[0] - about[1]) for name, about in tested.items()},
+            "suspects": suspects,
+        }
 
     def own(self, held: Arrays, spec: SubModelSpec, channel_map: ChannelMap) -> Arrays:
         """The head of the tier with this sub-model; the full network's is the global model's.
@@ -153,7 +181,9 @@ class HeadRule(GroupRule):
         if not sent:
             return FoldedGroup(held, result.after)
         if not self.owns:
-            return FoldedGroup({}, self.with_heads(sent, result.after, result.channel_map).params)
+            folded = self.with_heads(sent, result.after, result.channel_map)
+            tested = {name: array for name, array in folded.held.items() if name.startswith(f"{TESTED}/")}
+            return FoldedGroup(tested, folded.params)
         devices = {sums.device for sums in sent}
         kept = [sums for sums in held_sums(held) if sums.device not in devices]
         sums = sorted([*kept, *sent], key=lambda each: each.device)
@@ -166,6 +196,9 @@ class HeadRule(GroupRule):
         If nobody has summed the full network's features, its head is that of the widest tier, 0 elsewhere.
         """
         held: dict[str, Any] = {name: array for each in sums for name, array in each.as_arrays().items()}
+        tested = self.test_devices([replace(each, weight=1.0) for each in sums], channel_map)
+        held |= {f"{TESTED}/{device}": about for device, about in tested.items()}
+        sums = [replace(s, weight=float(tested[s.device][-1]) if s.device in tested else 1.0) for s in sums]
         heads = {each.tier: each for each in sums}
         solved = {tier: self.head_for(each, sums, channel_map) for tier, each in heads.items()}
         for tier, arrays in solved.items():
@@ -182,11 +215,8 @@ class HeadRule(GroupRule):
         counting = [each for each in sums if has_features_of(each, tier, channel_map)]
         if not counting:
             return {}
-        parts = [each.parts_for(tier.features) for each in counting]
-        head = self.solve(
-            [total_of(part[place] for part in parts) for place in range(PARTS)],
-            bias=bias in channel_map.parameters,
-        )
+        parts = total_parts(each.parts_for(tier.features) for each in counting)
+        head = self.solve(parts, bias=bias in channel_map.parameters)
         whole = np.zeros(channel_map.parameters[weight].shape, np.float32)
         whole[:, tier.features] = unprojected(head.weight, len(tier.features)).T
         if bias not in channel_map.parameters:
@@ -199,11 +229,20 @@ class RidgeHead(HeadRule):
     """The head is the least-squares solution of all devices' examples together.
 
     `regularisation` is the penalty over the mean variance of a feature; by default the one with the least
-    loss on a fifth of all examples, of which there are sums of their own.
+    loss on a fifth of all examples, of which there are sums of their own. Each device is tested on all
+    others (`least_squares.leave_one_out`), and the run names those whose sums cost the others much. With
+    `harmful = "cap"` a suspect counts with as many examples as a usual device at most.
     """
 
-    def __init__(self, *, regularisation: float | None = None, keep: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        regularisation: float | None = None,
+        harmful: Literal["name", "cap"] = "name",
+        keep: bool = True,
+    ) -> None:
         super().__init__(keep=keep)
+        self._caps = harmful == "cap"
         if regularisation is not None and not 0 < regularisation < np.inf:
             raise ValueError("regularisation must be above 0")
         self._ratio = regularisation
@@ -211,15 +250,42 @@ class RidgeHead(HeadRule):
     def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
         """The head of all examples; scores of classes are scaled to logits."""
         fitted, held_out = parts
-        whole, ratio = fitted + held_out, self._ratio
-        if ratio is None:
-            ratio = least_squares.choose_ratio(fitted, held_out, bias=bias)
+        whole, ratio = fitted + held_out, self._ratio_of(parts, bias=bias)
         head = least_squares.ridge(whole, ratio, bias=bias)
-        one_hot = whole.squares == whole.examples == whole.targets[-1].sum()
+        one_hot = np.allclose([whole.squares, whole.targets[-1].sum()], whole.examples, rtol=ROUNDING)
         if not one_hot or not fitted.examples:
             return head
         tried = least_squares.ridge(fitted, ratio, bias=bias)
         return head.scaled(least_squares.score_scale(held_out, tried))
+
+    def _ratio_of(self, parts: Sequence[Sums], *, bias: bool) -> float:
+        return self._ratio or least_squares.choose_ratio(*parts, bias=bias)
+
+    def test_devices(self, sums: Sequence[DeviceSums], channel_map: ChannelMap) -> dict[str, Any]:
+        """Each device's sums, tested on those of all others that have its tier's features."""
+        found: dict[str, Any] = {}
+        for tier in {each.tier: each for each in sums}.values():
+            counting = [each for each in sums if has_features_of(each, tier, channel_map)]
+            work = len(counting) * feature_sums.width(len(tier.features)) ** 3
+            if len(counting) < least_squares.MIN_TESTED or work > MAX_WORK:
+                continue
+            about = self._test_tier(tier, counting, bias=f"{tier.head}.bias" in channel_map.parameters)
+            found |= {each.device: about[each.device] for each in counting if each.tier == tier.tier}
+        return found
+
+    def _test_tier(self, tier: DeviceSums, counting: Sequence[DeviceSums], *, bias: bool) -> dict[str, Any]:
+        parts = {each.device: partial(each.parts_for, tier.features) for each in counting}
+        ratio = self._ratio_of(total_parts(read() for read in parts.values()), bias=bias)
+        tested, suspects = least_squares.leave_one_out(parts, ratio, bias=bias)
+        usual = float(np.median([each.examples for each in counting]))
+        examples = {each.device: each.examples for each in counting}
+
+        def as_held(device: str, about: Tested) -> Any:
+            is_suspect = device in suspects
+            weight = min(1.0, usual / max(1.0, examples[device])) if is_suspect and self._caps else 1.0
+            return np.array([*astuple(about), is_suspect, weight], np.float64)
+
+        return {device: as_held(device, about) for device, about in tested.items()}
 
 
 @GroupTraits(ignores_models=True)
@@ -244,10 +310,20 @@ def sums_of_tier(
 
 
 def _sums_of(source: ClientUpdate, channel_map: ChannelMap) -> DeviceSums:
+    """A device's sums, scaled to as many examples as it is believed to have."""
     sent = source.groups[GROUP]
     head = next(iter(sent)).partition("/")[0]
     arrays = {name.partition("/")[2]: sent[name] for name in sent}
+    counted = _examples_of(arrays)
+    if source.examples < counted:
+        arrays = {name: array * (source.examples / counted) for name, array in arrays.items()}
     return sums_of_tier(head, source.spec, channel_map, source.client, arrays)
+
+
+def _examples_of(arrays: Mapping[str, Any]) -> float:
+    """The examples that were summed: the squares of the ones, or without them the examples of all classes."""
+    ones = arrays[GRAM] if GRAM in arrays else arrays[TARGETS]
+    return float(np.asarray(ones)[:, -1].sum())
 
 
 def has_features_of(sums: DeviceSums, tier: DeviceSums, channel_map: ChannelMap) -> bool:
@@ -297,6 +373,18 @@ def unprojected(weight: Any, features: int) -> Any:
     if features <= feature_sums.MAX_FEATURES:
         return weight
     return np.concatenate([strip @ weight for _, strip in feature_sums.signs(features)])
+
+
+def _suspicion(held: Any) -> str:
+    """Why a device is a suspect, from its test as the server holds it."""
+    *figures, _, weight = held.tolist()
+    tested = Tested(*figures)
+    counts = f"its sums count {weight:.0%}" if weight < 1 else "its sums count in full"
+    return (
+        f"its sums take the others' squared error from {tested.without_it:.3g} to {tested.with_it:.3g}, and "
+        f"their head is worse on its examples ({tested.own:.3g}) than no answer ({tested.none:.3g}): "
+        f"look at its labels ({counts})"
+    )
 
 
 def _check_sums(sums: Sums) -> None:

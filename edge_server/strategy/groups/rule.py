@@ -13,6 +13,7 @@ import numpy as np
 from edge_client.pruning.lazy_slicing import LazySlice
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.blocks import lazy_arrays
+from edge_server.strategy.explanations import Observed
 from edge_server.strategy.selection.interface import RoundResult
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import kind_of
@@ -99,6 +100,10 @@ class GroupRule(Protocol):
     def fold(self, held: Arrays, result: RoundResult) -> FoldedGroup:
         """Combine the round's updates; `result.after` is the new model as earlier rules left it."""
         return FoldedGroup(held, result.after)
+
+    def observations(self, held: Arrays) -> Observed:
+        """What the run's history keeps of the group after a round."""
+        return {}
 
 
 def cut_groups(

@@ -115,6 +115,11 @@ def test_devices_whose_channels_are_dead_are_named_once() -> None:
     assert "at least 75% of the channels of a layer answer no example" in history[0].warnings[0].text
 
 
+def test_devices_whose_sums_cost_the_others_much_are_named_once() -> None:
+    found = {"suspects": {"one": "look at its labels"}}
+    assert given(play([found, found])) == [(1, "harmful-sums", ("one",))]
+
+
 def test_a_training_that_begins_with_one_answer_is_given_two_rounds_and_the_last_round_none() -> None:
     slow = {"one_answer": ("one",)}
     assert given(play([slow, slow, {}, slow, slow])) == []

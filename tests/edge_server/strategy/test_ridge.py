@@ -1,6 +1,7 @@
 """Heads in one round: the central solution for any split, heads for all tiers, what is refused."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def accuracy(arrays: dict[str, np.ndarray], spec: SubModelSpec = FULL) -> float:
 def head_in_full(parts: list[dict]) -> least_squares.Head:
     """The head of several devices in double precision."""
     rule = RidgeHead()
-    sent = [ClientUpdate(f"d{k}", SubModelSpec(), {"model": {}, **part}, 1) for k, part in enumerate(parts)]
+    sent = [ClientUpdate(f"d{k}", FULL, {"model": {}, **part}, 600) for k, part in enumerate(parts)]
     held = [each.parts() for each in held_sums(closed(sent).groups[GROUP])]
     return rule.solve([least_squares.total_of(each[part] for each in held) for part in (0, 1)], bias=True)
 
@@ -198,6 +199,60 @@ def test_features_of_a_wide_head_are_projected_and_the_head_is_of_the_networks_s
     scores = values @ after["3.weight"].T + after["3.bias"]
     assert after["3.weight"].shape == (10, 640)
     assert (scores.argmax(1) == TEST.labels).mean() > 0.9
+
+
+def of_labels(data: LabelledData, labels: np.ndarray, times: int = 1) -> list[least_squares.Sums]:
+    """The sums of both parts of the examples with these labels, counted several times."""
+    values, parts, targets = features(data).astype(float), parts_of(data.inputs()), np.eye(10)[labels]
+    return [sums_of(values[parts == part], targets[parts == part]).weighted(times) for part in (0, 1)]
+
+
+def test_flipped_labels_that_count_five_times_are_named_in_20_of_20() -> None:
+    devices = split(load_source("digits").subset(range(1140)), 20)
+    honest = {f"d{k}": of_labels(data, data.labels) for k, data in enumerate(devices)}
+    named = []
+    for liar, data in zip(honest, devices, strict=True):
+        shared = {**honest, liar: of_labels(data, 9 - data.labels, times=5)}
+        reads = {name: (lambda parts=parts: parts) for name, parts in shared.items()}
+        named.append(least_squares.leave_one_out(reads, 1e-2)[1] == (liar,))
+    assert sum(named) == 20
+    reads = {name: (lambda parts=parts: parts) for name, parts in honest.items()}
+    assert least_squares.leave_one_out(reads, 1e-2)[1] == ()
+
+
+def times(update: ClientUpdate, factor: int) -> ClientUpdate:
+    """The update of a device that counts its examples several times."""
+    sent = {name: array * factor for name, array in update.groups[GROUP].items()}
+    return ClientUpdate(
+        update.client, update.spec, {"model": {}, GROUP: sent}, factor * update.examples, update.metrics
+    )
+
+
+def test_a_suspect_is_told_and_counts_like_a_usual_device_if_the_recipe_says_so() -> None:
+    devices = split(DATA, 12)
+    flipped = replace(devices[3], labels=9 - devices[3].labels)
+    updates = [update(f"d{k}", data) for k, data in enumerate(devices)]
+    lying = [*updates[:3], times(update("d3", flipped), 5), *updates[4:]]
+    plain, capped = (closed(lying, harmful=harmful) for harmful in ("name", "cap"))
+    for state in (plain, capped):
+        assert set(state.observed["suspects"]) == {"d3"}
+        assert state.observed["costs"]["d3"] > 10 * abs(state.observed["costs"]["d0"])
+    assert "look at its labels (its sums count in full)" in plain.observed["suspects"]["d3"]
+    assert "(its sums count 20%)" in capped.observed["suspects"]["d3"]
+    honest = closed(updates)
+    assert honest.observed["suspects"] == {}
+    assert accuracy(plain.params) < accuracy(capped.params) - 0.03
+    assert accuracy(capped.params) > accuracy(honest.params) - 0.02
+
+
+def test_sums_of_more_examples_than_a_device_is_believed_to_have_count_less() -> None:
+    first, second = split(DATA, 2)
+    honest = closed([update("a", first), update("b", second)])
+    boasting = times(update("b", second), 8)
+    believed = ClientUpdate("b", FULL, boasting.groups, len(second))
+    assert np.array_equal(
+        closed([update("a", first), believed]).params[f"{HEAD}.weight"], honest.params[f"{HEAD}.weight"]
+    )
 
 
 def check(sent: dict, examples: int) -> None:
