@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_client.agent.eligibility.rules import Rules
-from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.agent.veto import Veto
 from edge_client.inference.quantization.selection import ALL, VariantSettings
@@ -20,6 +19,14 @@ from schemas.values import CapabilityProfile
 
 if TYPE_CHECKING:
     from edge_client.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """Whether an operator may ask this device for diagnostics; `data_root` is hidden as the data is."""
+
+    enabled: bool = True
+    data_root: Path | None = None
 
 
 @dataclass(frozen=True)

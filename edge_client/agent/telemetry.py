@@ -5,13 +5,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
 from edge_client.agent.service import Service
 from edge_client.agent.session.state import Session, SessionPhase
 from edge_client.agent.settings import AgentSettings
 from edge_client.agent.worker import Progress
-from edge_client.system.hardware.state import board_state
+from edge_client.system.hardware.memory import memory, resident, storage
+from edge_client.system.hardware.power import hottest, power, zones
+from edge_client.system.hardware.processor import read_load
 from edge_client.system.hardware.sysfs import ROOT
 from edge_client.transport.link_events import LinkUp
 from schemas.messages import DeliverTask, Task, Telemetry, Update
@@ -22,6 +26,24 @@ TELEMETRY_S = 1.0
 """Minimum seconds between two progress reports or board readings; shorter phases are not reported."""
 LONG_PHASES = ("fetching", "uploading")
 """Phases that the server cannot see by itself: each is reported once if it lasts `TELEMETRY_S`."""
+
+
+def board_state(*, cores: int, root: Path = ROOT, folder: Path | None = None) -> BoardState:
+    """The current state, with the free space of `folder`; unreadable and impossible values are omitted."""
+    busy, disk = read_load(root), None if folder is None else storage(folder)
+    read = {
+        "celsius": hottest(zones(root)),
+        "battery": power(root).battery,
+        "memory_bytes": resident(root),
+        "memory_free_bytes": memory(root).free,
+        "load": None if busy is None else busy / max(1, cores),
+        "disk_free_bytes": None if disk is None else disk.free,
+    }
+    try:
+        return BoardState.model_validate(read)
+    except ValidationError as error:
+        wrong = {problem["loc"][0] for problem in error.errors()}
+        return BoardState.model_validate({key: value for key, value in read.items() if key not in wrong})
 
 
 class WorkTelemetry(Service):

@@ -6,9 +6,9 @@ interpreter and libraries.
 
 A process needs more than it holds. `FRAGMENTS`, `WORKING` and `KERNELS` were fitted to the growth of
 processes that trained the shipped networks at their tiers, on one thread, with oneDNN and glibc configured as
-on a device (`system/malloc.py`), with SGD, momentum and Adam in batches of 32. All measurements are within a
-fifth of the estimate (`make test-memory`, tests/training_memory/README.md). Training on a GPU and recorded
-steps were not measured.
+on a device (`system/process_memory.py`), with SGD, momentum and Adam in batches of 32. All measurements are
+within a fifth of the estimate (`make test-memory`, tests/training_memory/README.md). Training on a GPU and
+recorded steps were not measured.
 """
 
 import copy

@@ -182,7 +182,7 @@ def warn_of_open_broker(
 
     A broker on a loopback address is tested only with `loopback`.
     """
-    from edge_client.cli.doctor.open_broker import strangers
+    from edge_client.cli.doctor.broker import strangers
 
     def look() -> None:
         found = strangers(address, federation)

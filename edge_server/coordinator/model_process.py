@@ -22,7 +22,7 @@ import numpy as np
 from edge_client.data.dataset import LabelledData
 from edge_client.inference.export.metadata import ExportRefused
 from edge_client.system.logging.setup import begin_inherited_log
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.results import Evaluation
 from edge_server.coordinator.worker_processes import (
     end_with_parent,

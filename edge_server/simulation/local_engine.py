@@ -15,7 +15,7 @@ from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
 from edge_client.system.logging.setup import begin_inherited_log
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.loop import single_thread
 from edge_server.coordinator.worker_processes import (
     end_with_parent,

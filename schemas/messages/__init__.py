@@ -9,12 +9,10 @@ from typing import cast, get_args
 from pydantic import ValidationError
 
 from schemas.errors import PeerError
-from schemas.messages.announcements import FederationEnd, RoundAnnouncement
 from schemas.messages.blobs import BlobRequest, BroadcastEnd, BroadcastProgress
 from schemas.messages.client_update import ClientOffer, ClientReport, ClientWithdrawal
-from schemas.messages.identity import CertificateRequest, IssuedCertificate
 from schemas.messages.message import MAX_MESSAGE_BYTES, PROTOCOL, PROTOCOL_RANGE, Message
-from schemas.messages.presence import Birth, Death, Telemetry
+from schemas.messages.presence import Birth, CertificateRequest, Death, IssuedCertificate, Telemetry
 from schemas.messages.remote import DiagnosticPart, DiagnosticReceipt, DiagnosticRefusal, DiagnosticRequest
 from schemas.messages.results import Acknowledgement, Delivery, Refusal, SiteReceipt, TaskReply, Update
 from schemas.messages.rollout import ModelOffer, ModelReport, ModelWithdrawal
@@ -26,7 +24,15 @@ from schemas.messages.secure_aggregation import (
     UnmaskAnswer,
     UnmaskRequest,
 )
-from schemas.messages.servers import Lease, LeaseHolder, StandbyEntry, StandbyRefusal, StandbyReport
+from schemas.messages.servers import (
+    FederationEnd,
+    Lease,
+    LeaseHolder,
+    RoundAnnouncement,
+    StandbyEntry,
+    StandbyRefusal,
+    StandbyReport,
+)
 from schemas.messages.sites import SiteBirth, SiteDeath, SiteSum, SiteTerms, SumMember, SumRequest
 from schemas.messages.tasks import DeliverTask, Increment, Task, TaskBase, TrainTask, decode_task, task_class
 from schemas.values import Reason

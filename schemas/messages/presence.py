@@ -1,14 +1,14 @@
-"""A device's presence: birth, death, telemetry."""
+"""A device's presence: its certificate from the authority; birth, death, telemetry."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from schemas.capabilities import Capability
 from schemas.labels import Labels
 from schemas.messages.message import Message
-from schemas.names import Name
+from schemas.names import Digest, Name
 from schemas.values import (
     BoardState,
     CapabilityProfile,
@@ -17,10 +17,38 @@ from schemas.values import (
     Eligibility,
     Instance,
     Loss,
+    Pem,
     RoundNumber,
     Text,
     UnixSeconds,
 )
+
+
+class CertificateRequest(Message):
+    """Request for a certificate of the device's key; `csr` is PEM (PKCS #10).
+
+    `proof` shows that the device has an enrolment code (`schemas.security.enrolment`). A renewal needs none:
+    the broker lets only the device itself publish to its topic.
+    """
+
+    kind: Literal["certificate-request"] = "certificate-request"
+    device: Name
+    csr: Pem
+    proof: Digest | None = None
+
+
+class IssuedCertificate(Message):
+    """The authority's answer: the device's certificate and that of the authority, both PEM.
+
+    `proof` answers the request's: only a holder of the enrolment code can compute it.
+    """
+
+    kind: Literal["issued-certificate"] = "issued-certificate"
+    device: Name
+    certificate: Pem
+    authority: Pem
+    proof: Digest | None = None
+    max_bytes: ClassVar[int] = 10 * 1024
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,47 @@
-"""Between the servers of one federation: the lease, retained on a topic of its own, and the standby."""
+"""From a server: the round and the end, retained for all devices; its lease and its standby's copy."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.base import Frozen
-from schemas.messages.message import Message
+from schemas.messages.message import Message, ServedMessage
 from schemas.names import Name
 from schemas.tensors.chunks import BlobRef
-from schemas.values import Epoch, Instance, Text, UnixSeconds
+from schemas.values import Epoch, Instance, RoundNumber, Text, UnixSeconds
 
 Beat = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class RoundAnnouncement(ServedMessage):
+    """The current round of a run.
+
+    Tasks of rounds before `oldest` are void; by default all but those of `round`.
+    """
+
+    kind: Literal["round-announcement"] = "round-announcement"
+    run: Name
+    round: RoundNumber
+    rounds: RoundNumber
+    phase: Literal["waiting", "training", "aggregating", "delivering"]
+    selected: int = Field(ge=0)
+    oldest: RoundNumber = Field(default_factory=lambda announced: announced["round"])
+
+    @model_validator(mode="after")
+    def _oldest_has_begun(self) -> "RoundAnnouncement":
+        if self.oldest > self.round:
+            raise ValueError(f"oldest {self.oldest} is after round {self.round}")
+        return self
+
+
+class FederationEnd(ServedMessage):
+    """The run is over; if it `goes_on`, the run for which it has asked for statistics begins."""
+
+    kind: Literal["federation-end"] = "federation-end"
+    run: Name
+    outcome: Literal["finished", "failed", "interrupted"]
+    rounds: RoundNumber
+    goes_on: bool = Field(default=False, exclude_if=lambda goes_on: not goes_on)
 
 
 class LeaseHolder(Frozen):

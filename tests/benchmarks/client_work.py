@@ -24,7 +24,7 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.surgery import arrays_of
 from edge_client.storage.blob_store import BlobStore
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -1,8 +1,8 @@
 """Training on a device over the same loop in a plain process, in processor time.
 
 Two warm processes take turns. One trains in its main thread. The other works like a device: its allocator
-keeps freed memory (`edge_client/system/malloc.py`), and each epoch is a task with its own thread. The results
-are identical bit by bit; a ratio below 1 is time that a device saves before the costs of a round.
+keeps freed memory (`edge_client/system/process_memory.py`), and each epoch is a task with its own thread. The
+results are identical bit by bit; a ratio below 1 is time that a device saves before the costs of a round.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from tests.benchmarks.federation import LIMIT_S
 from tests.benchmarks.floor import one_thread
 

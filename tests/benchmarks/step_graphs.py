@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_client.data.dataset import LabelledData, make_labelled_data
 from edge_client.data.local import LocalData
-from edge_client.system.malloc import keep_freed_memory, return_large_blocks
+from edge_client.system.process_memory import keep_freed_memory, return_large_blocks
 from edge_client.training.loop import single_thread, train
 from edge_client.training.results import EpochReport
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer

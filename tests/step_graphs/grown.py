@@ -12,8 +12,7 @@ from pathlib import Path
 import edge_client.agent.agent
 import edge_client.agent.task_runner
 import edge_client.cli.commands.run  # noqa: F401
-from edge_client.system.malloc import keep_freed_memory, return_large_blocks
-from edge_client.system.process_memory import give_back
+from edge_client.system.process_memory import give_back, keep_freed_memory, return_large_blocks
 from edge_client.training.choice import make_trainer
 from edge_client.training.step_graphs.running import memory
 from edge_client.training.step_graphs.running.graph_file import read_step_graph

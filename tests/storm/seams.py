@@ -30,7 +30,6 @@ import edge_client.agent.session_runner
 import edge_client.agent.telemetry
 import edge_client.agent.worker
 import edge_client.storage.blob_store
-import edge_client.transport.echo_test
 import edge_client.transport.packet_size
 import edge_client.transport.paho_client
 import edge_server.coordinator.aggregators.pool
@@ -48,6 +47,7 @@ import edge_server.coordinator.standby.takeover
 import edge_server.security.signing_key
 import edge_server.storage.disk
 import edge_server.storage.run_files
+import edge_server.transport.broker_connection
 import edge_server.transport.lease.keeper
 from edge_server.coordinator import run_context
 from edge_server.coordinator.device_graphs import DeviceGraphs
@@ -289,7 +289,7 @@ def _network(around: Around) -> list[tuple[Any, str, Any]]:
         (edge_client.agent.presence, "origin", lambda broker: "storm"),
         (edge_client.agent.telemetry, "board_state", lambda **where: BoardState()),
         (edge_server.security.signing_key, "generate_key", NumberedKeys()),
-        (edge_client.transport.echo_test, "os", over(os, urandom=draw.randbytes)),
+        (edge_server.transport.broker_connection, "os", over(os, urandom=draw.randbytes)),
         (edge_client.agent.session_runner, "os", over(os, urandom=draw.randbytes)),
     ]
     if around.small_chunks:

@@ -24,7 +24,7 @@ from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import extract
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import arrays_of
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.cost_model import network_cost
 from edge_client.training.loop import train
 from schemas.strategy import TrainingPlan

@@ -92,8 +92,7 @@ def check_online(args: argparse.Namespace) -> "Iterator[Finding]":
     reached = list(network(address, args.device_id, time.time()))
     yield from reached
     if all(finding.level != "failure" for finding in reached):
-        from edge_client.cli.doctor.broker import broker
-        from edge_client.cli.doctor.open_broker import strangers
+        from edge_client.cli.doctor.broker import broker, strangers
 
         if not args.beside_agent:
             yield from broker(address, args.federation, args.device_id)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from edge_client.cli import options
 from edge_client.cli.output import Subparsers, print_json, read_broker_option, read_trust_option
 from edge_client.system.logging.setup import begin_log
-from edge_client.system.malloc import share_one_heap
 from edge_client.system.plain_text import say
+from edge_client.system.process_memory import share_one_heap
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

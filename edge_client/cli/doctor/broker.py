@@ -6,6 +6,7 @@ allows one connection per device, so a running agent is disconnected briefly.
 """
 
 import queue
+import secrets
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,10 +17,10 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from edge_client.cli.doctor.finding import Finding, failure, ok, warning
 from edge_client.transport import paho_client
-from edge_client.transport.broker_address import BrokerAddress
+from edge_client.transport.broker_address import BrokerAddress, TlsFiles
 from edge_client.transport.packet_size import MARGIN, MIN_PACKET
 from edge_client.transport.tls import explain, make_context
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, EdgeError
 from schemas.messages import BlobRequest, Telemetry, encode_message
 from schemas.messages.blobs import UNKNOWN_DIGEST
 from schemas.tensors.chunks import CHUNK_BYTES, CHUNK_SIZES, FRAME_BYTES
@@ -30,6 +31,11 @@ ANSWER_S = 4.0
 UNSUPPORTED_PROTOCOL = 0x84
 NOT_AUTHORISED = frozenset({0x86, 0x87, 5, 4})
 """Reason codes of MQTT 5 and return codes of 3.1.1: bad user name or password, not authorised."""
+
+REMEDY = (
+    "certificates and access rules per device: `edge-server enroll DEVICE --host HOST` makes them, with the"
+    " broker's configuration"
+)
 
 
 @dataclass
@@ -217,3 +223,38 @@ def make_probe(address: BrokerAddress, client_id: str, version: MQTTProtocolVers
     client.on_publish = lambda _c, _u, _m, reason, _p: tell(("confirmed", reason))
     client.on_message = lambda _c, _u, message: tell(("message", message.topic))
     return probe
+
+
+def strangers(address: BrokerAddress, federation: str) -> Finding:
+    """Whether this broker lets anyone publish and subscribe as any device.
+
+    A client without certificate, user name and the device's client identifier publishes a harmless message in
+    the name of an invented device, and checks whether it receives it.
+    """
+    tls = None if address.tls is None else TlsFiles(ca=address.tls.ca)
+    probe = None
+    try:
+        bare = BrokerAddress(address.host, address.port, tls, path=address.path)
+        probe, answer = meet(bare, f"stranger-{secrets.token_hex(6)}")
+        if answer is None or answer[0].is_failure or not _is_heard(probe, federation):
+            return ok("strangers", "are not let in, or may not speak and hear as a device")
+    except (OSError, EdgeError) as error:
+        return ok("strangers", f"are not let in: {error}")
+    finally:
+        if probe is not None:
+            probe.close()
+    found = (
+        f"{address} lets anyone in: every client can publish and subscribe as any device, and as the server"
+    )
+    return warning("strangers", found, REMEDY)
+
+
+def _is_heard(probe: Probe, federation: str) -> bool:
+    """Whether it receives what it publishes as an invented device."""
+    device = f"stranger-{secrets.token_hex(6)}"
+    topic = str(DeviceTopic(federation, device, Channel.UP))
+    probe.client.subscribe(topic, qos=1)
+    if probe.wait("granted") is None:
+        return False
+    probe.say_idle(topic, federation, device)
+    return probe.hears(topic)

@@ -105,7 +105,7 @@ def _of_the_broker(args: argparse.Namespace, config: "Config") -> Iterator[str]:
     """Whether the named broker lets anyone in."""
     if args.broker is None:
         return
-    from edge_client.cli.doctor.open_broker import strangers
+    from edge_client.cli.doctor.broker import strangers
 
     address = read_broker_option(args)
     found = strangers(address, config.federation.name)

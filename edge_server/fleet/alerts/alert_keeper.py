@@ -22,7 +22,7 @@ from edge_server.fleet.settings.alerts import (
     Receiver,
     WebhookReceiver,
 )
-from edge_server.storage.inventory.device_reader import DeviceReader
+from edge_server.storage.inventory.inventory import DeviceReader
 
 # Receivers by their kind.
 

@@ -7,6 +7,7 @@ a kill between two writes leaves a run. Otherwise all is done again. Bytes are c
 """
 
 import contextlib
+import os
 import sqlite3
 import stat
 import tomllib
@@ -16,17 +17,83 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from edge_server.fleet.backup.archive import ArchiveWriter
-from edge_server.fleet.backup.contents import APPENDED, JOURNAL, entries_of, is_run, is_secret
 from edge_server.fleet.backup.manifest import SavedFile, SavedFolder, SavedLink
 from edge_server.fleet.backup.sealing import Sealer
-from edge_server.fleet.backup.steady_files import FileChanged, Pins, copy_sqlite, is_sqlite, reading
+from edge_server.fleet.backup.steady_files import (
+    COMPANIONS,
+    PINS,
+    FileChanged,
+    Pins,
+    copy_sqlite,
+    is_sqlite,
+    reading,
+)
 from schemas.errors import ConfigError
+
+JOURNAL = "journal.sqlite"
+MADE_AGAIN = frozenset({"disposal", "unpacked", "sums", "standby", "object-store"})
+"""Folders of a run that its server makes again."""
+LOCK = "lock"
+TEMPORARY = (".part", ".spare", ".chunks", ".tmp", ".lock", *COMPANIONS)
+"""Ends of the names of files that are being written, or only locked."""
+APPENDED = (".jsonl", ".log", ".log.1")
+"""Ends of the names of files to which lines are appended: the whole lines that there are are saved."""
+SECRET_SUFFIXES = frozenset({".key", ".secret", ".password", ".token"})
+PRIVATE_KEY = b"PRIVATE KEY-----"
+HEAD_BYTES = 4096
+FIRST, LAST = ("jobs.sqlite",), ("audit.jsonl",)
+"""A queue is saved before the runs that it names; the audit log after all that it tells of."""
 
 TRIES = 20
 REPORT_EVERY_BYTES = 2**30
 Report = Callable[[str], None]
 Pinned = list[tuple[str, Path, Path]]
 """Each file's path in the backup, its own path, and the one to read it from."""
+PROGRESS_QUERIES = (
+    "SELECT coalesce(max(attempt), 0) FROM plannings",
+    "SELECT coalesce(max(round), 0) FROM rounds",
+    "SELECT count(*) FROM undone",
+    "SELECT count(*) FROM ends",
+)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run which a server has begun."""
+    return (folder / JOURNAL).is_file()
+
+
+def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """What to save of a folder, in order: the queue, SQLite files, other files, folders, the audit log."""
+    try:
+        with os.scandir(folder) as scanned:
+            entries = [entry for entry in scanned if not _is_left_out(entry.name, folder)]
+    except FileNotFoundError:
+        return
+    yield from sorted(entries, key=_order)
+
+
+def is_secret(path: Path) -> bool:
+    """Whether a file holds a private key or a password, by its name or its content."""
+    if path.suffix in SECRET_SUFFIXES:
+        return True
+    with path.open("rb") as file:
+        return PRIVATE_KEY in file.read(HEAD_BYTES)
+
+
+def _is_left_out(name: str, folder: Path) -> bool:
+    if name == LOCK or name.startswith(PINS) or name.endswith(TEMPORARY):
+        return True
+    return name in MADE_AGAIN and is_run(folder)
+
+
+def _order(entry: os.DirEntry[str]) -> tuple[int, str]:
+    if entry.name in FIRST:
+        return 0, entry.name
+    if entry.name in LAST:
+        return 4, entry.name
+    if entry.is_dir(follow_symlinks=False):
+        return 3, entry.name
+    return (1 if entry.name.endswith(".sqlite") else 2), entry.name
 
 
 class Collector:
@@ -212,14 +279,6 @@ class RunProgress(NamedTuple):
     round: int
     undone: int
     ends: int
-
-
-PROGRESS_QUERIES = (
-    "SELECT coalesce(max(attempt), 0) FROM plannings",
-    "SELECT coalesce(max(round), 0) FROM rounds",
-    "SELECT count(*) FROM undone",
-    "SELECT count(*) FROM ends",
-)
 
 
 def progress_of(journal: Path) -> RunProgress:

@@ -15,8 +15,7 @@ from edge_client.security.identity.private_files import private_folder
 from edge_client.storage.atomic_files import written_aside
 from edge_server.fleet.backup.archive import ArchiveWriter, owner_file
 from edge_server.fleet.backup.chain import Chain
-from edge_server.fleet.backup.collecting import Collector, Report
-from edge_server.fleet.backup.contents import LOCK
+from edge_server.fleet.backup.collecting import LOCK, Collector, Report
 from edge_server.fleet.backup.manifest import BackupManifest, Parent, SavedRoot
 from edge_server.fleet.backup.sealing import Sealer
 from edge_server.fleet.backup.sources import Sources

@@ -14,8 +14,7 @@ from edge_client.security.identity.private_files import OWNER_FILE, OWNER_FOLDER
 from edge_client.storage.atomic_files import sync
 from edge_server.fleet.backup.archive import owner_file
 from edge_server.fleet.backup.chain import Chain
-from edge_server.fleet.backup.collecting import REPORT_EVERY_BYTES, Report, progress_of
-from edge_server.fleet.backup.contents import JOURNAL, LOCK, is_run
+from edge_server.fleet.backup.collecting import JOURNAL, LOCK, REPORT_EVERY_BYTES, Report, is_run, progress_of
 from edge_server.fleet.backup.manifest import BackupManifest, SavedFile
 from edge_server.fleet.backup.sealing import Sealer
 from edge_server.fleet.backup.steady_files import is_sqlite

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from edge_server.fleet.backup.contents import is_run
+from edge_server.fleet.backup.collecting import is_run
 from edge_server.fleet.backup.manifest import SavedRoot
 from edge_server.fleet.queue.job import RUN
 from edge_server.fleet.queue.journal import JobJournal

@@ -25,8 +25,7 @@ from edge_server.fleet.queue.supervisor import LOG
 from edge_server.observability.dashboard.rollout_view import device_rollouts, every_rollout
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.audit_log import AuditEntry
-from edge_server.storage.inventory.device_reader import DeviceReader
-from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory.inventory import DeviceReader, Inventory
 from edge_server.storage.inventory.records import InventoryDevice
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.labels import parse_where

@@ -18,8 +18,7 @@ from edge_server.config.units import bytes_text, clean, clock_text, figure_text,
 from edge_server.observability.figures import best_of, figures_there, leading_metric, where_measured
 from edge_server.observability.report.markdown import sparkline
 from edge_server.observability.snapshot import DeviceView, Snapshot, Watcher
-from edge_server.observability.terminal.device_groups import fleet_table, is_large_fleet
-from edge_server.observability.terminal.final_summary import print_closing
+from edge_server.observability.terminal.final_summary import fleet_table, is_large_fleet, print_closing
 from edge_server.observability.terminal.log_lines import PlainDisplay
 from edge_server.observability.terminal.tables import add_numbers, plain_table
 from edge_server.storage.records import RoundRecord

@@ -17,8 +17,7 @@ from edge_server.config.units import (
 )
 from edge_server.observability.figures import leading_metric, measured_text
 from edge_server.observability.snapshot import DeviceView, Snapshot, round_text
-from edge_server.observability.terminal.device_groups import fleet_line, is_large_fleet
-from edge_server.observability.terminal.final_summary import print_closing
+from edge_server.observability.terminal.final_summary import fleet_line, is_large_fleet, print_closing
 from edge_server.observability.terminal.tables import epsilon_text, late_text, trouble_text
 from edge_server.storage.records import RoundRecord
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edge_client.system.logging.setup import begin_inherited_log
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_server.coordinator.launch import stopped_by_signals
 from edge_server.coordinator.worker_processes import end_with_parent, ending, spawn_context
 from edge_server.observability.snapshot import Snapshot, Watcher

@@ -267,3 +267,24 @@ class Inventory:
             update_device(database, federation, new, taken)
             update_device(database, federation, old, {"removed_at": at, "alive": False})
         return former
+
+
+class DeviceReader:
+    """The devices of one inventory, kept in memory between two calls; belongs to one thread.
+
+    Making a value takes eight times as long as reading its row, and few devices change between two calls.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._version: tuple[int, int] | None = None
+        self._known: dict[tuple[Any, ...], InventoryDevice] = {}
+
+    def devices(self) -> Sequence[InventoryDevice]:
+        """The devices that were not removed, by federation and name."""
+        version = self._inventory.version()
+        if version != self._version:
+            known = self._known
+            self._known = {row: known.get(row) or device_of(row) for row in self._inventory.rows()}
+            self._version = version
+        return tuple(self._known.values())

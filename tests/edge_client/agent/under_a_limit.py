@@ -15,7 +15,7 @@ from edge_client.agent.session.events import WorkDone, WorkFailed
 from edge_client.agent.worker import Worker
 from edge_client.data.dataset import make_labelled_data
 from edge_client.system.hardware.memory import memory
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.training.loop import train
 from edge_client.training.torch_trainer import micro_batch
 from schemas.messages import Task

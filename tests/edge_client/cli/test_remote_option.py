@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from edge_client.cli.commands import doctor
-from edge_client.cli.doctor import broker, network, open_broker
+from edge_client.cli.doctor import broker, network
 from edge_client.cli.doctor.finding import ok
 from edge_client.cli.main import EDGE_CLIENT
 
@@ -31,6 +31,6 @@ def test_beside_an_agent_nothing_connects_in_the_devices_name(monkeypatch: pytes
 
     monkeypatch.setattr(broker, "broker", fail)
     monkeypatch.setattr(network, "network", lambda *_: [ok("broker", "takes connections")])
-    monkeypatch.setattr(open_broker, "strangers", lambda *_: ok("strangers", "are not let in"))
+    monkeypatch.setattr(broker, "strangers", lambda *_: ok("strangers", "are not let in"))
     args = EDGE_CLIENT.parse(["doctor", "--beside-agent", "--device-id", "pi-3"])
     assert [finding.check for finding in doctor.check_online(args)] == ["broker", "strangers"]

@@ -16,10 +16,10 @@ from PIL import Image, PngImagePlugin
 
 from edge_client.agent import local_source
 from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.agent.presence import card_of
 from edge_client.agent.remote.collection import Collector
 from edge_client.agent.settings import AgentSettings
 from edge_client.cli.main import EDGE_CLIENT
-from edge_client.data.card import card_of
 from edge_client.data.classes import misfit
 from edge_client.data.said_once import say_once
 from edge_client.data.sources import SOURCES

@@ -6,11 +6,16 @@ import sys
 
 import pytest
 
-from edge_client.system.malloc import ALSO_SET_BY, keep_freed_memory, return_large_blocks, share_one_heap
+from edge_client.system.process_memory import (
+    ALSO_SET_BY,
+    keep_freed_memory,
+    return_large_blocks,
+    share_one_heap,
+)
 
 PROGRAM = """
 import resource, sys, threading
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 print(int(keep_freed_memory()))
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -44,7 +49,7 @@ def test_a_thread_reuses_the_pages_that_an_earlier_one_freed(blocks: int) -> Non
 
 
 IDLE = """
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.system.process_memory import GivingBack, resident_bytes
 print(int(keep_freed_memory()))
 giving = GivingBack()
@@ -70,7 +75,7 @@ def test_free_memory_is_returned_once_the_device_is_idle() -> None:
 
 
 LARGE = """
-from edge_client.system.malloc import return_large_blocks
+from edge_client.system.process_memory import return_large_blocks
 from edge_client.system.process_memory import resident_bytes
 print(int(return_large_blocks()))
 blocks = [bytearray(b"x" * 300_000) for _ in range(200)]
@@ -90,7 +95,7 @@ def test_large_blocks_are_returned_at_once() -> None:
 
 TRAINING = """
 import hashlib, threading
-from edge_client.system.malloc import keep_freed_memory
+from edge_client.system.process_memory import keep_freed_memory
 from edge_client.data.dataset import make_labelled_data
 from edge_client.models.build import build_model
 from edge_client.pruning.surgery import arrays_of

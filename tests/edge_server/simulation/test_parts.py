@@ -10,7 +10,7 @@ from edge_client.transport import chunk_transfer
 from edge_server.config.load import load_config
 from edge_server.observability.counters import RunCounters
 from edge_server.observability.snapshot import DeviceView
-from edge_server.observability.terminal.device_groups import fleet_line
+from edge_server.observability.terminal.final_summary import fleet_line
 from edge_server.simulation.clock import Transits, later_windows, transfer_bytes
 from edge_server.simulation.device import DeviceState
 from edge_server.simulation.events import Timeline

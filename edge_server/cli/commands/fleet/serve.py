@@ -86,8 +86,7 @@ def add_service_verb(
 def execute(args: argparse.Namespace) -> int:
     from edge_client.storage.atomic_files import usable_folder
     from edge_server.coordinator.launch import stopped_by_signals
-    from edge_server.fleet.assembly import make_parts
-    from edge_server.fleet.service import FleetService
+    from edge_server.fleet.service import FleetService, make_parts
     from edge_server.fleet.settings.service import load_service_settings
     from edge_server.storage.service_folder import ServiceFolder
 

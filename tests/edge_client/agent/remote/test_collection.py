@@ -11,8 +11,7 @@ import pytest
 
 from edge_client.agent.remote.collection import Collector, encode_bounded, hidden_by, select_lines
 from edge_client.agent.remote.doctor_process import DoctorProcess, doctor_command
-from edge_client.agent.remote.settings import RemoteSettings
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.system.crash_record import FOLDER, LAST
 from edge_client.system.logging.setup import RecentLog
 from edge_client.transport.broker_address import BrokerAddress, TlsFiles

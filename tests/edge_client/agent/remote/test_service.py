@@ -11,9 +11,8 @@ import pytest
 from edge_client.agent.remote import collection
 from edge_client.agent.remote.doctor_process import DoctorProcess
 from edge_client.agent.remote.lazy_start import LazyDiagnostics
-from edge_client.agent.remote.settings import RemoteSettings
 from edge_client.agent.session.state import Session
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived
 from schemas.errors import PeerError

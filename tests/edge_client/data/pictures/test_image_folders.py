@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from edge_client.agent.local_source import DataChoice, LocalSource
+from edge_client.agent.presence import card_of
 from edge_client.cli.main import main
-from edge_client.data.card import card_of
 from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data

@@ -16,8 +16,7 @@ import pytest
 
 from edge_client.agent.agent import Agent
 from edge_client.agent.remote import collection
-from edge_client.agent.remote.settings import RemoteSettings
-from edge_client.agent.settings import AgentSettings
+from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.system.logging.setup import RecentLog

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from edge_client.security.identity.certificates import key_pem, new_key
-from edge_server.fleet.assembly import make_parts
 from edge_server.fleet.diagnostics.remote_part import RemotePart
 from edge_server.fleet.page.page_part import LOOK_EVERY_S, PagePart
 from edge_server.fleet.part import ServiceContext
 from edge_server.fleet.people.store import People
+from edge_server.fleet.service import make_parts
 from edge_server.fleet.settings.page import PageSettings
 from edge_server.fleet.settings.service import ServiceSettings
 from edge_server.security.identity.authority import Authority, make_authority

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.storage.inventory import device_reader
-from edge_server.storage.inventory.device_reader import DeviceReader
-from edge_server.storage.inventory.inventory import Inventory
+from edge_server.storage.inventory import inventory as device_reader
+from edge_server.storage.inventory.inventory import DeviceReader, Inventory
 
 
 @pytest.fixture
