@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_server.storage.inventory import inventory as device_reader
+from edge_server.storage.inventory import inventory as inventories
 from edge_server.storage.inventory.inventory import DeviceReader, Inventory
 
 
@@ -22,14 +22,15 @@ def inventory(tmp_path: Path) -> Iterator[Inventory]:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the devices that were made into values."""
     names: list[str] = []
-    make = device_reader.device_of
-    monkeypatch.setattr(device_reader, "device_of", lambda row: names.append(row[1]) or make(row))
+    make = inventories.device_of
+    monkeypatch.setattr(inventories, "device_of", lambda row: names.append(row[1]) or make(row))
     return names
 
 
 def test_only_changed_devices_are_made_again(inventory: Inventory, made: list[str]) -> None:
-    reader = DeviceReader(inventory)
-    assert [*reader.devices()] == inventory.devices()
+    reader, devices = DeviceReader(inventory), inventory.devices()
+    made.clear()
+    assert [*reader.devices()] == devices
     inventory.set_note("home", "pi-2", "in the attic")
     assert [device.note for device in reader.devices()] == ["", "in the attic", ""]
     assert made == ["pi-1", "pi-2", "pi-3", "pi-2"]
