@@ -86,7 +86,9 @@ def _join_chosen(data: LocalData, chosen: Sequence[Chosen]) -> LabelledData:
         for part, own in zip((data.train, data.held_out), chosen, strict=True)
     ]
     images, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("images", "labels"))
-    return sample(replace(parts[0], images=images, labels=labels), MAX_EXAMPLES)
+    sizes = [part.sizes for part in parts if part.sizes is not None]
+    joined = np.concatenate(sizes) if len(sizes) == len(parts) else None
+    return sample(replace(parts[0], images=images, labels=labels, sizes=joined), MAX_EXAMPLES)
 
 
 def _pair_values(known: dict[str, Values], fresh: dict[str, Values]) -> dict[str, tuple[Values, Values]]:

@@ -31,7 +31,8 @@ class LabelledData:
     is left out until `settles_at`, in seconds since 1970. Examples of one of the `origins` [N], such as
     recordings, stay together when data is shared out or held out; None: each is its own. A `question` is what
     a network has to say of examples [A, B] that may be pictures or signals; `unscaled` are whole numbers that
-    would be scaled if they were pictures. `unlabelled` rows state no labels, and have zeros.
+    would be scaled if they were pictures. `unlabelled` rows state no labels, and have zeros. `sizes` [N, 2]
+    are the heights and widths of pictures that were brought to one size.
     """
 
     images: Pixels
@@ -47,6 +48,7 @@ class LabelledData:
     question: str = ""
     unscaled: bool = False
     unlabelled: bool = False
+    sizes: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         count, shape = len(self.images), self.labels.shape
@@ -148,8 +150,9 @@ class LabelledData:
     def subset(self, indices: NDArray[np.integer[Any]] | Sequence[int]) -> "LabelledData":
         """The examples at `indices` [M], in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        origins = None if self.origins is None else self.origins[chosen]
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen], origins=origins)
+        origins, sizes = (None if each is None else each[chosen] for each in (self.origins, self.sizes))
+        images, labels = self.images[chosen], self.labels[chosen]
+        return replace(self, images=images, labels=labels, origins=origins, sizes=sizes)
 
     def inputs(self) -> Inputs:
         """The network's input: float32 of the images' shape."""

@@ -35,13 +35,15 @@ def fit_data(data: "LabelledData", shape: Shape, common: Preprocessing | None = 
     """
     common = data.preprocessing if common is None else common
     data = in_columns(data, common.columns)
-    if data.input_shape == shape or not len(data):
+    cut = data.sizes is not None and common.resizing is not None and common.resizing.crop is not None
+    if (data.input_shape == shape and not cut) or not len(data):
         return data
     if why := shape_misfit(data, shape, common):
         raise ConfigError(why)
-    images = fit_images(data.images, shape)
+    images = None if cut else fit_images(data.images, shape)
     say_once(f"the data, {in_words(data.input_shape)}, is taken as {in_words(shape)}, which the model takes")
-    return replace(data, images=_resize_images(data, shape, common.resizing) if images is None else images)
+    images = _resize_images(data, shape, common.resizing) if images is None else images
+    return replace(data, images=images, sizes=None)
 
 
 def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
@@ -83,15 +85,21 @@ def alike(own: Shape, shape: Shape) -> bool:
     return own == shape or (1, *own) == shape or own == (1, *shape)
 
 
-def redrawn(pixels: "Pixels", shape: Shape, how: Resizing | None = None) -> "Pixels":
-    """A picture [C, H, W] in other colours and another size; floats keep their depth."""
+def redrawn(
+    pixels: "Pixels", shape: Shape, how: Resizing | None = None, size: Shape | None = None
+) -> "Pixels":
+    """A picture [C, H, W] in other colours and another size; floats keep their depth.
+
+    `size` is its own height and width, if it has been stretched.
+    """
     import numpy as np
     from PIL import Image
 
-    if pixels.shape == shape:
-        return pixels
     how, (channels, height, width) = how or Resizing(), shape
-    by, box = Image.Resampling[how.interpolation.upper()], _taken(pixels.shape[1:], shape[1:], how.crop)
+    box = _taken(pixels.shape[1:], size or pixels.shape[1:], shape[1:], how.crop)
+    if pixels.shape == shape and box is None:
+        return pixels
+    by = Image.Resampling[how.interpolation.upper()]
 
     def resize(picture: "Image.Image") -> "Image.Image":
         return picture.resize((width, height), by, box)
@@ -104,12 +112,20 @@ def redrawn(pixels: "Pixels", shape: Shape, how: Resizing | None = None) -> "Pix
     return np.stack([np.asarray(resize(plane)) for plane in planes])
 
 
-def _taken(own: Shape, wanted: Shape, crop: float | None) -> tuple[float, float, float, float] | None:
-    """Left, top, right and bottom of the part that is resized; None for all of a picture."""
-    if crop is None or own == wanted:
+def _taken(
+    own: Shape, size: Shape, wanted: Shape, crop: float | None
+) -> tuple[float, float, float, float] | None:
+    """Left, top, right and bottom of the part that is resized of a picture, stretched from `size` to `own`.
+
+    None for all of it.
+    """
+    if crop is None or size == wanted:
         return None
-    share = crop * min(own[0] / wanted[0], own[1] / wanted[1])
-    down, right = (max(0.0, (have - share * want) / 2) for have, want in zip(own, wanted, strict=True))
+    share = crop * min(size[0] / wanted[0], size[1] / wanted[1])
+    down, right = (
+        max(0.0, (1 - share * want / have) / 2 * now)
+        for now, have, want in zip(own, size, wanted, strict=True)
+    )
     return right, down, own[1] - right, own[0] - down
 
 
@@ -150,7 +166,7 @@ def with_side(data: "LabelledData", side: int) -> "LabelledData":
             f"only pictures of bytes, grey or coloured, can be resized, and the examples are {kind}"
         )
     shape = data.input_shape[0], side, side
-    return replace(data, images=_all_redrawn(data, shape, data.preprocessing.resizing))
+    return replace(data, images=_all_redrawn(data, shape, data.preprocessing.resizing), sizes=None)
 
 
 def in_words(shape: Shape) -> str:
@@ -169,5 +185,6 @@ def _all_redrawn(data: "LabelledData", shape: Shape, how: Resizing | None) -> "P
 
     made = np.empty((len(data), *shape), data.images.dtype)
     for place, pixels in enumerate(data.images):
-        made[place] = redrawn(pixels, shape, how)
+        size = None if data.sizes is None else tuple(data.sizes[place].tolist())
+        made[place] = redrawn(pixels, shape, how, size)
     return made

@@ -25,9 +25,15 @@ class ReadImage:
 
 
 def read_image(
-    file: Path | bytes, shape: tuple[int, ...], preprocessing: Preprocessing | None = None
+    file: Path | bytes,
+    shape: tuple[int, ...],
+    preprocessing: Preprocessing | None = None,
+    side: int = SHRUNK_TO,
 ) -> ReadImage:
-    """A picture file, or the bytes of one, as a model of this shape takes it; `ConfigError` names it."""
+    """A picture file, or the bytes of one, as a model of this shape takes it; `ConfigError` names it.
+
+    One that is longer than `side` is shrunk to it first, as those of a folder are for training.
+    """
     preprocessing = preprocessing or Preprocessing()
     if len(shape) != 3 or shape[0] not in MODES:
         raise ConfigError(f"the model takes {in_words(shape)}, which is not an image", place=name_of(file))
@@ -37,8 +43,7 @@ def read_image(
         notes = tuple(note for note in notes if note != CLEAR)
     if (height, width) != shape[1:]:
         notes = (*notes, f"resized from {width}x{height} to {shape[2]}x{shape[1]}")
-    # As a folder's pictures are read for training, so that they give the same inputs.
-    small = shrunk(picture.pixels, max(SHRUNK_TO, *shape[1:]), max(3, shape[0]))
+    small = shrunk(picture.pixels, max(side, *shape[1:]), max(3, shape[0]))
     pixels = redrawn(small, shape, preprocessing.resizing)
     if preprocessing.scale != 255.0:
         pixels = pixels.astype(np.float32) * np.float32(preprocessing.scale / 255.0)

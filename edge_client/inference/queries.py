@@ -28,6 +28,7 @@ from edge_client.data.file_kinds import check_kind
 from edge_client.data.pictures.folders import picture_options
 from edge_client.data.pictures.picture_files import endings_read
 from edge_client.data.pictures.scale import scale_in_words
+from edge_client.data.shapes import SHRUNK_TO
 from edge_client.data.sounds.recordings import read_recordings
 from edge_client.data.sounds.sound_files import ENDINGS
 from edge_client.data.source_options import place_and_options
@@ -87,10 +88,11 @@ def _of_files(
     *,
     notes: tuple[str, ...] = (),
     most: float = MAX_BROKEN,
+    side: int = SHRUNK_TO,
 ) -> NamedExamples:
     place = os.path.commonpath(paths) or "."
     shape, about = model.input_shape, model.preprocessing
-    read = read_each(paths, lambda path: read_image(path, shape, about), source=place, most=most)
+    read = read_each(paths, lambda path: read_image(path, shape, about, side), source=place, most=most)
     count = len(read.values)
     # One note of each kind for all of a folder's images.
     texts = (
@@ -122,8 +124,8 @@ def _of_folder(root: Path, text: str, model: LoadedModel) -> NamedExamples:
     names = [path.relative_to(below).parts[0] for path in inside]
     labels, unknown = _labels_of(below, names, model)
     if labels is not None:
-        return _of_files(inside, model, labels, notes=notes, most=options.broken)
-    return _of_files(files.paths, model, notes=(*notes, *unknown), most=options.broken)
+        return _of_files(inside, model, labels, notes=notes, most=options.broken, side=options.side)
+    return _of_files(files.paths, model, notes=(*notes, *unknown), most=options.broken, side=options.side)
 
 
 def _labels_of(

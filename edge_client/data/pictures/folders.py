@@ -87,7 +87,10 @@ def read_folder(root: Path, text: str, *, split: str) -> tuple[LabelledData, boo
         class_names=tuple(classes),
         preprocessing=Preprocessing(picture_scale=options.scale),
     )
-    return in_classes(replace(data, resizable=True, skipped=read.skipped), parts.class_names), parts.official
+    sizes = np.array([picture.pixels.shape[1:] for picture in read.values], np.int64)
+    differ = (sizes != sizes[0]).any()
+    data = replace(data, resizable=True, skipped=read.skipped, sizes=sizes if differ else None)
+    return in_classes(data, parts.class_names), parts.official
 
 
 def _read_small(file: Path, *, options: PictureOptions) -> Picture:

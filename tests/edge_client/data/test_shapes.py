@@ -130,6 +130,29 @@ def test_the_middle_of_a_picture_is_what_resizing_and_cutting_leave(interpolatio
     np.testing.assert_allclose(deep.clip(0, 255), halved[:, 5:15, 11:21], atol=1.5)
 
 
+def test_the_middle_keeps_a_pictures_proportions_although_others_have_another_size(tmp_path: Path) -> None:
+    """A square in the middle of a wide picture, and of high ones that most are: it stays a square."""
+    (tmp_path / "cat").mkdir()
+    for number, (width, height) in enumerate([(60, 40), (40, 60), (40, 60)]):
+        pixels = np.zeros((height, width), np.uint8)
+        pixels[height // 2 - 10 : height // 2 + 10, width // 2 - 10 : width // 2 + 10] = 255
+        Image.fromarray(pixels).save(tmp_path / "cat" / f"{number}.png")
+    data = load_source(f"folder:{tmp_path}")
+    common = Preprocessing(resizing=Resizing(crop=1.0))
+    expected = np.zeros((8, 8))
+    expected[2:6, 2:6] = 255
+    for taken in (fit_data(data, (1, 8, 8), common), fit_data(data.subset([0]), (1, 8, 8), common)):
+        assert taken.sizes is None
+        for pixels in taken.images:
+            assert np.abs(pixels[0] - expected).mean() < 20
+    stretched = fit_data(data, (1, 8, 8), Preprocessing()).images[0, 0]
+    assert np.abs(stretched - expected).mean() > 20
+    # The size of most is the network's, and a picture of another one is cut out of what it was stretched to.
+    same = fit_data(data, (1, 60, 40), common).images
+    assert (same[1:] == data.images[1:]).all()
+    assert (same[0] != data.images[0]).any()
+
+
 @pytest.mark.parametrize("size", [(7, 7), (7, 50), (50, 7), (3, 11)])
 def test_no_rounding_takes_the_part_out_of_the_picture(size: tuple[int, int]) -> None:
     for crop in (1.0, 0.875, 0.1):

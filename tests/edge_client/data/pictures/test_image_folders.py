@@ -20,6 +20,7 @@ from edge_client.data.shapes import fit_data
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
+from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request
 from schemas.errors import ConfigError, PeerError, in_full
 from schemas.messages import Task
@@ -73,6 +74,16 @@ def test_training_infer_and_serve_see_the_same_pixels(
     assert (inferred[None] == served).all()
     # A folder's pictures are opaque.
     np.testing.assert_allclose(trained[:, :3], served[:, :3], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", ["", "?side=30"])
+def test_infer_shrinks_large_pictures_as_training_does(tmp_path: Path, options: str) -> None:
+    (tmp_path / "cat").mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (500, 800), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "cat" / "0.png")
+    model = load_model(write_model(tmp_path / "model.onnx", shape=(1, 8, 9), metadata={}))
+    source = f"folder:{tmp_path}{options}"
+    assert (fit_data(load_source(source), (1, 8, 9)).images == read_input(Path(source), model).images).all()
 
 
 @pytest.mark.parametrize(("text", "scale"), [("min-max", MIN_MAX), ("1/45000", 1 / 45_000)])
