@@ -29,7 +29,7 @@ def _file_kind(example: str, summary: str, read: Callable[[Path], WeightFile], *
         example,
         summary,
         lambda text: Path(text).suffix.lower() in suffixes,
-        lambda text: files.check_size(Path(text).expanduser()),
+        lambda text: files.read_inputs(Path(text).expanduser()),
         lambda text, _: read(Path(text).expanduser()),
     )
 

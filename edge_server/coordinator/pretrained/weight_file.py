@@ -31,5 +31,6 @@ def refuse(reason: str, remedy: str) -> ConfigError:
 
 def one_line(error: BaseException) -> str:
     """What a library says of a failure, in a line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = getattr(error, "reason", error)  # of a URL that does not open
+    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return lines[0][:200] if lines else type(error).__name__

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from edge_client.models.build import build_model
+from edge_client.models.inputs import InputRecord
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.cli.main import main
@@ -142,6 +143,27 @@ def test_a_run_that_was_cut_off_at_its_beginning_reads_its_own_copy(weights: Wei
     params, about = again.read(context.spec, context.channel_map, before.model.state.params, ())
     assert about == before.model.started_from
     assert all(np.array_equal(params[name], weights[name]) for name in weights)
+
+
+def test_a_description_beside_the_weights_says_what_their_inputs_were(
+    weights: Weights, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(weights, path)
+    first = find_initial_model(file(f"from={path}"), [])
+    assert isinstance(first, PretrainedModel)
+    assert first.inputs is None
+    about = {
+        "input_size": [3, 96, 64],
+        "mean": [0.5],
+        "std": [0.25],
+        "crop_pct": 0.9,
+        "interpolation": "bicubic",
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": "net", "pretrained_cfg": about}))
+    first = find_initial_model(file(f"from={path}"), [])
+    assert isinstance(first, PretrainedModel)
+    assert first.inputs == InputRecord((96, 64), (0.5,), (0.25,), 0.9, "bicubic")
 
 
 class Harmless:
