@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,12 +107,11 @@ def _output_layer(spec: ModelSpec) -> str | None:
 
 
 def _record(match: Match, shapes: Mapping[str, Shape]) -> WeightsTaken:
-    def count(names: Iterable[str]) -> int:
-        return sum(math.prod(shapes[name]) for name in names)
-
+    drawn_rows = sum(row is None for row in match.rows or ())
+    drawn = drawn_rows * sum(math.prod(shapes[name][1:]) for name in match.head)
     return WeightsTaken(
-        numbers=count(match.taken),
-        of=count(shapes),
+        numbers=sum(math.prod(shapes[name]) for name in match.taken) - drawn,
+        of=sum(map(math.prod, shapes.values())),
         taken=Counter(name.partition(".")[0] for name in match.taken),
         summed=tuple(sorted(match.summed)),
         drawn=match.drawn,

@@ -128,6 +128,7 @@ def test_rows_of_named_classes_go_by_name(weights: Weights, tmp_path: Path) -> N
     about = coordinator.model.started_from
     assert about is not None
     assert about.new_classes == ("dog",)
+    assert about.weights == WeightsTaken(numbers=203 - 11, of=203, taken={"1": 2, "3": 2})
 
 
 def test_a_run_that_was_cut_off_at_its_beginning_reads_its_own_copy(weights: Weights, tmp_path: Path) -> None:
