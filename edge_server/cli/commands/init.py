@@ -14,6 +14,8 @@ from schemas.errors import ConfigError
 EXAMPLES = """\
   edge-server init                              asks five questions and writes federation.toml
   edge-server init home.toml --yes              uses the defaults
+  edge-server init --network torchvision:mobilenet_v3_small
+                                                starts from a network that was trained before
 The answer about classes may be a folder of photos with one sub-folder for each class.
 """
 TEXT = """\
@@ -31,14 +33,24 @@ num-clients = {devices}    # the run starts when this many devices are present
 classes = [{classes}]
 
 [model]
-name = "cnn-group"
-input-shape = [3, 32, 32]    # three colours, height, width: photos of other sizes are resized
-
+{network}
 [training]
-optimizer = "adam"
+{trained}optimizer = "adam"
 learning-rate = 0.001
 batch-size = 16
 local-epochs = 3             # passes of a device over its photos in each round
+"""
+OWN = """\
+name = "cnn-group"
+input-shape = [3, 32, 32]    # three colours, height, width: photos of other sizes are resized
+"""
+PRETRAINED = """\
+name = "{name}"
+from = "{weights}"    # the server downloads these weights once
+input-shape = [3, 96, 96]    # three colours, height, width: photos of other sizes are resized
+"""
+HEAD = """\
+train = "head"               # the rest keeps its weights, and is sent once; "last-2" and "all" train more
 """
 
 
@@ -108,6 +120,12 @@ QUESTIONS = (
 OPTIONS = (
     Option("file", Path, default=Path("federation.toml"), metavar="FILE", nargs="?"),
     Option("--yes", bool, "take every default"),
+    Option(
+        "--network",
+        help="start from these published weights, torchvision:NAME or timm:NAME, and train the head of their "
+        "network (default: cnn-group, from drawn weights)",
+        metavar="WEIGHTS",
+    ),
     Option("--force", bool, "replace a file that is there"),
 )
 
@@ -129,7 +147,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.file.exists() and not args.force:
         raise ConfigError(f"{args.file} exists", remedy="name another file, or add --force")
     answers = {each.key: each.read(each.default) if args.yes else _ask(each) for each in QUESTIONS}
-    args.file.write_text(TEXT.format(file=args.file, **answers), encoding="utf-8")
+    network, trained = _describe_network(args.network)
+    text = TEXT.format(file=args.file, network=network, trained=trained, **answers)
+    args.file.write_text(text, encoding="utf-8")
     load_config(str(args.file))
     return print_result(
         args,
@@ -140,6 +160,19 @@ def execute(args: argparse.Namespace) -> int:
         f"  edge-server run {args.file} --broker mqtt://HOST:1883",
         f"  edge-client run --broker mqtt://HOST:1883 --federation {answers['name']} --data folder:PHOTOS",
     )
+
+
+def _describe_network(weights: str | None) -> tuple[str, str]:
+    """The lines of the network and of what is trained of it; `ConfigError` for weights that are not there."""
+    if weights is None:
+        return OWN, ""
+    from edge_client.models.registry import is_library_network
+    from edge_server.coordinator.pretrained.libraries import inputs_of
+
+    if not is_library_network(weights):
+        raise ConfigError(f"--network {weights}", remedy="write torchvision:NAME or timm:NAME")
+    inputs_of(weights)
+    return PRETRAINED.format(name=weights.partition(".")[0], weights=weights), HEAD
 
 
 def _ask(question: Question) -> str:

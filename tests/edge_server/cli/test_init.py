@@ -59,6 +59,20 @@ def test_yes_uses_the_defaults_and_replaces_no_file(
     assert training.optimizer == "adam"
 
 
+def test_a_pretrained_network_is_named_with_its_weights_and_its_head_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["init", str(tmp_path / "f.toml"), "--yes", "--network"]
+    assert main([*words, "torchvision:squeezenet1_2"]) == 2
+    assert "did you mean 'torchvision:squeezenet1_" in capsys.readouterr().err
+    assert main([*words, "mlp"]) == 2
+    assert main([*words, "torchvision:squeezenet1_1.IMAGENET1K_V1"]) == 0
+    config = load_config(str(tmp_path / "f.toml"))
+    assert config.model.name == "torchvision:squeezenet1_1"
+    assert config.model.from_ == "torchvision:squeezenet1_1.IMAGENET1K_V1"
+    assert config.training.train == "head"
+
+
 def test_an_input_that_ends_early_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
