@@ -27,6 +27,7 @@ examples:
   edge-server models show home-20261121-180000
   edge-server models diff home-20261121-180000 home-20261122-180000
   edge-server models set-active home-20261121-180000
+  edge-server models forget pi-kitchen runs/home-20261121-180000
 
 A finished run registers its final models under its folder's name in the folder `registry` next to its run
 folder (`runs/registry`, unless --out names another place). The registry holds each tier's ONNX file, its
@@ -69,6 +70,11 @@ def register(subparsers: Subparsers) -> None:
     example = f"set-active {EXAMPLE} && edge-server rollout --broker mqtt://server:1883"
     about = "name the version that devices are meant to serve"
     _add_verb(verbs, "set-active", set_active, version, help=about, example=example)
+    about = "solve a finished run's heads without a device, and delete what the run keeps of it"
+    device = Option("device", metavar="DEVICE")
+    where = Option("run", Path, "run folder of a recipe that keeps sums: ridge, class-means", metavar="RUN")
+    example = f"forget pi-kitchen runs/{EXAMPLE}"
+    _add_verb(verbs, "forget", forget, device, where, help=about, example=example)
     run = Option("run", Path, "run folder", metavar="RUN")
     name = Option("--name", help="(default: the run's name)", metavar="VERSION")
     about = "enter the models of a run that is over"
@@ -171,6 +177,22 @@ def add_run(args: argparse.Namespace) -> int:
     version = enter_run(Registry(registry), args.run, name=args.name)
     line = f"{version.version}: {format_count(len(version.tiers), 'tier')}, in {registry / version.version}"
     return print_result(args, version.model_dump(mode="json"), line)
+
+
+def forget(args: argparse.Namespace) -> int:
+    from edge_server.coordinator.removal import forget_device
+
+    removal = forget_device(args.run, args.device)
+    document = {**asdict(removal), "files": [str(path) for path in removal.files]}
+    left = format_count(len(removal.left), "device")
+    line = f"{args.device} is taken out: version {removal.round} has the heads of {left}"
+    return print_result(
+        args,
+        document,
+        line,
+        f"Earlier versions of this run are deleted; `edge-server models add {args.run} --name NAME` enters "
+        "this one. Models that were registered or delivered before still know the device.",
+    )
 
 
 def _registry(args: argparse.Namespace) -> "Registry":

@@ -177,7 +177,7 @@ def leave_one_out(
     """
     whole = total_parts(read() for read in devices.values())
     tested, suspects, left = dict[str, Tested](), list[str](), dict(devices)
-    while len(left) > max(MIN_TESTED, len(devices) // 2):
+    while len(left) >= MIN_TESTED and len(suspects) < len(devices) // 2:
         head = ridge(whole[0], ratio, bias=bias)
         found = {name: _test(read(), whole, head, ratio, bias=bias) for name, read in left.items()}
         tested |= found
