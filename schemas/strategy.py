@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from schemas.base import Frozen, Settings
-from schemas.values import Seed
+from schemas.values import FeatureType, Seed
 
 Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 
@@ -125,6 +125,15 @@ class TrainingSettings(Settings):
     """Examples per step."""
     local_epochs: int = Field(default=1, ge=0, le=10_000)
     """Epochs per round."""
+    feature_cache_mb: int = Field(default=256, ge=0, le=10**6, exclude_if=lambda room: room == 256)
+    """Megabytes in which a device keeps what frozen layers make of its examples, so that they run once per
+    example and not in every round; 0 keeps nothing. The results are the same. Of what does not fit, frozen
+    layers run once per round.
+    """
+    feature_type: FeatureType = Field(default="fp32", exclude_if=lambda kind: kind == "fp32")
+    """The numbers of what frozen layers make of an example: "fp32", or "fp16", which rounds them and takes
+    half the room.
+    """
 
 
 class TrainingPlan(TrainingSettings):

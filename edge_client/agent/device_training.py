@@ -20,15 +20,16 @@ from edge_client.pruning.channel_selection import best_spec, group_scores
 from edge_client.pruning.update_coordinates import in_sub_model
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.choice import make_trainer
+from edge_client.training.feature_cache import FeatureCache, StillPart
 from edge_client.training.results import EpochReport, Evaluation, TrainingGivenUp
 from edge_client.training.trainer import Trained, Trainer, TrainingJob
 from schemas.counted import format_count
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import DeliverTask, TrainTask
-from schemas.messages.tasks import OWN_STEP, SCORING_STEP, STEP
+from schemas.messages.tasks import FIXED, OWN_STEP, SCORING_STEP, STEP
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import ComputedArrays, add_changes, kind_of, rows_of
-from schemas.tensors.blobs import Arrays, Groups
+from schemas.tensors.blobs import Arrays, FileGroups, Groups
 from schemas.values import Personalisation
 
 
@@ -112,7 +113,20 @@ class DeviceTraining:
             should_stop=self.should_stop,
             checkpoint=checkpoint,
             graphs=graphs,
+            still=_find_still_part(task, self.context),
         )
+
+
+def _find_still_part(task: TrainTask, context: TaskContext) -> StillPart | None:
+    """What no device of the run trains; None if there is nothing."""
+    if not task.frozen:
+        return None
+    refs = [task.blobs[increment.blob] for increment in task.frozen]
+    arrays = frozenset(FileGroups(context.store.blob_path(refs[0].digest))["model"])
+    digests = [ref.digest for ref in (*refs, *([task.blobs[FIXED]] if FIXED in task.blobs else []))]
+    name = f"{context.device} {task.model.model_dump_json()} {task.spec.model_dump_json()} {digests}"
+    cache = FeatureCache(context.features, limit=1_000_000 * task.training.feature_cache_mb)
+    return StillPart(arrays, cache, name)
 
 
 # Training of a delivered sub-model on the device's own data, and the choice of what it exports.

@@ -26,6 +26,7 @@ class TaskContext:
 
     `model_code`: factories outside this package that a task may name. `signed_only`: serve a finished model
     only once the server has signed it. `checkpoints`: resume a killed training after its last epoch.
+    `features`: the folder in which features of frozen layers are kept.
     `variants`: which forms of a finished model to try. `board`: the directory above `/proc` and `/sys`.
     `trainer`: by default torch's where it is installed.
     `feed`: the source of the data, which may change. `min_examples`: with fewer, the server gets no
@@ -41,6 +42,7 @@ class TaskContext:
     private: PrivateState | None = None
     signed_only: bool = False
     checkpoints: EpochCheckpoints | None = None
+    features: Path | None = None
     variants: VariantSettings = EXPORT_ALONE
     board: Path = ROOT
     trainer: "Trainer | None" = None

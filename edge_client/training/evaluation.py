@@ -6,17 +6,29 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.models.modes import device_of, evaluating
+from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.results import NOTHING, Evaluation
 
 
 def evaluate(
-    module: nn.Module, data: LabelledData, *, inputs: Inputs | None = None, batch_size: int = 256
+    module: nn.Module,
+    data: LabelledData,
+    *,
+    inputs: Inputs | None = None,
+    features: Features | None = None,
+    batch_size: int = 256,
 ) -> Evaluation:
-    """Evaluate on all of `data`, with its `inputs` if the caller has them; the module does not change."""
+    """Evaluate on all of `data`, with its `inputs` if the caller has them; the module does not change.
+
+    With `features` of the examples only what follows them is run.
+    """
     if len(data) == 0:
         return NOTHING
+    if features is not None:
+        with evaluating(module):
+            return evaluate_outputs(_forward(features.rest, features.rows, batch_size), data, features.rows)
     given = data.inputs() if inputs is None else inputs
     return evaluate_outputs(_forward(module, given, batch_size), data, given)
 

@@ -44,12 +44,12 @@ class CachedRows:
 class FeatureCache:
     """A folder of features of at most `limit` bytes, the least recently used removed first.
 
-    Without a folder, or with a limit of 0, nothing is kept. Processes may share it. Without `durable` it does
-    not wait for the disk. A disk that fails costs time alone.
+    Without a folder, or with a limit of 0, nothing is kept. Processes may share it. A disk that fails costs
+    time alone.
     """
 
-    def __init__(self, folder: Path | None = None, *, limit: int = 0, durable: bool = True) -> None:
-        self._folder, self._limit, self._durable = folder, limit, durable
+    def __init__(self, folder: Path | None = None, *, limit: int = 0) -> None:
+        self._folder, self._limit = folder, limit
 
     def features(
         self,
@@ -113,7 +113,7 @@ class FeatureCache:
         header = _HEADER.pack(_FORMAT, zlib.crc32(content), rows.shape[1], len(rows))
         try:
             self._make_room(path, len(header) + len(content))
-            write_synced(path, header + content, durable=self._durable)
+            write_synced(path, header + content)
         except OSError as error:
             log.warning("features are not kept: %s", error)
 
@@ -141,6 +141,18 @@ class FeatureCache:
             return path.stat().st_size
         except OSError:
             return 0
+
+
+@dataclass(frozen=True, eq=False)
+class StillPart:
+    """What is the same in every round: the `arrays` that no device trains, and a cache of their features.
+
+    `name` says whose examples these are of, and which arrays.
+    """
+
+    arrays: frozenset[str]
+    cache: FeatureCache
+    name: str
 
 
 def digest_examples(images: NDArray[Any]) -> list[bytes]:

@@ -16,6 +16,7 @@ from edge_client.models.random_state import seed_generators
 from edge_client.training.checkpoint_state import restore, state_of
 from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
+from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, Run, TrainingContext
@@ -55,6 +56,7 @@ def train(
     spec: SubModelSpec | None = None,
     channel_map: ChannelMap | None = None,
     trained: Collection[str] | None = None,
+    features: Features | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -64,11 +66,12 @@ def train(
     `checkpoint` resumes after its last epoch, and a `recorder` makes plain steps faster, both with the same
     bits. `micro_batch` is the number of examples per forward pass; the result is the same up to rounding (see
     `torch_trainer`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
-    objectives that train parts of it. Only the arrays `trained` change, all by default.
+    objectives that train parts of it. Only the arrays `trained` change, all by default. With `features` of
+    the examples, only what follows them is run; no objective may read more than outputs, labels and weights.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    training = Training(module, data, plan, recorder, micro_batch, should_stop, trained)
+    training = Training(module, data, plan, recorder, micro_batch, should_stop, trained, features)
     return training.run(
         TrainingContext(
             plan,
@@ -97,6 +100,7 @@ class Training:
         micro_batch: int | None,
         should_stop: Callable[[], bool],
         trained: Collection[str] | None,
+        features: Features | None,
     ) -> None:
         self._progress = EpochProgress()
         check_optimizer(plan.optimizer)
@@ -106,8 +110,9 @@ class Training:
         self.module, self._plan, self._should_stop = module, plan, should_stop
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
         self.objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
-        device, inputs = device_of(module), data.inputs()
+        device, inputs = device_of(module), data.inputs() if features is None else features.rows
         targets = torch.from_numpy(data.targets(inputs)).to(device)
+        self.network = module if features is None else features.rest
         self.examples = Examples(torch.from_numpy(inputs).to(device), targets)
 
     @property
@@ -124,7 +129,8 @@ class Training:
     ) -> TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint."""
         module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
-        with channels_innermost(module.train(), self.examples.inputs), self._clean_up():
+        module.train()
+        with channels_innermost(self.network, self.examples.inputs), self._clean_up():
             self._set_up(context)
             self._resume(checkpoint)
             # Kept here: in an attribute, they would keep this training until the next collection of cycles.
@@ -159,7 +165,7 @@ class Training:
             yield
 
     def _set_up(self, context: TrainingContext) -> None:
-        parameters = [weight for weight in self.module.parameters() if weight.requires_grad]
+        parameters = [weight for weight in self.network.parameters() if weight.requires_grad]
         for objective in self.objectives:
             parameters.extend(objective.setup(self.module, context))
         self.optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
@@ -180,7 +186,7 @@ class Training:
 
     def _make_step(self, radius: float) -> Step:
         """The steps of a radius: recorded where no objective does more than choose the step's network."""
-        recorder, objectives, given = self._recorder, self.objectives, (self.module, self.optimizer)
+        recorder, objectives, given = self._recorder, self.objectives, (self.network, self.optimizer)
         if recorder is not None and len(objectives) == 1 and objectives[0].switches():
             return SwitchedSteps(recorder, *given, objectives[0], self._loss, radius=radius)
         step: Step = partial(self.take_step, radius)
@@ -228,7 +234,7 @@ class Training:
         inputs = examples.inputs
         for objective in self.objectives:
             inputs = objective.prepare(inputs)
-        run: Run = self.module
+        run: Run = self.network
         for objective in self.objectives:
             run = objective.network(self.module, run)
         batch = Batch(self.module, inputs, examples.labels, run(inputs))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from edge_client.models.attributes import users_parts
 from edge_client.models.random_state import seed_generators
@@ -53,10 +53,14 @@ _tried: WeakKeyDictionary[nn.Module, dict[bool, bool]] = WeakKeyDictionary()
 
 
 def _takes_layout(module: nn.Module, examples: Tensor) -> bool:
-    """Whether the network runs with the layout; torch's and this package's own layers all do."""
+    """Whether the network runs with the layout; torch's and this package's own layers all do.
+
+    A traced part may be one of a user's network.
+    """
     tried = _tried.setdefault(module, {})
     if module.training not in tried and len(examples):
-        tried[module.training] = not users_parts(module) or not _is_refused(module, examples[:PROBES])
+        own = users_parts(module) or any(isinstance(part, fx.GraphModule) for part in module.modules())
+        tried[module.training] = not own or not _is_refused(module, examples[:PROBES])
     return tried.get(module.training, True)
 
 

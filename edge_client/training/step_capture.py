@@ -29,7 +29,12 @@ from edge_client.training.shared_forward import restore_after, uphill
 
 log = logging.getLogger(__name__)
 
-KNOWN_PARTS = ("torch.nn.", "torchvision.", "edge_client.models.")  # modules with the same kernels each step
+KNOWN_PARTS = (
+    "torch.nn.",
+    "torch.fx.",
+    "torchvision.",
+    "edge_client.models.",
+)  # modules with the same kernels each step
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 Both change the module's weights in place. Imports torch: import it late.
 """
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from torch import nn
 
 from edge_client.data.dataset import Inputs
 from edge_client.models.build import find_factory
+from edge_client.models.fixed_state import sent_tensors
 from edge_client.models.modes import normalises_batches
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
@@ -21,6 +23,8 @@ from edge_client.system.hardware.memory import Memory, memory
 from edge_client.system.process_memory import give_back
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.evaluation import evaluate, logits
+from edge_client.training.feature_cache import FeatureCache
+from edge_client.training.features import Features, features_of, split_for
 from edge_client.training.loop import train
 from edge_client.training.objectives.registry import build_objectives
 from edge_client.training.optimizer_names import check_optimizer
@@ -62,6 +66,21 @@ class ModuleJob(TrainingJob):
         give_back()
         return fit(memory=memory(self.board))
 
+    @cached_property
+    def features(self) -> tuple[Features, Features] | None:
+        """Those of the examples to train on and of those held out; None where all layers have to run."""
+        task, data, still = self.task, self.data, self.still
+        trained: Collection[str] | None = task.trained
+        if trained is not None and still is not None:
+            # Behind what other tiers train, features would be others in each round.
+            trained = sent_tensors(self.module).keys() - still.arrays
+        split = split_for(self.module, trained, task.model.input_shape, self.plan, data.train)
+        if split is None:
+            return None
+        cache, name = (FeatureCache(), "") if still is None else (still.cache, still.name)
+        train, held_out = features_of(split, (data.train, data.held_out), cache, name, self.plan.feature_type)
+        return train, held_out
+
 
 class LocalWork(Protocol):
     """Trains tasks; its methods are never called from two threads at once."""
@@ -99,11 +118,13 @@ class OwnTraining:
             spec=job.task.spec,
             channel_map=job.channel_map,
             trained=job.task.trained,
+            features=job.features[0] if job.features else None,
         )
 
     def evaluate(self, job: ModuleJob) -> Evaluation:
         batch_size = min(EVALUATION_BATCH, job.micro_batch or EVALUATION_BATCH)
-        return evaluate(job.module, job.data.held_out, batch_size=batch_size)
+        features = job.features[1] if job.features else None
+        return evaluate(job.module, job.data.held_out, features=features, batch_size=batch_size)
 
 
 OWN_TRAINING: LocalWork = OwnTraining()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
+from edge_client.training.feature_cache import StillPart
 from edge_client.training.results import NOTHING, EpochReport, Evaluation, TrainingResult, bound_loss
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import TrainTask
@@ -49,7 +50,7 @@ class TrainingJob:
 
     `received` and `kept` are groups in the sub-model's coordinates, `channel_map` is the full network's.
     `board` is the directory above `/proc` and `/sys`, which give the free memory. `graphs` are the files of
-    the task's ONNX graphs by the names of their blobs.
+    the task's ONNX graphs by the names of their blobs. `still` is what no device trains, if there is any.
     """
 
     task: TrainTask
@@ -63,6 +64,7 @@ class TrainingJob:
     should_stop: Callable[[], bool]
     checkpoint: EpochCheckpoint | None = None
     graphs: Mapping[str, Path] = field(default_factory=dict)
+    still: StillPart | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,4 +127,5 @@ class ClientWork:
             if job.memory is None
             else board_files(self._setup.blobs.parent / "boards", job.memory),
             trainer=self._trainer(job.trainer),
+            features=self._setup.blobs.parent / "features" / device,
         )

@@ -1,6 +1,7 @@
 """FedProx (Li et al. 2020, Federated Optimization in Heterogeneous Networks)."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from edge_client.pruning.update_coordinates import ANCHOR
 from edge_client.system.lazy_torch import Tensor, nn, torch
@@ -14,6 +15,8 @@ class Prox(LocalObjective):
     For w_received, the group `anchor` counts, which a device's own model has (Ditto), else the weights at the
     start.
     """
+
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, mu: float = 0.01) -> None:
         self._mu = checked_factor("prox", "mu", mu)

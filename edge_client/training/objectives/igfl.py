@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn
 from edge_client.training.objectives.formulas import gradient_mass
@@ -41,6 +41,7 @@ class Igfl(LocalObjective):
 
     receives = frozenset({"last-step"})
     optimizers = frozenset({"sgd"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, strength: float = 1.0) -> None:
         self._strength = checked_factor("igfl", "strength", strength)

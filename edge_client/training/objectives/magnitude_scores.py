@@ -1,6 +1,7 @@
 """Scores of channels by the magnitude of their weights (ATTENDING, section 4.3; Li et al. 2017)."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from edge_client.system.lazy_torch import nn, torch
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
@@ -15,6 +16,7 @@ class MagnitudeScores(LocalObjective):
     """
 
     sends = frozenset({"attention"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self, *, layers: tuple[str, ...]) -> None:
         self._layers = layers

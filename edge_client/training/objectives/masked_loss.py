@@ -1,6 +1,7 @@
 """HeteroFL's masked cross-entropy for labels that a device lacks (Diao et al. 2021, section 3)."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training.objectives.objective import Batch, LocalObjective, TrainingContext
@@ -13,6 +14,7 @@ class MaskedLoss(LocalObjective):
     """
 
     labels = frozenset({"classes"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._own: Tensor | None = None

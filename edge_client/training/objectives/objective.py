@@ -66,6 +66,9 @@ class LocalObjective(Protocol):
     `finish` and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and
     `resume` restores it after a `setup` in another process.
 
+    `reads_outputs_only`: it takes outputs, labels and weights, no inputs and nothing between layers, so that
+    frozen layers need not run in every step.
+
     `receives` and `sends` name its groups in tasks and updates, `optimizers` the local optimizers and
     `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
     the run's last round alone, in which devices run their data through the model without training. One that
@@ -77,6 +80,7 @@ class LocalObjective(Protocol):
     optimizers: ClassVar[frozenset[str]] = frozenset()
     labels: ClassVar[frozenset[LabelKind]] = frozenset()
     measures: ClassVar[bool] = False
+    reads_outputs_only: ClassVar[bool] = False
     sums: ClassVar[bool] = False
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:

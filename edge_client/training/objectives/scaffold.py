@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Scaffold(LocalObjective):
     receives = frozenset({"control"})
     sends = frozenset({"control"})
     optimizers = frozenset({"sgd"})
+    reads_outputs_only: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._controlled: dict[str, _Controlled] = {}
