@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, holl
 from edge_client.training.evaluation import evaluate
 from edge_client.training.results import Evaluation
 from edge_client.training.shared_forward import Cut, evaluate_sub_models
+from edge_server.coordinator.split_tests import SplitTests
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec, Preprocessing
@@ -33,11 +35,19 @@ def has_diverged(params: Arrays, tested: Mapping[int, Evaluation]) -> bool:
 class GlobalModel:
     """The full network: its sub-models, tests and exports."""
 
-    def __init__(self, module: nn.Module, spec: ModelSpec, channel_map: ChannelMap) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        spec: ModelSpec,
+        channel_map: ChannelMap,
+        *,
+        still: frozenset[str] = frozenset(),
+    ) -> None:
         # The module has no parameters of its own; it borrows those of the state, so memory holds one model.
         self._module, self._spec, self._channel_map = hollow(module), spec, channel_map
         self.graphs: tuple[bytes, ...] = ()
         self._compared: set[Hashable] = set()
+        self._split = SplitTests(still, spec.input_shape)
 
     @property
     def parameters(self) -> int:
@@ -73,8 +83,12 @@ class GlobalModel:
     ) -> dict[int, Evaluation]:
         """`test` of several sub-models by number; together with the full model, if that comes first.
 
-        `params_of` gives the full arrays that a sub-model is cut from.
+        `params_of` gives the full arrays that a sub-model is cut from. What no device trains sees the data
+        once, if it comes first in the network.
         """
+        by_features = self._test_by_features(specs, params_of, data)
+        if by_features is not None:
+            return by_features
         whole = next(iter(specs.values()), None) == SubModelSpec()
         if not whole or len(specs) * parameter_count(self._module) > TOGETHER:
             return {n: self.test(params_of(n), spec, data, inputs) for n, spec in specs.items()}
@@ -82,6 +96,22 @@ class GlobalModel:
         cuts = [self._cut(spec) for spec in list(specs.values())[1:]]
         found = evaluate_sub_models(modules, cuts, data, inputs=inputs, compared=self._compared)
         return dict(zip(specs, found, strict=True))
+
+    def _test_by_features(
+        self,
+        specs: Mapping[int, SubModelSpec],
+        params_of: Callable[[int], Arrays],
+        data: LabelledData,
+    ) -> dict[int, Evaluation] | None:
+        found = dict[int, Evaluation]()
+        for number, spec in specs.items():
+            arrays = extract(params_of(number), spec, self._channel_map)
+            make = partial(compact, self._module, spec, self._channel_map)
+            tested = self._split.test(spec, arrays, data, make)
+            if tested is None:
+                return None
+            found[number] = tested
+        return found
 
     def _cut(self, spec: SubModelSpec) -> Cut:
         layouts = self._channel_map.parameters.items()

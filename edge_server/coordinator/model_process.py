@@ -51,12 +51,16 @@ class ProcessLost(EdgeError):
 
 @dataclass(frozen=True, eq=False)
 class ModelSetup:
-    """What a process needs before its first job: the network with its fixed state, and examples of tests."""
+    """What a process needs before its first job: the network with its fixed state, and examples of tests.
+
+    No device trains the arrays `still`.
+    """
 
     spec: ModelSpec
     channel_map: ChannelMap
     fixed: Arrays
     data: LabelledData | None = None
+    still: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +223,7 @@ class ModelBench:
         setup = self._setup
         module = build_blank(setup.spec)
         fill_fixed(module, setup.fixed)
-        return GlobalModel(module, setup.spec, setup.channel_map)
+        return GlobalModel(module, setup.spec, setup.channel_map, still=setup.still)
 
 
 def _parameters(model: Path) -> Arrays:

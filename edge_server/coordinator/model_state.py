@@ -153,7 +153,7 @@ def open_model(
     elif context.config.model.from_ is not None:
         started_from = noted_start(folder)
     fill_fixed(module, fixed)
-    network = GlobalModel(module, context.spec, context.channel_map)
+    network = GlobalModel(module, context.spec, context.channel_map, still=context.still)
     state = (
         start_state(context.strategy, params, keep=keep)
         if resume is None

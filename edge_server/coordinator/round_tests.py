@@ -162,7 +162,9 @@ class RoundTests:
         data = testing.data
         if not count or data is None:
             return []
-        setup = ModelSetup(model.context.spec, model.context.channel_map, model.fixed, data)
+        setup = ModelSetup(
+            model.context.spec, model.context.channel_map, model.fixed, data, model.context.still
+        )
         return [ModelProcess(setup) for _ in range(min(count, most))]
 
 

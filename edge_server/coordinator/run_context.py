@@ -153,6 +153,11 @@ class RunContext:
         return ColumnList(self.spec.input_shape, self.testing.columns)
 
     @property
+    def still(self) -> frozenset[str]:
+        """The arrays that no device trains."""
+        return self.network.parts.frozen(self.channel_map)
+
+    @property
     def own_layers(self) -> tuple[str, ...]:
         """The layers of each device's model file that are its own."""
         own = self.strategy.own

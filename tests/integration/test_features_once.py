@@ -1,14 +1,16 @@
 """Frozen layers run once per example: in all rounds, on all virtual devices, with the same results."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor
 
-from edge_client.models.frozen_part import SplitNetwork
+from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_server.storage.run_folder import RunFolder
-from tests.edge_server.simulation.small import run
+from tests.edge_server.simulation.small import history, run
 
 WORDS = (
     "model.name=cnn-batch",
@@ -21,37 +23,65 @@ WORDS = (
     "rounds=3",
     "training.train=head",
 )
+FIGURES = ("train_loss", "test_loss", "test_metrics", "tier_metrics", "harm")
+EXAMPLES, TESTED = 3 * 24, 20
 
 
-class Counted:
-    """Counts the examples that pass through frozen layers; the search for them also tries drawn ones."""
+@contextmanager
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The numbers of examples that pass through frozen layers, but for those of the search for these."""
+    passed: list[int] = []
+    own, trying = SplitNetwork.features, [0]
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.examples = 0
-        own = SplitNetwork.features
+    def features(split: SplitNetwork, inputs: Tensor) -> Tensor:
+        passed.extend([] if trying[0] else [len(inputs)])
+        return own(split, inputs)
 
-        def features(split: SplitNetwork, inputs: Tensor) -> Tensor:
-            self.examples += len(inputs)
-            return own(split, inputs)
+    def find(*arguments: object) -> SplitNetwork:
+        trying[0] += 1
+        try:
+            return find_split(*arguments)  # type: ignore[arg-type]
+        finally:
+            trying[0] -= 1
 
-        monkeypatch.setattr(SplitNetwork, "features", features)
+    with monkeypatch.context() as patch:
+        patch.setattr(SplitNetwork, "features", features)
+        patch.setattr("edge_client.training.features.find_split", find)
+        patch.setattr("edge_server.coordinator.split_tests.find_split", find)
+        yield passed
 
 
-def models(folder: Path) -> list[bytes]:
-    return [RunFolder(folder).model(number).read_bytes() for number in (1, 2, 3)]
+def results(folder: Path) -> tuple[list[bytes], list[str]]:
+    """The models of all rounds, and their figures."""
+    models = [RunFolder(folder).model(number).read_bytes() for number in (1, 2, 3)]
+    return models, [json.dumps([each[name] for name in FIGURES]) for each in history(folder)]
 
 
-def figures(folder: Path) -> list[object]:
-    return [record.evaluation for record in RunFolder(folder).history()]
-
-
+@pytest.mark.parametrize("recipe", ["fedavg", "scaffold"])
 def test_a_run_with_and_without_the_cache_has_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str
+) -> None:
+    with counting(monkeypatch) as passed:
+        run(tmp_path / "kept", recipe, *WORDS)
+    assert sum(passed) == EXAMPLES + TESTED
+    with counting(monkeypatch) as passed:
+        run(tmp_path / "not-kept", recipe, *WORDS, "training.feature-cache-mb=0")
+    assert sum(passed) == 3 * EXAMPLES + TESTED
+    assert results(tmp_path / "kept") == results(tmp_path / "not-kept")
+
+
+def test_what_other_tiers_train_is_behind_the_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = Counted(monkeypatch)
-    run(tmp_path / "kept", "fedavg", *WORDS)
-    kept, counted.examples = counted.examples, 0
-    run(tmp_path / "not-kept", "fedavg", *WORDS, "training.feature-cache-mb=0")
-    assert models(tmp_path / "kept") == models(tmp_path / "not-kept")
-    assert kept < counted.examples
-    print(kept, counted.examples)
+    words = ("tiers.ratios=[0.5, 0.0]", 'tiers.train=["head", ["linear2", "head"]]', "rounds=2")
+    with counting(monkeypatch) as passed:
+        run(tmp_path / "run", "fedavg", *WORDS[:-1], *words)
+    assert sum(passed) == EXAMPLES + 2 * TESTED
+
+
+def test_an_objective_that_needs_inputs_runs_all_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counting(monkeypatch) as passed:
+        run(tmp_path / "run", "fjord", *WORDS, "rounds=1")
+    assert set(passed) == {TESTED}

@@ -156,12 +156,14 @@ def _training(
 ) -> TrainingPlan:
     """The run's training settings with the plan's epochs: 0 where the device only scores channels."""
     settings = config.training.of_round(round_number)
+    # Devices that train whole networks need not know of features.
+    about_features = {"feature_cache_mb", "feature_type"} if plan.cut.trained is None else None
     own = {
         "local_epochs": plan.local_epochs if plan.cut.train else 0,
         "rate_by_width": settings.rate_by_width and plan.rates_by_width,
     }
     return TrainingPlan(
-        **{**settings.model_dump(), **own},
+        **{**settings.model_dump(exclude=about_features), **own},
         seed=_derive_seed(config.federation.seed, round_number, device),
         objectives=plan.cut.objectives,
         participants=participants,

@@ -1,0 +1,85 @@
+"""Tests of sub-models whose frozen layers are the same in every round, and see the test data once."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from edge_client.data.dataset import LabelledData
+from edge_client.models.fixed_state import distinct, sent_tensors
+from edge_client.models.frozen_part import find_split
+from edge_client.models.frozen_values import NoSplit
+from edge_client.pruning.surgery import borrow_arrays
+from edge_client.training.evaluation import evaluate
+from edge_client.training.feature_cache import FeatureCache
+from edge_client.training.features import Features, features_of
+from edge_client.training.results import Evaluation
+from schemas.submodel import SubModelSpec
+from schemas.tensors.blobs import Arrays
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 256_000_000  # of a sub-model's features of all test data
+MAX_MODELS = 8  # sub-models whose features are kept
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A sub-model with the features of the test data, None if all of it has to run, and its frozen arrays."""
+
+    module: nn.Module
+    data: LabelledData
+    still: Arrays
+    features: Features | None
+
+    def fits(self, data: LabelledData, arrays: Arrays) -> bool:
+        return self.data is data and all(
+            np.array_equal(kept, arrays[name], equal_nan=True) for name, kept in self.still.items()
+        )
+
+
+class SplitTests:
+    """Tests sub-models by the features that layers of the arrays `still` make; no device trains these."""
+
+    def __init__(self, still: frozenset[str], input_shape: tuple[int, ...]) -> None:
+        self._still, self._input_shape = still, input_shape
+        self._prepared: OrderedDict[str, _Prepared] = OrderedDict()
+
+    def test(
+        self, spec: SubModelSpec, arrays: Arrays, data: LabelledData, make: Callable[[], nn.Module]
+    ) -> Evaluation | None:
+        """Test the sub-model with these arrays; `make` gives its network. None if all layers have to run."""
+        if not self._still or data.learning_task.labels == "none":
+            return None
+        key = spec.model_dump_json()
+        prepared = self._prepared.get(key)
+        if prepared is None or not prepared.fits(data, arrays):
+            prepared = self._prepared[key] = self._prepare(arrays, data, make())
+        self._prepared.move_to_end(key)
+        while len(self._prepared) > MAX_MODELS:
+            self._prepared.popitem(last=False)
+        if prepared.features is None:
+            return None
+        with torch.no_grad():
+            for name, tensor in distinct(sent_tensors(prepared.module)).items():
+                if name not in self._still:
+                    tensor.copy_(torch.from_numpy(np.array(arrays[name])))
+        return evaluate(prepared.module, data, features=prepared.features)
+
+    def _prepare(self, arrays: Arrays, data: LabelledData, module: nn.Module) -> _Prepared:
+        still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}
+        # What changes is written in place later: these must not be the arrays of the caller.
+        own = {name: np.array(arrays[name]) for name in arrays if name not in still}
+        borrow_arrays(module, {**still, **own})
+        features = None
+        try:
+            split = find_split(module, own.keys(), self._input_shape)
+            if 4 * split.width * len(data) <= MAX_BYTES:
+                (features,) = features_of(split, (data,), FeatureCache(), "")
+        except NoSplit as reason:
+            log.info("frozen layers run in every test: %s", reason)
+        return _Prepared(module, data, still, features)
