@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_client.agent.announcer import Announcer
-from edge_client.agent.certificates import CertificateService, open_renewer
-from edge_client.agent.client_update.lazy_start import LazyClientUpdate
 from edge_client.agent.eligibility.machine import GiveBack, Hold, ReportVerdict, Resume
 from edge_client.agent.eligibility.monitor import EligibilityMonitor
+from edge_client.agent.lazy_services import (
+    CertificateService,
+    LazyClientUpdate,
+    LazyDiagnostics,
+    LazyRollout,
+    open_renewer,
+)
 from edge_client.agent.messenger import Messenger
 from edge_client.agent.presence import Presence
-from edge_client.agent.remote.lazy_start import LazyDiagnostics
-from edge_client.agent.rollout.lazy_start import LazyRollout
 from edge_client.agent.service import Service, Topic
 from edge_client.agent.session.events import ChunkArrived, Declined, GivenBack, Received
 from edge_client.agent.session.machine import check_epoch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.client_update.lazy_start import LazyClientUpdate
+from edge_client.agent.lazy_services import LazyClientUpdate
 from edge_client.agent.settings import AgentSettings
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from edge_client.agent.lazy_services import LazyDiagnostics
 from edge_client.agent.remote import collection
 from edge_client.agent.remote.doctor_process import DoctorProcess
-from edge_client.agent.remote.lazy_start import LazyDiagnostics
 from edge_client.agent.session.state import Session
 from edge_client.agent.settings import AgentSettings, RemoteSettings
 from edge_client.transport.broker_address import parse_address

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge_client.agent.lazy_services import decode_rollout_message
 from edge_client.agent.offers.trial import Worked
 from edge_client.agent.rollout.installation import make_runtime
-from edge_client.agent.rollout.lazy_start import decode_rollout_message
 from edge_client.agent.rollout.trial import Comparison, ComparisonRunner, ModelPair
 from edge_client.agent.settings import AgentSettings
 from edge_client.data.dataset import make_labelled_data
