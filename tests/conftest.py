@@ -33,6 +33,10 @@ sys.dont_write_bytecode = False
 os.fsync = lambda descriptor: None
 os.environ[UNSYNCED] = "1"
 
+# A server that ends in a test would let the collector look through all modules and tests again.
+_freeze = gc.freeze
+gc.freeze = gc.unfreeze = lambda: None  # type: ignore[method-assign]
+
 
 # How long a busy machine takes to draw examples, or to run one, says nothing about the code.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -130,5 +134,5 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 def _exclude_from_collection() -> None:
     global _known_modules
-    gc.freeze()
+    _freeze()
     _known_modules = len(sys.modules)

@@ -1,15 +1,16 @@
 """Freed memory is returned only once the device is idle."""
 
-import gc
+import subprocess
 
 import pytest
 
 from edge_client.agent import agent, assembly
 from edge_client.agent.session.machine import SessionPhase
 from edge_client.system import process_memory
-from edge_client.system.process_memory import KEPT_S, NEW_OBJECTS, GivingBack, lasting_objects
+from edge_client.system.process_memory import KEPT_S, GivingBack
 from tests.edge_client.agent.session.by_hand import task
 from tests.edge_client.agent.test_agent_restart import Life, StillLink, StillWorker, acknowledgement, finish
+from tests.forked import forked_python
 
 
 @pytest.fixture
@@ -59,10 +60,16 @@ def test_a_device_is_busy_until_its_task_is_settled(tmp_path, monkeypatch):
     assert not seen[-1]
 
 
-def test_collections_leave_lasting_objects_alone_while_a_process_is_busy():
-    usual, frozen = gc.get_threshold(), gc.get_freeze_count()
-    with lasting_objects():
-        assert gc.get_freeze_count() > frozen
-        assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
-    assert gc.get_freeze_count() == 0
-    assert gc.get_threshold() == usual
+def test_collections_leave_lasting_objects_alone_while_a_process_is_busy() -> None:
+    code = """if True:
+        import gc
+        from edge_client.system.process_memory import NEW_OBJECTS, lasting_objects
+        gc.unfreeze()
+        usual = gc.get_threshold()
+        with lasting_objects():
+            assert gc.get_freeze_count() > 0
+            assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
+        assert gc.get_freeze_count() == 0
+        assert gc.get_threshold() == usual
+    """
+    subprocess.run([*forked_python(), "-c", code], check=True)
