@@ -18,7 +18,7 @@ from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.journal import UndoneRound
-from edge_server.storage.records import StartedFrom
+from edge_server.storage.records import StartedFrom, WeightsTaken
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore
@@ -148,6 +148,8 @@ def open_model(
         if started_from.weights is not None:
             notices = (*notices, *started_from.weights.in_lines())
             log.info("starts from %s", started_from.in_words())
+            if stuck := _describe_stuck(context, started_from.weights):
+                notices = (*notices, stuck)
             if unscaled := describe_unscaled(context.config, context.spec, context.testing.preprocessing):
                 notices = (*notices, unscaled)
     elif context.config.model.from_ is not None:
@@ -169,6 +171,18 @@ def open_model(
         undone=resume.undone if resume else None,
         started_from=started_from,
         notices=notices,
+    )
+
+
+def _describe_stuck(context: RunContext, weights: WeightsTaken) -> str:
+    """The warning of arrays that are drawn anew although no device trains them; empty if there are none."""
+    frozen = context.network.parts.frozen(context.network.registered)
+    stuck = [name for name in weights.drawn if name in frozen]
+    if not stuck:
+        return ""
+    return (
+        f"the weights lack {shorten_names(stuck)}, and no device trains what they lack, so that it stays "
+        "random: name it in [training] train, or take other weights"
     )
 
 

@@ -122,10 +122,10 @@ def _load_torch(path: Path) -> Any:
     import torch
 
     check_size(path)
-    if not (is_archive := zipfile.is_zipfile(path)):
-        check_size(path, MAX_OLD_BYTES)
     try:
-        if is_archive and any(entry.compress_type for entry in zipfile.ZipFile(path).infolist()):
+        if not (is_archive := zipfile.is_zipfile(path)):
+            check_size(path, MAX_OLD_BYTES)
+        elif any(entry.compress_type for entry in zipfile.ZipFile(path).infolist()):
             raise refuse(f"{path} is compressed, which torch does not map", SAVE_ALONE)
         with warnings.catch_warnings(action="ignore"):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)

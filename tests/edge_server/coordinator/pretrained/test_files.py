@@ -1,7 +1,10 @@
 """Runs that start from files of weights, and files that are refused."""
 
+import contextlib
 import json
+import math
 import os
+import random
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,10 +22,12 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.cli.main import main
 from edge_server.coordinator.initial_model import find_initial_model
+from edge_server.coordinator.pretrained.files import READERS
 from edge_server.coordinator.pretrained.model import PretrainedModel
 from edge_server.storage.records import StartedFrom, WeightsTaken
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
+from schemas.tensors.arrays import kind_of
 from schemas.values import ModelSpec
 from tests.edge_server.coordinator.test_initial_model import begun, file, params_in, started
 from tests.edge_server.own_networks import NAME
@@ -117,6 +122,18 @@ def test_a_head_of_other_classes_is_drawn_and_the_table_says_why(weights: Weight
         "  drawn anew        3.weight, 3.bias  3 classes in the file, 4 here",
         "  left in the file  aux.weight        not of this network",
     )
+
+
+def test_a_frozen_array_that_the_weights_lack_is_told(weights: Weights, tmp_path: Path) -> None:
+    path = tmp_path / "w.pth"
+    torch.save({name: weights[name] for name in weights if name != "1.bias"}, path)
+    coordinator = started(file(f"from={path}", "training.train=head"), tmp_path / "run")
+    assert coordinator.model.notices[-2] == (
+        "the weights lack '1.bias', and no device trains what they lack, so that it stays random: name it in "
+        "[training] train, or take other weights"
+    )
+    coordinator = started(file(f"from={path}", 'training.train=["1.bias"]'), tmp_path / "second")
+    assert not any("random" in notice for notice in coordinator.model.notices)
 
 
 def test_rows_of_named_classes_go_by_name(weights: Weights, tmp_path: Path) -> None:
@@ -287,6 +304,21 @@ def test_a_bad_file_is_refused_in_a_line(what: str, weights: Weights, tmp_path: 
     assert raised.value.remedy
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "ran").exists()
+
+
+def test_mutated_files_are_read_or_refused(weights: Weights, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    for name, write in WRITERS.values():
+        write(weights, tmp_path / name)
+        whole = (tmp_path / name).read_bytes()
+        for _ in range(12):
+            data = bytearray(whole)
+            for _ in range(rng.choice((1, 3, 20))):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            (tmp_path / name).write_bytes(data)
+            with contextlib.suppress(ConfigError):
+                arrays = READERS[Path(name).suffix](tmp_path / name).arrays
+                [arrays[each] for each in arrays if math.prod(kind_of(arrays, each)[1]) < 1000]
 
 
 def test_check_shows_the_table_and_ends_with_2_for_a_bad_file(
