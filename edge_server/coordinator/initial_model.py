@@ -22,6 +22,7 @@ from edge_client.models.header import header_of
 from edge_client.models.inputs import InputRecord
 from edge_client.storage.atomic_files import write_synced
 from edge_server.config.config import Config
+from edge_server.coordinator.pretrained.file_inputs import record_of
 from edge_server.coordinator.pretrained.model import PretrainedModel
 from edge_server.coordinator.pretrained.sources import SOURCES, find_source
 from edge_server.coordinator.pretrained.weight_file import KEY
@@ -152,13 +153,9 @@ class RunModel:
         """The inputs that it was trained on, where its run stated what pictures become; else None."""
         try:
             about = Preprocessing.model_validate(self.manifest["preprocessing"])
-            colours, height, width = ModelSpec.model_validate(self.manifest["model"]).input_shape
+            return record_of(about, ModelSpec.model_validate(self.manifest["model"]).input_shape)
         except (KeyError, ValueError):
             return None
-        if (how := about.resizing) is None:
-            return None
-        mean, std = (figures * (colours // len(figures)) for figures in (about.mean, about.std))
-        return InputRecord((height, width), mean, std, how.crop, how.interpolation)
 
     def check_columns(self, columns: Sequence[Feature]) -> None:
         """Raise `ConfigError` where the run has other `columns`, in whatever order."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from edge_client.models.inputs import InputRecord
 from edge_server.coordinator.pretrained.weight_file import WeightFile, one_line, refuse
 from schemas.errors import ConfigError
 from schemas.tensors.arrays import AnyArray, ComputedArrays, Kind
@@ -77,23 +76,6 @@ def read_onnx(path: Path) -> WeightFile:
 
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     return _make_file(path, ComputedArrays(kinds, make), _class_names(metadata))
-
-
-def read_inputs(path: Path) -> InputRecord | None:
-    """The inputs that a config.json beside the file states, as timm's networks on a hub have it, if any.
-
-    Raises `ConfigError` for a file that is missing or too large.
-    """
-    check_size(path)
-    try:
-        about = json.loads((path.parent / "config.json").read_bytes())["pretrained_cfg"]
-        _, height, width = map(int, about["input_size"])
-        mean, std = (tuple(map(float, about[key])) for key in ("mean", "std"))
-        crop, interpolation = float(about["crop_pct"]), about["interpolation"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    known = interpolation if interpolation in ("bilinear", "bicubic") else None
-    return InputRecord((height, width), mean, std, crop, known)
 
 
 def check_size(path: Path, most: int = MAX_BLOB_BYTES) -> None:

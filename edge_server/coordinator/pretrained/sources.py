@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edge_client.models.inputs import InputRecord
 from edge_server.coordinator.pretrained import files, libraries
+from edge_server.coordinator.pretrained.file_inputs import inputs_of_file
 from edge_server.coordinator.pretrained.weight_file import WeightFile
 
 
@@ -29,7 +30,7 @@ def _file_kind(example: str, summary: str, read: Callable[[Path], WeightFile], *
         example,
         summary,
         lambda text: Path(text).suffix.lower() in suffixes,
-        lambda text: files.read_inputs(Path(text).expanduser()),
+        lambda text: inputs_of_file(Path(text).expanduser()),
         lambda text, _: read(Path(text).expanduser()),
     )
 

@@ -1,5 +1,6 @@
 """A run takes the inputs that its weights know from their record, and keeps them to its end."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from edge_server.config.load import differences, load_config
 from edge_server.coordinator import known_inputs
 from edge_server.coordinator.initial_model import find_initial_model
 from edge_server.coordinator.known_inputs import with_known_inputs
+from edge_server.coordinator.pretrained.file_inputs import inputs_of_file
 from edge_server.simulation.inputs import as_simulated
 from edge_server.simulation.simulator import simulate
 from edge_server.storage.run_folder import RunFolder
-from schemas.values import ModelSpec
+from schemas.values import ModelSpec, Preprocessing, Resizing
+from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_server.coordinator.test_initial_model import Nobody, begun
 from tests.edge_server.simulation.in_process import in_process
 
@@ -114,3 +117,45 @@ def test_a_run_that_is_restarted_goes_on_with_what_it_took(tmp_path: Path) -> No
     again = with_known_inputs(asked, [], tmp_path / "run")
     assert again == with_known_inputs(asked, [])
     assert again.model.input_shape is None
+
+
+def test_an_exported_file_states_the_inputs_of_its_run(tmp_path: Path) -> None:
+    about = Preprocessing(mean=(0.5,), std=(0.25,), resizing=Resizing(crop=0.5, interpolation="bicubic"))
+    stated = {
+        "preprocessing": about.model_dump_json(exclude={"class_names"}),
+        "input.shape": json.dumps([3, 4, 6]),
+    }
+    path = write_model(tmp_path / "tier-1.onnx", shape=(3, 4, 6), metadata=stated)
+    assert inputs_of_file(path) == InputRecord((4, 6), (0.5,) * 3, (0.25,) * 3, 0.5, "bicubic")
+    assert inputs_of_file(write_model(tmp_path / "other.onnx", shape=(3, 4, 6), metadata={})) is None
+    path.write_bytes(b"no protobuf")
+    assert inputs_of_file(path) is None
+
+
+OF_TIMM = {
+    "input_size": [3, 6, 6],
+    "mean": [0.5, 0.4, 0.3],
+    "std": [0.2, 0.2, 0.1],
+    "crop_pct": 0.5,
+    "interpolation": "bicubic",
+}
+
+
+@pytest.mark.parametrize(
+    ("beside", "record"),
+    [
+        ({"pretrained_cfg": OF_TIMM}, RECORD),
+        ({"pretrained_cfg": {**OF_TIMM, "mean": [0.5, 0.4]}}, None),
+        ({"pretrained_cfg": {**OF_TIMM, "input_size": [3, "six", 6]}}, None),
+        ({"pretrained_cfg": {**OF_TIMM, "std": [0, 0, 0]}}, None),
+        ({"pretrained_cfg": None}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_what_timms_hub_puts_beside_weights_states_their_inputs(
+    beside: object, record: InputRecord | None, weights: Path
+) -> None:
+    if beside is not None:
+        weights.with_name("config.json").write_text(json.dumps(beside))
+    assert inputs_of_file(weights) == record
