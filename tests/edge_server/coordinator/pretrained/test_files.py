@@ -181,7 +181,7 @@ def test_a_description_beside_the_weights_says_what_their_inputs_were(
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "net", "pretrained_cfg": about}))
     first = find_initial_model(file(f"from={path}"), [])
     assert isinstance(first, PretrainedModel)
-    assert first.inputs == InputRecord((96, 64), (0.5,), (0.25,), 0.9, "bicubic")
+    assert first.inputs == InputRecord((96, 64), (0.5,) * 3, (0.25,) * 3, 0.9, "bicubic")
 
 
 class Harmless:
