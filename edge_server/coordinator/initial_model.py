@@ -21,6 +21,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
 from edge_client.models.inputs import InputRecord
 from edge_client.storage.atomic_files import write_synced
+from edge_client.training.feature_sums import GROUP
 from edge_server.config.config import Config
 from edge_server.coordinator.pretrained.file_inputs import record_of
 from edge_server.coordinator.pretrained.model import PretrainedModel
@@ -29,6 +30,8 @@ from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed, read_manifest
+from edge_server.strategy.closing import load_checkpoint
+from edge_server.strategy.groups.feature_sums import Rows
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of
@@ -96,6 +99,27 @@ class RunModel:
             )
         return fixed
 
+    def read_sums(self, spec: ModelSpec, names: Sequence[str]) -> tuple[Arrays, Rows]:
+        """The sums of devices that its run keeps for this version, and the place there of each class here.
+
+        {} for a model without its run. Raises `ConfigError` for sums of classes that this run lacks.
+        """
+        number = _number(self.path.parent)
+        checkpoint = RunFolder(self.path.absolute().parents[2]).checkpoint(number)
+        if number < 0 or not checkpoint.is_file():
+            return {}, None
+        sums = load_checkpoint(checkpoint, FileGroups(self.path)).groups.get(GROUP, {})
+        rows = self._rows(spec, names)
+        left = [] if rows is None else [name for k, name in enumerate(self._class_list) if k not in rows]
+        if sums and left:
+            raise ConfigError(
+                f"the run of {self.stated} keeps sums of examples of {list_names(left)}, and this run lacks "
+                "such classes",
+                key=KEY,
+                remedy="name them in [data] classes too, or set earlier = false in [strategy] groups",
+            )
+        return sums, rows
+
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of its classes in the order of its outputs; empty if the classes are numbers."""
@@ -111,7 +135,7 @@ class RunModel:
             return tuple(map(str, names))
         return numbers(count) if isinstance(count, int) else ()
 
-    def _rows(self, spec: ModelSpec, names: Sequence[str]) -> tuple[int | None, ...] | None:
+    def _rows(self, spec: ModelSpec, names: Sequence[str]) -> Rows:
         """The place here of each class of the run, None for a new one; None in all if it has the same ones.
 
         Raises `ConfigError` if it shares no class with the run.

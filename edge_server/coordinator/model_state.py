@@ -12,8 +12,9 @@ from edge_client.models.fixed_state import fill_fixed
 from edge_client.pruning.channel_selection import Ratio
 from edge_client.pruning.surgery import arrays_of, parameter_count
 from edge_server.config.inputs import describe_unscaled
+from edge_server.config.units import names_text
 from edge_server.coordinator.global_model import GlobalModel
-from edge_server.coordinator.initial_model import InitialModel, note_start, noted_start
+from edge_server.coordinator.initial_model import InitialModel, RunModel, note_start, noted_start
 from edge_server.coordinator.pretrained.weight_file import KEY
 from edge_server.coordinator.run_context import RunContext
 from edge_server.security.manifest_signer import ManifestSigner
@@ -21,8 +22,9 @@ from edge_server.storage.journal import UndoneRound
 from edge_server.storage.records import StartedFrom, WeightsTaken
 from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.aggregation.array_stores import NewArrayStore
+from edge_server.strategy.aggregation.array_stores import NewArrayStore, store_arrays
 from edge_server.strategy.closing import load_checkpoint
+from edge_server.strategy.groups.feature_sums import HeadRule, held_sums
 from edge_server.strategy.planning import params_of, tier_spec
 from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError
@@ -161,6 +163,9 @@ def open_model(
         if resume is None
         else _read_back(folder, resume, keep)
     )
+    if resume is None and first is not None:
+        state, kept = _with_earlier_sums(context, state, first, keep=keep)
+        notices = (*notices, *kept)
     return ModelState(
         context,
         folder,
@@ -209,6 +214,23 @@ def _read_first_model(
     testing.agree(testing.classes or first.classes, completed_by(first.columns, [testing.columns]))
     note_start(folder, about)
     return {name: params[name] for name in own}, about
+
+
+def _with_earlier_sums(
+    context: RunContext, state: State, first: InitialModel, *, keep: NewArrayStore
+) -> tuple[State, tuple[str, ...]]:
+    """The state with the sums that the run of its first model holds, and a notice of them."""
+    rule = next((r for r in context.strategy.groups if isinstance(r, HeadRule) and r.continues), None)
+    if rule is None or not isinstance(first, RunModel):
+        return state, ()
+    earlier, rows = first.read_sums(context.spec, context.testing.classes)
+    folded = rule.continue_sums(earlier, rows, state.params, context.channel_map)
+    devices = [sums.device for sums in held_sums(folded.held)]
+    if not devices:
+        return state, ()
+    groups = {**state.groups, rule.name: store_arrays(folded.held, keep)}
+    notice = f"begins with the sums of {names_text(devices)}, which {first.stated} holds"
+    return replace(state, groups=groups, params=folded.params), (notice,)
 
 
 def _read_back(folder: RunFolder, resume: Resumption, keep: NewArrayStore) -> State:

@@ -21,7 +21,7 @@ from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
 from edge_server.strategy.explanations import Observed
 from edge_server.strategy.groups import least_squares
-from edge_server.strategy.groups.least_squares import Head, Rows, Sums, Tested, total_of, total_parts
+from edge_server.strategy.groups.least_squares import Features, Head, Sums, Tested, total_of, total_parts
 from edge_server.strategy.groups.rule import FoldedGroup, GroupRule, GroupTraits, Shape
 from edge_server.strategy.groups.statistics import FULL, arrays_of_tier, tier_key
 from edge_server.strategy.selection.interface import RoundResult
@@ -34,6 +34,8 @@ HELD, FEATURES, TESTED = "sums", "features", "tested"
 """The server's arrays are `sums/{device}/{tier}/{head}/...`, the heads `{tier}/{parameter}`, and what tests
 of devices have shown: `tested/{device}` with the fields of `Tested`, 1 for a suspect, the weight."""
 MAX_WORK = 1e12  # Devices times the cube of features up to which devices are tested on each other
+Rows = tuple[int | None, ...] | None
+"""The place of each class in an earlier run, None for a new one; None in all if the classes are the same."""
 ROUNDING = 1e-6  # Relative tolerance of sums in double precision of features in single precision
 
 
@@ -51,7 +53,7 @@ class DeviceSums:
     weight: float = 1.0
 
     @cached_property
-    def features(self) -> Rows:
+    def features(self) -> Features:
         return np.asarray(self.arrays[FEATURES], np.intp)
 
     def parts(self) -> list[Sums]:
@@ -67,13 +69,22 @@ class DeviceSums:
     def examples(self) -> float:
         return _examples_of(self.arrays)
 
-    def parts_for(self, features: Rows) -> list[Sums]:
+    def parts_for(self, features: Features) -> list[Sums]:
         """The parts for a tier with these features, which are among its own."""
         if np.array_equal(features, self.features):
             return self.parts()
         place = {column: row for row, column in enumerate(self.features.tolist())}
         rows = np.array([place[column] for column in features.tolist()], np.intp)
         return [part.of_features(rows) for part in self.parts()]
+
+    def with_classes(self, rows: Rows) -> "DeviceSums":
+        """The sums with a column for each class, 0 for one that was not there."""
+        if rows is None:
+            return self
+        old = np.asarray(self.arrays[TARGETS])
+        empty = np.zeros(old.shape[:2])
+        targets = np.stack([empty if row is None else old[:, :, row] for row in rows], 2)
+        return replace(self, arrays={**self.arrays, TARGETS: targets})
 
     def as_arrays(self) -> dict[str, Any]:
         path = f"{HELD}/{self.device}/{self.tier}/{self.head}"
@@ -98,7 +109,8 @@ def held_sums(held: Arrays) -> list[DeviceSums]:
 class HeadRule(GroupRule):
     """What both rules have in common: they differ in how a head is solved.
 
-    Without `keep` the sums are not held, and tiers have the global model's head.
+    Without `keep` the sums are not held, and tiers have the global model's head. With `earlier` a run that
+    starts from the model of another begins with the sums that this run holds.
     """
 
     name: ClassVar[str] = GROUP
@@ -108,8 +120,8 @@ class HeadRule(GroupRule):
     repeats: ClassVar[bool] = True
     gram: ClassVar[bool] = True
 
-    def __init__(self, *, keep: bool = True) -> None:
-        self.owns = keep
+    def __init__(self, *, keep: bool = True, earlier: bool = True) -> None:
+        self.owns, self.continues = keep, keep and earlier
 
     def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
         """The head of the sums of both parts of all examples."""
@@ -190,6 +202,15 @@ class HeadRule(GroupRule):
         folded = self.with_heads(sums, result.after, result.channel_map)
         return FoldedGroup(store_arrays(folded.held, result.keep), folded.params)
 
+    def continue_sums(
+        self, earlier: Arrays, rows: Rows, params: Arrays, channel_map: ChannelMap
+    ) -> FoldedGroup:
+        """What another run of the same network held, with its heads; nothing of sums of another kind."""
+        sums = [each.with_classes(rows) for each in held_sums(earlier)]
+        if not sums or any((GRAM in each.arrays) != self.gram for each in sums):
+            return FoldedGroup({}, params)
+        return self.with_heads(sums, params, channel_map)
+
     def with_heads(self, sums: Sequence[DeviceSums], params: Arrays, channel_map: ChannelMap) -> FoldedGroup:
         """These sums with each tier's head, and the global model with that of its own features.
 
@@ -240,8 +261,9 @@ class RidgeHead(HeadRule):
         regularisation: float | None = None,
         harmful: Literal["name", "cap"] = "name",
         keep: bool = True,
+        earlier: bool = True,
     ) -> None:
-        super().__init__(keep=keep)
+        super().__init__(keep=keep, earlier=earlier)
         self._caps = harmful == "cap"
         if regularisation is not None and not 0 < regularisation < np.inf:
             raise ValueError("regularisation must be above 0")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
+Features = NDArray[np.intp]  # columns of a head's weight
 
 RATIOS = tuple(10.0 ** (power / 2) for power in range(-12, 5))
 """The penalties that are tried, over the mean variance of a feature."""
@@ -42,7 +42,7 @@ class Sums:
     def examples(self) -> float:
         return float(self.gram[-1, -1] if self.gram.size else self.targets[-1].sum())
 
-    def of_features(self, features: Rows) -> "Sums":
+    def of_features(self, features: Features) -> "Sums":
         """The sums of these features alone, and of the last one: their block of both matrices."""
         rows = np.append(features, len(self.targets) - 1)
         gram = self.gram[np.ix_(rows, rows)] if self.gram.size else self.gram

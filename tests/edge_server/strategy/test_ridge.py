@@ -245,6 +245,32 @@ def test_a_suspect_is_told_and_counts_like_a_usual_device_if_the_recipe_says_so(
     assert accuracy(capped.params) > accuracy(honest.params) - 0.02
 
 
+def test_new_classes_and_devices_add_their_sums_to_those_of_an_earlier_run() -> None:
+    known, new = (DATA.subset(np.flatnonzero(kept)) for kept in (DATA.labels < 8, DATA.labels >= 8))
+    few = replace(known, class_names=known.class_names[:8])
+    module = build_model(SPEC.model_copy(update={"num_classes": 8}), seed=1)
+    trunk = arrays_of(MODULE)
+    module.load_state_dict(
+        {name: torch.from_numpy(array[:8] if HEAD in name else array) for name, array in trunk.items()}
+    )
+    earlier_map = trace_channels(module, SPEC.input_shape)
+    plan = TrainingPlan(objectives=(Component(name="ridge"),), local_epochs=0)
+    sent = ClientUpdate("a", FULL, {"model": {}, **train(module, few, plan).groups}, len(few))
+    made = strategy()
+    earlier = close_round(made, start_state(made, arrays_of(module)), [sent], earlier_map).groups[GROUP]
+    (rule,) = made.groups
+    begun = rule.continue_sums(earlier, (*range(8), None, None), trunk, MAP)
+    before = start_state(made, begun.params)
+    before = replace(before, groups={GROUP: begun.held})
+    assert accuracy(begun.params) == pytest.approx(0.75, abs=0.08)
+    after = closed([update("b", new)], before)
+    together = closed([update("a", known), update("b", new)])
+    assert np.array_equal(after.params[f"{HEAD}.weight"], together.params[f"{HEAD}.weight"])
+    assert accuracy(after.params) > 0.9
+    with_means = strategy("class-means").groups[0].continue_sums(earlier, None, trunk, MAP)
+    assert (with_means.held, with_means.params) == ({}, trunk)
+
+
 def test_sums_of_more_examples_than_a_device_is_believed_to_have_count_less() -> None:
     first, second = split(DATA, 2)
     honest = closed([update("a", first), update("b", second)])

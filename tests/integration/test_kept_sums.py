@@ -1,4 +1,4 @@
-"""`edge-server models forget`: a device's sums are taken out of a finished run, exactly."""
+"""Sums that a run keeps: a device can be taken out of them, and another run begins with them."""
 
 import json
 import shutil
@@ -82,3 +82,26 @@ def test_what_cannot_be_forgotten_is_said(finished: Path, tmp_path: Path) -> Non
     (running / "summary.json").unlink()
     with pytest.raises(ConfigError, match="is not over"):
         forget_device(running, "device-0001")
+
+
+def test_a_run_that_starts_from_another_begins_with_its_sums(finished: Path, tmp_path: Path, capsys) -> None:
+    out, start = tmp_path / "later", f"model.from={finished}"
+    assert main(["simulate", "ridge", *WORDS, "num-clients=1", start, "--out", str(out)]) == 0
+    assert (
+        "begins with the sums of device-0001, device-0002, device-0003, device-0004"
+        in capsys.readouterr().err
+    )
+    earlier, later = (
+        held_sums(RunFolder(run).load_state(1).groups["feature-sums"]) for run in (finished, out)
+    )
+    assert [each.device for each in later] == [each.device for each in earlier]
+    same = [
+        np.array_equal(a.arrays["targets"], b.arrays["targets"]) for a, b in zip(earlier, later, strict=True)
+    ]
+    assert same == [False, True, True, True]
+    alone = tmp_path / "alone"
+    words = [*WORDS, "num-clients=1", start, 'strategy.groups=[{name="ridge", earlier=false}]']
+    assert main(["simulate", "ridge", *words, "--out", str(alone)]) == 0
+    assert [s.device for s in held_sums(RunFolder(alone).load_state(1).groups["feature-sums"])] == [
+        "device-0001"
+    ]
