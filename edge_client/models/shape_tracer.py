@@ -24,6 +24,7 @@ SHAPES = frozenset({
     "dtype", "type", "is_floating_point", "is_complex", "device", "get_device", "is_cuda", "requires_grad",
 })  # fmt: skip
 
+KINDS = frozenset({"dtype", "device", "layout"})
 # Functions and methods whose results have as many places as a condition holds at.
 SELECTING = frozenset({"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive"})
 
@@ -165,7 +166,8 @@ class ShapeProxy(Proxy):
     tracer: ShapeTracer
 
     def __getattr__(self, k: str) -> Any:
-        return ShapeAttribute(self, k)
+        # No number, so that no graph needs it.
+        return getattr(self.value, k) if k in KINDS else ShapeAttribute(self, k)
 
     def __index__(self) -> int:
         return operator.index(self.tracer.number_of(self))

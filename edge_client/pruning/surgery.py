@@ -208,8 +208,8 @@ def _cut(tensor: Tensor, layout: ParameterLayout, spec: SubModelSpec) -> Tensor:
 
 def _refit_convolution(layer: Any) -> None:
     outputs, inputs = layer.weight.shape[:2]
-    if layer.groups > 1 and layer.groups == layer.in_channels == layer.out_channels:
-        layer.groups = outputs
+    if layer.groups > 1 and layer.in_channels == layer.out_channels:
+        layer.groups = outputs // inputs
     layer.out_channels, layer.in_channels = outputs, inputs * layer.groups
 
 

@@ -137,12 +137,16 @@ def _infer_reshape(axes: Sequence[Any], sizes: Sequence[int]) -> tuple[int, ...]
 
 
 def _depth_wise(graph: onnx.GraphProto) -> list[str]:
-    """The weights of convolutions with a group per channel, whose number differs between sub-models."""
+    """The weights of convolutions in groups, whose number differs between sub-models.
+
+    A group has as many outputs as inputs: one in depth-wise convolutions.
+    """
     weights, found = graph.input[1:], set()
     shapes = {each.name: [axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in weights}
     for node in graph.node:
         groups = [entry.i for entry in node.attribute if node.op_type == "Conv" and entry.name == "group"]
-        if groups and groups[0] > 1 and shapes.get(node.input[1], [])[:2] == [groups[0], 1]:
+        outputs, inputs = shapes.get(node.input[1], [0, 0])[:2] if groups else (0, 0)
+        if groups and groups[0] > 1 and outputs == groups[0] * inputs > 0:
             found.add(node.input[1])
     return sorted(found)
 

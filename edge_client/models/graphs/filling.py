@@ -16,7 +16,8 @@ from edge_client.models.graphs import checks
 from schemas.tensors.arrays import kind_of
 
 INPUT, OUTPUT = "input", "logits"
-DEPTH_WISE = "depth-wise"  # metadata key under which a graph names the weights of its depth-wise convolutions
+# Metadata key under which a graph names the weights of convolutions in groups of as many outputs as inputs.
+DEPTH_WISE = "depth-wise"
 BUFFERS = "buffers"  # metadata key of the arrays that are no parameters, such as running statistics
 MAX_GRAPH_BYTES = 2 * 1024 * 1024  # far above a graph without weights: a thousand layers take a tenth
 
@@ -74,13 +75,13 @@ def _constant(value: Any, weights: Weights) -> Any:
 
 
 def _count_groups(model: Any, weights: Weights) -> None:
-    """Set the groups of depth-wise convolutions, one per channel, from the shapes of their weights."""
+    """Set the numbers of convolutions' groups from weights of shapes [outputs, inputs of a group, ...]."""
     shapes = {name: kind_of(weights, name)[1] for name in noted_names(model, DEPTH_WISE) if name in weights}
-    channels = {name: shape[0] for name, shape in shapes.items() if shape}
+    counts = {name: shape[0] // shape[1] for name, shape in shapes.items() if len(shape) > 1 and shape[1]}
     for node in model.graph.node:
         for attribute in node.attribute if node.op_type == "Conv" and len(node.input) > 1 else ():
             if attribute.name == "group":
-                attribute.i = channels.get(node.input[1], attribute.i)
+                attribute.i = counts.get(node.input[1], attribute.i)
 
 
 def session_of(model: Any, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:

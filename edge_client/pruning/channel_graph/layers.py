@@ -15,7 +15,7 @@ from edge_client.pruning.channel_graph.reshaping import Rule, merge_axes
 
 
 def convolution(call: Call) -> Value:
-    """Input channels on axis 1 of the weight, new channels on axis 0; depth-wise ones couple the two."""
+    """Input channels on axis 1 of the weight, new channels on axis 0; with groups the two are coupled."""
     return convolve(call, call.name, cast(nn.Conv2d, call.layer))
 
 
@@ -61,7 +61,7 @@ def convolve(call: Call, name: str, layer: nn.Conv2d) -> Value:
     if len(call.shape) != layer.weight.ndim:
         return call.give_up()
     if layer.groups > 1:
-        return _depthwise(call, name, layer)
+        return _couple(call, name, layer)
     _consume(call, layer.weight, expected_axis=1)
     return _produce(call, name, layer.weight, layer.bias, axis=1)
 
@@ -93,11 +93,13 @@ def normalise_last(call: Call, layer: nn.LayerNorm) -> Value:
     return signal if position < 0 else claim_along(call, _tensors(layer), axis=signal.axis, position=position)
 
 
-def _depthwise(call: Call, name: str, layer: nn.Conv2d) -> Value:
-    signal = call.signal
-    one_to_one = layer.groups == layer.in_channels == layer.out_channels
-    if signal is None or signal.axis != 1 or signal.block > 1 or not one_to_one:
+def _couple(call: Call, name: str, layer: nn.Conv2d) -> Value:
+    """A convolution in groups keeps or loses whole groups, with equally many inputs and outputs each."""
+    signal, channels = call.signal, layer.out_channels
+    if signal is None or signal.axis != 1 or signal.block > 1 or layer.in_channels != channels:
         return call.give_up()
+    if channels > layer.groups:
+        call.ledger.keep_blocks(signal.segments, channels // layer.groups)
     call.ledger.carry(name, signal.segments)
     for tensor in (layer.weight, layer.bias):
         if tensor is not None:

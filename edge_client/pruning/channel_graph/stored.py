@@ -22,7 +22,7 @@ from edge_client.pruning.channel_graph.layers import (
     normalise_groups,
     normalise_last,
 )
-from edge_client.pruning.channel_graph.operations import attribute, elementwise, item
+from edge_client.pruning.channel_graph.operations import elementwise, item
 from edge_client.pruning.channel_graph.reshaping import Rule, reshape, unsqueeze
 
 
@@ -121,14 +121,6 @@ def _adds_axes(call: Call) -> bool:
     )
 
 
-def describe(call: Call) -> Value:
-    """`weight.dtype`, which tells nothing of channels, and attributes of other tensors."""
-    if isinstance(call.values[call.source], Stored) and call.option(1, "name") in {"device", "dtype", "ndim"}:
-        return None
-    call.seal()
-    return attribute(call)
-
-
 def _owner(call: Call, kind: type[nn.Module], *, weight: int, bias: int) -> tuple[str, Any]:
     """The name of the layer of a kind whose weight and bias are these arguments, and the layer; or None."""
     stored, given = call.stored(call.option(weight, "weight")), call.option(bias, "bias")
@@ -154,7 +146,6 @@ STORED_FUNCTIONS: Mapping[Callable[..., Any], Rule] = {
     F.batch_norm: batch_norm, F.layer_norm: layer_norm, F.group_norm: group_norm,
     torch.unsqueeze: view_of(unsqueeze), torch.reshape: view_of(reshape, keeps=_infers),
     operator.getitem: view_of(item, keeps=_adds_axes),
-    getattr: describe,
     **dict.fromkeys(_PRODUCTS, scale),
 }  # fmt: skip
 STORED_METHODS: Mapping[str, Rule] = {

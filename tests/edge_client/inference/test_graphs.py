@@ -27,17 +27,18 @@ SHAPE = (1, 8, 8)
 
 
 class Net(nn.Module):
-    """A network with a depth-wise convolution, a norm and a flattening, which differ between sub-models."""
+    """A network with convolutions in groups, a norm and a flattening, which differ between sub-models."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(1, 8, 3, bias=False)
         self.depth_wise = nn.Conv2d(8, 8, 3, groups=8, bias=False)
+        self.in_pairs = nn.Conv2d(8, 8, 1, groups=4, bias=False)
         self.norm = nn.BatchNorm2d(8)
         self.linear = nn.Linear(8 * 4 * 4, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.norm(self.depth_wise(self.conv(x))))
+        x = torch.relu(self.norm(self.in_pairs(self.depth_wise(self.conv(x)))))
         return self.linear(torch.flatten(x, 1))
 
 
@@ -50,9 +51,9 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def narrow(module: nn.Module) -> nn.Module:
-    """Three of the eight channels."""
+    """Six of the eight channels."""
     channel_map = trace_channels(module, SHAPE)
-    kept = {name: 3 for name, group in channel_map.groups.items() if group.channels == 8}
+    kept = {name: 6 for name, group in channel_map.groups.items() if group.channels == 8}
     assert kept
     return compact(module, SubModelSpec(kept=kept), channel_map)
 
@@ -87,8 +88,8 @@ def test_a_graph_holds_no_weights(graph: bytes) -> None:
     # The one constant is the shape [0, -1] that flattens any input.
     assert [onnx.numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer] == [[0, -1]]
     weights = [value for value in model.graph.input if value.name != "input"]
-    # Two convolutions, four tensors of the norm, weight and bias of the linear layer; of any shape.
-    assert len(weights) == 8
+    # Three convolutions, four tensors of the norm, weight and bias of the linear layer; of any shape.
+    assert len(weights) == 9
     assert not any(axis.dim_value for weight in weights for axis in weight.type.tensor_type.shape.dim)
     assert len(graph) < 4000
 
@@ -109,7 +110,7 @@ def test_one_graph_serves_any_weights_and_any_width(
 
 def test_constant_operations_are_folded(graph: bytes, drawn: list[str], tmp_path: Path) -> None:
     model = onnx.load(export(network(), tmp_path / "model.onnx", graph).path)
-    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Relu", "Reshape", "Gemm"]
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Conv", "Conv", "Relu", "Reshape", "Gemm"]
     assert [value.name for value in model.graph.input] == ["input"]
     assert not model.metadata_props[0].key.startswith("depth")
 

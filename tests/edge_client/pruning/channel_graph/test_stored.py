@@ -125,6 +125,21 @@ def test_a_cut_subclass_knows_its_sizes_and_is_counted():
     assert count_macs(smaller, INPUT) == 64 * (4 * 27 + 4 * 9) + 12 + 15
 
 
+def test_a_convolution_in_groups_is_cut_group_by_group():
+    module = Net(lambda m, x: m.out(m.b(m.a(x))), a=conv(3, 12), b=conv(12, 12, groups=4), out=conv(12, 2))
+    assert_exact(module)
+    channel_map = trace_channels(module, INPUT)
+    smaller = compact(module, SubModelSpec(kept={"a": (9, 10, 11, 0, 1, 2)}), channel_map)
+    assert (smaller.b.groups, smaller.b.in_channels, smaller.b.out_channels) == (2, 6, 6)
+    with torch.no_grad():
+        module.b.weight[3:9], module.b.bias[3:9], module.out.weight[:, 3:9] = 0, 0, 0
+        x = torch.rand(2, *INPUT)
+        torch.testing.assert_close(smaller(x), module(x))
+    alone = compact(module, SubModelSpec(kept={"a": 3}), channel_map)
+    assert (alone.b.groups, alone.b.in_channels) == (1, 3)
+    assert alone(x).shape == (2, 2, 8, 8)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_scale_for_each_channel_is_cut_with_them(form):
     module = scaled(form)

@@ -123,12 +123,19 @@ def test_layer_norm_over_the_last_axis_follows_permuted_channels():
     assert segments(channel_map, "out.weight", 1) == [(4, "a", 1)]
 
 
-def test_a_depthwise_layer_couples_and_other_grouped_convolutions_pin():
+def test_a_convolution_in_groups_couples_and_keeps_groups_whole():
     depthwise = trace(lambda m, x: m.out(m.b(m.a(x))), a=conv(3, 4), b=conv(4, 4, groups=4), out=conv(4, 2))
-    grouped = trace(lambda m, x: m.out(m.b(m.a(x))), a=conv(3, 4), b=conv(4, 4, groups=2), out=conv(4, 2))
-    assert depthwise.groups["a"].layers == ("a", "b")
-    assert segments(depthwise, "b.weight", 0) == [(4, "a", 1)]
-    assert not grouped.groups
+    grouped = trace(lambda m, x: m.out(m.b(m.a(x))), a=conv(3, 6), b=conv(6, 6, groups=2), out=conv(6, 2))
+    for channel_map, channels, multiple in ((depthwise, 4, 1), (grouped, 6, 3)):
+        assert channel_map.groups["a"].layers == ("a", "b")
+        assert channel_map.groups["a"].multiple == multiple
+        assert segments(channel_map, "b.weight", 0) == [(channels, "a", 1)]
+        assert segments(channel_map, "b.weight", 1) == []
+
+
+def test_groups_of_unlike_numbers_of_inputs_and_outputs_pin():
+    wider = trace(lambda m, x: m.out(m.b(m.a(x))), a=conv(3, 4), b=conv(4, 8, groups=4), out=conv(8, 2))
+    assert not wider.groups
 
 
 def test_a_layer_used_twice_couples_its_inputs_and_outputs():
