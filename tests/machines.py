@@ -35,7 +35,7 @@ from edge_server.fleet.alerts.rules import Evaluation
 from edge_server.fleet.diagnostics import inquiry
 from edge_server.fleet.queue import machine as queue
 from edge_server.fleet.queue import state as queue_events
-from edge_server.releases.rollout import machine as rollout
+from edge_server.releases.rollout import machine
 from edge_server.releases.rollout import state as rollout_state
 from edge_server.rounds import events as round_events
 from edge_server.rounds import machine as rounds
@@ -46,7 +46,7 @@ from edge_server.transport.lease import state as lease_state
 from edge_server.transport.lease.phases import Looking
 from schemas.messages import BlobRequest, StandbyEntry
 from schemas.messages.remote import DiagnosticObstacle
-from schemas.messages.rollout_terms import Stage
+from schemas.messages.rollout import Stage
 from schemas.tensors.chunks import Chunk
 from schemas.values import Reason
 from tests.edge_client.agent.client_update import test_trial as releases
@@ -448,7 +448,7 @@ MACHINES = {
         ),
     ),
     "rollout": Machine(
-        rollout.step,
+        machine.step,
         driven(f"{rollouts.__name__}.step", _rollout),
         rollout_state.Tick(),
         foreign=(

@@ -1,15 +1,115 @@
-"""The down-link codecs that a strategy names, for models on their way to devices."""
+"""Models on their way to devices: the codecs that a strategy names, and frames.
 
-from collections.abc import Callable, Iterable, Mapping
+A model is sent as frames: a whole model, then a delta from each model version to the next. A frame is the
+groups of an encoded model (`decoding`). The codecs encode the numbers of a delta. Without a number codec, and
+in parameters of fewer than two axes, a delta is uint32: the difference of the bit patterns modulo 2^32, which
+is lossless, with zeros for unchanged numbers.
+
+The next delta corrects the error of the last one, so errors do not add up. Both sides add the same float32
+numbers in the same order, so the server knows the devices' models exactly.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from edge_client.compression.chain import make_codecs
+import numpy as np
+
+from edge_client.compression import decoding
+from edge_client.compression.chain import in_codes, make_codecs
 from edge_client.compression.quantization import Fp16, Int8, NumberCodec
 from edge_client.compression.zstd import Zstd
-from schemas.errors import ConfigError, nearest
+from schemas.errors import ConfigError, PeerError, nearest
 from schemas.messages.tasks import MAX_FRAMES
 from schemas.strategy import Component
+from schemas.tensors.arrays import AnyArray, ComputedArrays, KnownArrays, blocks, kind_of, rows_of
+from schemas.tensors.blobs import Arrays, Groups
+
+BITS = np.dtype("<u4")
+CODES = (BITS, decoding.FLOAT, np.dtype("<f2"), np.dtype("i1"))  # the types of codes in a delta
+NEAR = 0.25  # share of the sum of squares up to which a delta is worth sending
+
+
+def changes(params: Arrays, before: Arrays, number: NumberCodec | None) -> Groups:
+    """The delta from `before` to `params`, computed when read."""
+    kinds = {name: kind_of(params, name) for name in params}
+    coded = {name: kind for name, kind in kinds.items() if number is not None and decoding.is_coded(kind[1])}
+    encoded = in_codes(number, ComputedArrays(coded, partial(_difference, params, before)), None)
+    codes = encoded[decoding.MODEL]
+    types = {n: kind_of(codes, n) if n in coded else (BITS, shape) for n, (_, shape) in kinds.items()}
+
+    def make(name: str, start: int, stop: int) -> AnyArray:
+        if name in coded:
+            return rows_of(codes, name, start, stop)
+        return _bits(params, name, start, stop) - _bits(before, name, start, stop)
+
+    return {**encoded, decoding.MODEL: ComputedArrays(types, make)}
+
+
+def near(params: Arrays, before: Arrays) -> bool:
+    """Whether the delta from `before` is small compared with the model; False if a number is not finite."""
+    if {name: kind_of(params, name) for name in params} != {name: kind_of(before, name) for name in before}:
+        return False
+    whole = change = 0.0
+    for name in params:
+        for block in blocks(kind_of(params, name)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                whole += _squares(rows_of(params, name, *block))
+                change += _squares(_difference(params, before, name, *block))
+    return change <= NEAR * whole < np.inf
+
+
+def added_up(frames: Sequence[Groups]) -> Groups:
+    """The sum of frames, the whole model first, as `model`, with the other groups of the last frame.
+
+    Arrays are computed when read; raises `PeerError` for frames that do not fit each other.
+    """
+    model = decoding.decode_groups(frames[0])[decoding.MODEL]
+    for frame in frames[1:]:
+        model = _Changed(model, frame)
+    others = {
+        name: arrays for name, arrays in frames[-1].items() if name not in (decoding.MODEL, *decoding.PARTS)
+    }
+    return {decoding.MODEL: model, **others}
+
+
+class _Changed(KnownArrays):
+    """The parameters after a delta."""
+
+    def __init__(self, before: Arrays, frame: Groups) -> None:
+        if decoding.MODEL not in frame or set(frame[decoding.MODEL]) != set(before):
+            raise PeerError("a frame changes other parameters than those before it")
+        self._before, self._codes, self._numbers = before, frame[decoding.MODEL], decoding.Decoded(frame)
+        scales = frame.get(decoding.SCALES, {})
+        super().__init__({name: (decoding.FLOAT, kind_of(self._codes, name)[1]) for name in self._codes})
+        for name in before:
+            if kind_of(before, name) != self.kind(name):
+                raise PeerError(f"a frame does not fit '{name}', which is {kind_of(before, name)}")
+            if kind_of(self._codes, name)[0] not in CODES:
+                raise PeerError(f"a frame has {kind_of(self._codes, name)[0]} for '{name}'")
+            if name in scales and kind_of(scales, name) != (decoding.SCALE_TYPE, self.kind(name)[1][:1]):
+                raise PeerError(f"a frame's scales do not fit '{name}'")
+
+    def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        if kind_of(self._codes, name)[0] == BITS:
+            changed = _bits(self._before, name, start, stop) + rows_of(self._codes, name, start, stop)
+            return np.asarray(changed).view(decoding.FLOAT)
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = self._numbers.rows(name, start, stop)
+            return np.asarray(rows_of(self._before, name, start, stop) + numbers)
+
+
+def _difference(params: Arrays, before: Arrays, name: str, start: int, stop: int) -> AnyArray:
+    return np.asarray(rows_of(params, name, start, stop) - rows_of(before, name, start, stop))
+
+
+def _bits(arrays: Arrays, name: str, start: int, stop: int) -> AnyArray:
+    return np.asarray(rows_of(arrays, name, start, stop), decoding.FLOAT).view(BITS)
+
+
+def _squares(rows: AnyArray) -> float:
+    return float(np.square(rows, dtype=np.float64).sum())
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from edge_client.compression.delta_frames import added_up
+from edge_client.compression.downlink import added_up
 from edge_client.compression.zstd import unpack
 from edge_client.pruning.index_sets import IndexSet, as_slice, submodel_index_set, to_array
 from edge_client.pruning.lazy_slicing import read_rows

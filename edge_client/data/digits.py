@@ -4,7 +4,7 @@ from importlib import resources
 
 from edge_client.data.arrays import read_npz
 from edge_client.data.dataset import LabelledData, make_labelled_data
-from edge_client.data.splits import Split, split_off
+from edge_client.data.source_options import Split, split_off
 from schemas.values import Preprocessing
 
 

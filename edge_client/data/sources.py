@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from edge_client.data.file_kinds import check_kind
-from edge_client.data.source_options import place_and_options
-from edge_client.data.splits import Split, last_fifth, named_part, split_off
+from edge_client.data.source_options import Split, last_fifth, named_part, place_and_options, split_off
 from edge_client.data.tables.kinds import TABLES, read_source
 from edge_client.system.plugins import Registry
 from schemas.errors import ConfigError, nearest

@@ -110,7 +110,7 @@ def make_measured_trainer(
     before = None if "torch" in sys.modules else resident_bytes()
     trainer = make_trainer(name, threads=threads)
     if before is not None and "torch" in sys.modules:
-        from edge_client.system.hardware.speed_cache import note_process
+        from edge_client.system.hardware.profile import note_process
 
         note_process(state, "torch", READY_BYTES + max(0, resident_bytes() - before))
     return trainer

@@ -11,8 +11,8 @@ from edge_client.data.columns import completed_by, features_of, in_columns
 from edge_client.data.dataset import LabelledData, sample
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit_data, in_words, shape_misfit, with_side
+from edge_client.data.source_options import Split
 from edge_client.data.sources import load_source
-from edge_client.data.splits import Split
 from edge_client.data.tasks.conversion import in_task
 from edge_client.data.tasks.labels import with_labels
 from edge_client.data.tasks.registry import learning_task

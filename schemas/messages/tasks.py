@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, mo
 from schemas.base import Frozen
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.message import MAX_MESSAGE_BYTES, ServedMessage
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms

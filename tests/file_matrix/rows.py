@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.data.splits import Split
+from edge_client.data.source_options import Split
 
 Array = NDArray[Any]
 Labels = Sequence[str] | Array

@@ -20,7 +20,7 @@ from safetensors.numpy import load
 
 from edge_client.compression import decoding
 from edge_client.compression.chain import Chain, make_chain
-from edge_client.compression.delta_frames import added_up, changes
+from edge_client.compression.downlink import added_up, changes
 from edge_client.compression.layered_model import Holding, assemble
 from edge_client.compression.quantization import Fp16, Int8
 from edge_client.compression.zstd import unpack

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from edge_client.cli.main import main
+from edge_client.data.source_options import Split
 from edge_client.data.sources import load_source, part_of
-from edge_client.data.splits import Split
 from edge_client.inference.onnx_model import load_model
 from edge_server.cli.demo import device_name
 from edge_server.config.config import Config

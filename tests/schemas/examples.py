@@ -54,7 +54,7 @@ from schemas.messages import (
 from schemas.messages.blobs import Addresses, ObjectStoreTerms
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
 from schemas.messages.remote import Diagnostic, DiagnosticObstacle
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
+from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.security.manifest import Manifest, SignedManifest
 from schemas.security.secure_aggregation import MaskedSegment, MaskingTerms, Member
 from schemas.strategy import Component, PersonalPruning, StrategySpec, TrainingPlan

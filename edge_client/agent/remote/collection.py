@@ -70,12 +70,11 @@ class Collector:
 
     def _profile(self) -> dict[str, Any]:
         from edge_client.system.hardware.board import look
-        from edge_client.system.hardware.profile import describe_board
-        from edge_client.system.hardware.speed_cache import kept_at
+        from edge_client.system.hardware.profile import describe_board, speeds_file
 
         state = self._settings.state
         board = look(state, self._root)
-        profile = describe_board(board, tier=self._settings.profile.tier, measured=kept_at(state))
+        profile = describe_board(board, tier=self._settings.profile.tier, measured=speeds_file(state))
         return {"profile": profile.model_dump(mode="json"), "board": asdict(board)}
 
     def _versions(self) -> dict[str, str]:

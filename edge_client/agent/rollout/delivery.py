@@ -15,7 +15,7 @@ from edge_client.agent.task_context import TaskContext
 from edge_client.data.local import LocalData
 from edge_client.inference import installed_model
 from edge_client.inference.model_slots import Served, ServedModel
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.values import DeliveryVerdict
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from edge_client.storage.free_space import check_free
 from edge_client.transport.link_events import Inbox
 from schemas.errors import PeerError
 from schemas.messages import Message, ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+from schemas.messages.rollout import Cause, Stage, TrialTerms
 
 log = logging.getLogger(__name__)
 

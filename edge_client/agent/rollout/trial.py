@@ -33,7 +33,7 @@ from edge_client.inference.quantization.selection import EXPORT_ALONE, VariantSe
 from edge_client.inference.service.health import Health
 from schemas.base import Frozen
 from schemas.messages import ModelOffer, ModelReport
-from schemas.messages.rollout_terms import Cause, ModelMeasurement, Stage, TrialTerms
+from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.names import Digest
 from schemas.values import Variant
 
@@ -285,7 +285,7 @@ class ComparisonRunner:
         """Compare on at most `most` examples and wait for the result."""
         try:
             # Imported here: importing numpy would delay the start.
-            from edge_client.agent.rollout.examples import write_examples
+            from edge_client.agent.rollout.comparison_process import write_examples
 
             if not write_examples(self._examples, self._get_data(), most):
                 return Comparison(objection=(Cause.INCOMPATIBLE, "there are no examples to compare on"))

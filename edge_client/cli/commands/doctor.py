@@ -70,13 +70,13 @@ def _findings(args: argparse.Namespace) -> "Iterator[Finding]":
     from edge_client.cli.doctor.libraries import first_trainer, libraries, trainers
     from edge_client.system.hardware.memory import memory
     from edge_client.system.hardware.processor import processor
-    from edge_client.system.hardware.speed_cache import kept_at, recall
+    from edge_client.system.hardware.profile import recall_speeds, speeds_file
     from edge_client.training.choice import process_bytes
 
     yield from libraries()
     state = state_folder(args)
     yield machine.disk(state)
-    free, needed = memory(), process_bytes(recall(kept_at(state), processor()))
+    free, needed = memory(), process_bytes(recall_speeds(speeds_file(state), processor()))
     first = first_trainer(args.trainer, free.free, needed)
     yield machine.room(free, first, {**machine.TO_TRAIN, "torch": needed["torch"]})
     yield from trainers(args.trainer, free.free, needed)

@@ -49,16 +49,15 @@ def execute(args: argparse.Namespace) -> int:
     """Read the board, measure its speed, store and print the results."""
     from edge_client.cli.commands.run import state_folder
     from edge_client.storage.atomic_files import usable_folder
-    from edge_client.system.hardware import speed_cache
     from edge_client.system.hardware.board import look
-    from edge_client.system.hardware.profile import describe_board
+    from edge_client.system.hardware.profile import describe_board, keep_speeds, speeds_file
 
     state = state_folder(args)
     usable_folder(state, option="--state-dir")
     board = look(state)
     if not args.no_benchmark:
-        speed_cache.keep(speed_cache.kept_at(state), _measure_trainers(args.seconds), board.processor)
-    profile = describe_board(board, tier=getattr(args, "tier", None), measured=speed_cache.kept_at(state))
+        keep_speeds(speeds_file(state), _measure_trainers(args.seconds), board.processor)
+    profile = describe_board(board, tier=getattr(args, "tier", None), measured=speeds_file(state))
     if args.format == "json":
         print_json({"profile": profile.model_dump(mode="json"), "board": asdict(board)})
     else:

@@ -178,8 +178,7 @@ def _check_certificate(address: "BrokerAddress", device: str) -> None:
     """Raise `ConfigError` for a certificate that cannot work, since the broker's refusal names no reason."""
     if address.tls is None or address.tls.certificate is None:
         return
-    from edge_client.security.identity.certificate_check import check_files
-    from edge_client.security.identity.key_pair import CertificateFiles
+    from edge_client.security.identity.key_pair import CertificateFiles, check_files
 
     if address.tls.key is not None:
         CertificateFiles(address.tls.certificate, address.tls.key).complete()

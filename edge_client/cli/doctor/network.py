@@ -57,7 +57,7 @@ def _own_certificate(files: TlsFiles, device: str, now: float) -> Iterator[Findi
     if files.certificate is None:
         return
     try:
-        from edge_client.security.identity.certificate_check import check_files
+        from edge_client.security.identity.key_pair import check_files
 
         check_files(files, device, now)
     except ModuleNotFoundError:

@@ -4,6 +4,7 @@ The next key and its certificate are first written to `.next` files. From the mo
 `.next` file exists, `complete` finishes a replacement that a crash has interrupted.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,50 @@ from edge_client.security.identity.certificates import (
     read_issued,
     validity_of,
 )
-from edge_client.security.identity.private_files import write_private
-from edge_client.security.identity.validity import Validity
+from edge_client.security.identity.private_files import is_open_to_others, write_private
+from edge_client.security.identity.validity import Validity, format_utc
 from edge_client.storage.atomic_files import put_in_place
-from schemas.errors import PeerError
+from edge_client.transport.broker_address import TlsFiles
+from schemas.errors import ConfigError, PeerError
+
+log = logging.getLogger(__name__)
+
+
+def check_files(files: TlsFiles, device: str, now: float) -> None:
+    """Warn of a key that others may read; raise `ConfigError` for an invalid certificate."""
+    if files.key is not None and is_open_to_others(files.key):
+        log.warning("others may read the private key %s: chmod 600 %s", files.key, files.key)
+    if files.certificate is None:
+        return
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"no certificate can be read there: {error}", key=f"--cert {files.certificate}"
+        ) from error
+    check_validity(validity_of(certificate), str(files.certificate), device, now)
+    name = common_name(certificate)
+    if name != device:
+        raise ConfigError(
+            f"--cert {files.certificate} is for '{name}', but the device is '{device}': the broker would"
+            f" let it use the topics of '{name}' only",
+            remedy=f"use --device-id {name}",
+        )
+
+
+def check_validity(validity: Validity, path: str, device: str, now: float) -> None:
+    """Raise `ConfigError` unless `now`, in seconds since 1970, is within the validity."""
+    if now >= validity.not_after:
+        raise ConfigError(
+            f"--cert {path} expired on {format_utc(validity.not_after)}",
+            remedy=f"on the server, `edge-server enroll {device} --renew --out DIR` makes a new one",
+        )
+    if now < validity.not_before:
+        raise ConfigError(
+            f"--cert {path} is valid from {format_utc(validity.not_before)} on, and this machine's clock "
+            f"says {format_utc(now)}",
+            remedy="set the clock",
+        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
-from edge_client.security.secure_aggregation.quantization import quantise
+from edge_client.security.secure_aggregation.masks import quantise
 from edge_client.storage.blob_store import BlobStore
 from schemas.messages import Update
 from schemas.submodel import ChannelMap

@@ -53,8 +53,7 @@ from schemas.security.secure_aggregation import MaskingTerms, Member
 from schemas.values import Reason
 
 if TYPE_CHECKING:
-    from edge_client.security.secure_aggregation.masks import Masks
-    from edge_client.security.secure_aggregation.quantization import Scale
+    from edge_client.security.secure_aggregation.masks import Masks, Scale
 
 
 def begin(device: str, task: TrainTask, entropy: bytes) -> Membership:
@@ -134,8 +133,7 @@ def accept_shares(membership: Membership, message: EntrustedShares) -> Membershi
 
 def masks(membership: Membership) -> "tuple[Masks, Scale]":
     """The keys of this device's masks for every segment with enough holders, and the scale of numbers."""
-    from edge_client.security.secure_aggregation.masks import Masks, pair_key
-    from edge_client.security.secure_aggregation.quantization import Scale
+    from edge_client.security.secure_aggregation.masks import Masks, Scale, pair_key
 
     partners, me, terms = membership.partners, membership.device, membership.terms
     private, others = private_key(membership, "mask"), partners.keys() - {me}

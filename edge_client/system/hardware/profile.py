@@ -1,16 +1,77 @@
-"""The description of this machine in its birth message."""
+"""The description of this machine in its birth message, with its measured speeds, one per trainer.
 
+`edge-client profile` measures and stores these in the state folder. `edge-client run` reads them, and notes
+what a process with torch takes where this is not measured yet.
+"""
+
+import logging
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from edge_client.storage.atomic_files import write_synced
 from edge_client.system.hardware.board import Board, look
 from edge_client.system.hardware.power import hottest
-from edge_client.system.hardware.speed_cache import kept_at, recall
-from edge_client.system.hardware.sysfs import ROOT
-from edge_client.system.libraries import releases
-from schemas.values import CapabilityProfile
+from edge_client.system.hardware.processor import Processor, processor
+from edge_client.system.hardware.sysfs import ROOT, text
+from edge_client.system.libraries import release, releases
+from schemas.base import Frozen
+from schemas.values import CapabilityProfile, MeasuredSpeed, Text, TrainerName
+
+log = logging.getLogger(__name__)
 
 SOFTWARE = ("edge-federation", "torch", "onnxruntime", "numpy")
+
+
+class KeptSpeeds(Frozen):
+    """Measurements, the best trainer's first, and their conditions.
+
+    Another processor, or another version of a trainer's library, needs new ones.
+    """
+
+    of: Text
+    speeds: tuple[MeasuredSpeed, ...]
+
+
+def keep_speeds(path: Path, speeds: Iterable[MeasuredSpeed], processor: Processor) -> None:
+    write_synced(
+        path, KeptSpeeds(of=_name_processor(processor), speeds=tuple(speeds)).model_dump_json().encode()
+    )
+
+
+def recall_speeds(path: Path, processor: Processor) -> tuple[MeasuredSpeed, ...]:
+    """The stored measurements, if they are of this processor and these libraries."""
+    try:
+        kept = KeptSpeeds.model_validate_json(text(path))
+    except ValidationError:
+        return ()
+    return kept.speeds if kept.of == _name_processor(processor) else ()
+
+
+def note_process(state: Path, trainer: TrainerName, resident: int, root: Path = ROOT) -> None:
+    """Store the bytes of a process with a trainer that is not measured yet, if the folder can be written."""
+    path, chip = speeds_file(state), processor(root)
+    speeds = recall_speeds(path, chip)
+    if any(speed.trainer == trainer for speed in speeds):
+        return
+    noted = MeasuredSpeed(trainer=trainer, resident_bytes=resident)
+    try:
+        keep_speeds(path, (noted, *speeds), chip)
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+
+
+def speeds_file(state: Path) -> Path:
+    """The file of the measurements in a state folder."""
+    return state / "speed.json"
+
+
+def _name_processor(processor: Processor) -> str:
+    libraries = [release(name) or "none" for name in ("torch", "onnxruntime")]
+    chip = (processor.board or "", processor.model, processor.cores, processor.architecture)
+    return " ".join(map(str, (*chip, *libraries)))[:500]
 
 
 def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> CapabilityProfile:
@@ -18,12 +79,12 @@ def profile(state: Path, *, tier: int | None = None, root: Path = ROOT) -> Capab
 
     Nothing is measured: the speeds are those that `edge-client profile` has stored in the folder.
     """
-    return describe_board(look(state, root), tier=tier, measured=kept_at(state))
+    return describe_board(look(state, root), tier=tier, measured=speeds_file(state))
 
 
 def describe_board(board: Board, *, tier: int | None, measured: Path) -> CapabilityProfile:
     chip = board.processor
-    speeds = recall(measured, chip)
+    speeds = recall_speeds(measured, chip)
     return CapabilityProfile(
         machine=chip.board or f"{platform.system()} {platform.machine()}",
         processor=chip.model,

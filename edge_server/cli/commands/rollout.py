@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edge_server.releases.rollout.service import Show
     from edge_server.releases.rollout.state import Rollout, TierFile
     from schemas.messages.client_update import UpdateTerms
-    from schemas.messages.rollout_terms import TrialTerms
+    from schemas.messages.rollout import TrialTerms
 
 EXAMPLES = """\
 examples:
@@ -254,7 +254,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _rules(args: argparse.Namespace) -> "RolloutRules":
-    from schemas.messages.rollout_terms import TrialTerms
+    from schemas.messages.rollout import TrialTerms
 
     terms = TrialTerms(
         examples=args.examples,

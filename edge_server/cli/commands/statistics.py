@@ -45,7 +45,7 @@ def register(verbs: Subparsers) -> None:
 def execute(args: argparse.Namespace) -> int:
     from edge_server.coordinator.scaling import write_results
     from edge_server.observability.data_statistics import last_statistics
-    from edge_server.observability.terminal.data_statistics import print_statistics
+    from edge_server.observability.terminal.measured import print_statistics
 
     config = load_asking(args, "federation.statistics=true", "data.scaling=source").for_statistics()
     out = run_folder(args.out, f"{config.federation.name}-statistics")

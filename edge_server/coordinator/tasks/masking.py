@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from edge_client.security.secure_aggregation import masked_figures
 from edge_client.security.secure_aggregation.mask_update import GROUP
-from edge_client.security.secure_aggregation.quantization import Ring, most_weight
+from edge_client.security.secure_aggregation.masks import Ring, most_weight
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan

@@ -18,8 +18,7 @@ import numpy as np
 
 from edge_client.compression.chain import Chain, in_codes
 from edge_client.compression.decoding import MODEL, SCALES
-from edge_client.compression.delta_frames import added_up, changes, near
-from edge_client.compression.downlink import Differences, DownlinkCodecs
+from edge_client.compression.downlink import Differences, DownlinkCodecs, added_up, changes, near
 from edge_client.compression.zstd import Zstd
 from edge_client.pruning.index_sets import submodel_index_set
 from edge_client.pruning.lazy_slicing import LazySlice

@@ -14,7 +14,7 @@ from edge_server.strategy.pruning.pruners import Cut
 from edge_server.strategy.strategy import Plan
 from schemas.messages import DeliverTask, Task, TrainTask
 from schemas.messages.blobs import ObjectStoreTerms
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.strategy import Component, TrainingPlan
 from schemas.submodel import SubModelSpec

@@ -24,7 +24,7 @@ from edge_server.storage.event_list.file import EventRow, read_events
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
-from schemas.messages.rollout_terms import FINAL
+from schemas.messages.rollout import FINAL
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from edge_server.observability.dashboard.run_view import Json
 from edge_server.releases.registry.registry import FILE
 from schemas.errors import ConfigError
 from schemas.messages import ModelReport
-from schemas.messages.rollout_terms import ModelMeasurement
+from schemas.messages.rollout import ModelMeasurement
 
 MAX_ROLLOUTS = 50
 ROLLOUTS = """

@@ -51,7 +51,7 @@ def rollout_watcher(text: str | None, show: "Show") -> "Iterator[Show]":
         yield show
         return
     listen = parse_listen(text)
-    from edge_server.observability.prometheus.rollout import RolloutCollector
+    from edge_server.observability.prometheus.collector import RolloutCollector
 
     collector = RolloutCollector()
 

@@ -1,4 +1,4 @@
-"""The metrics of a run, computed from its last snapshot at each scrape."""
+"""The metrics of a run or of a rollout, computed from its last snapshot or state at each scrape."""
 
 import contextlib
 import shutil
@@ -23,10 +23,50 @@ from edge_server.observability.prometheus.devices import (
     readings_of_run,
 )
 from edge_server.observability.snapshot import ServerParts, Snapshot, Workload
+from edge_server.releases.rollout.state import Rollout, RolloutPhase
+from edge_server.releases.rollout.target import TargetStatus
 from edge_server.rounds.participant import Status
 from edge_server.rounds.state import Phase
 from edge_server.storage.records import RoundRecord
 from schemas.values import Reason
+
+STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
+OTHER = "other"  # Label for unknown words: texts that devices send must not become labels
+
+
+class RolloutCollector(Collector):
+    """Keeps a rollout's newest state and collects its metrics."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Rollout, str] | None = None
+
+    def show(self, rollout: Rollout, no_link: str) -> None:
+        """Keep the newest state; `no_link` says why there is no connection to the broker."""
+        self._last = rollout, no_link
+
+    def collect(self) -> Iterator[Metric]:
+        if self._last is not None:
+            yield from rollout_families(*self._last)
+
+
+def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
+    """The rollout's metric families; no label names a device."""
+    about: Labelled = {(rollout.federation, rollout.version): 1.0}
+    yield from gauges(
+        "rollout_info", "The rollout's federation and version.", ("federation", "version"), about
+    )
+    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
+    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in RolloutPhase}
+    yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)
+    yield from gauge("rollout_groups", "Groups of devices, the canary included.", rollout.groups)
+    opened = min(rollout.opened + 1, rollout.groups)
+    yield from gauge("rollout_open_groups", "Groups that have been opened.", opened)
+    counted = Counter((target.status, target.tier) for target in rollout.targets.values())
+    tiers = sorted({target.tier for target in rollout.targets.values()})
+    devices: Labelled = {
+        (str(status), str(tier)): float(counted[status, tier]) for status in TargetStatus for tier in tiers
+    }
+    yield from gauges("rollout_devices", "Devices by status and tier.", ("status", "tier"), devices)
 
 
 class RunCollector(Collector):
@@ -131,9 +171,6 @@ def _last_round(history: tuple[RoundRecord, ...]) -> Iterable[Metric]:
 
 
 # No label names a device, as each name would be a series of its own.
-
-STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporting", *map(str, Status))
-OTHER = "other"  # Label for unknown words: texts that devices send must not become labels
 
 
 def fleet_families(snapshot: Snapshot) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""What devices measured in a round without training: per device, per tier, for all, and by class."""
+"""What devices measured in a round without training: per device, per tier, for all, by class; statistics."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,11 +6,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from edge_client.data.tasks.learning_task import Metric
 from edge_client.data.tasks.words import METRICS
 from edge_server.config.units import UNKNOWN, clean, count_text, figure_text
+from edge_server.observability.data_statistics import FEATURE_COLUMNS, LABEL_COLUMNS, as_json, as_texts
 from edge_server.observability.report.figure_tables import (
     MIN_DEVICES,
     ClassFigure,
@@ -20,13 +22,34 @@ from edge_server.observability.report.figure_tables import (
     wilson,
 )
 from edge_server.observability.terminal.tables import add_numbers, plain_table
-from edge_server.storage.records import MeasuredDevice, RoundRecord
+from edge_server.storage.records import DataStatistics, MeasuredDevice, RoundRecord
 
 FAILED = 1
 TIER, MAX_TIERS = "tier ", 5
 """A tier's row, and the tiers that have a column of the table by class, so that it fits a terminal."""
 PROPORTIONS = frozenset({"accuracy"})
 """Figures that are shares of examples, so that one device's has an interval."""
+
+
+def print_statistics(found: DataStatistics, output_format: str) -> None:
+    if output_format == "json":
+        print(json.dumps(as_json(found)))
+        return
+    console, texts = Console(), as_texts(found)
+    features = _table("Data of the devices", FEATURE_COLUMNS, texts.features)
+    features.caption = Text(texts.about)
+    console.print("", features)
+    if texts.labels:
+        console.print("", _table("Examples of each class", LABEL_COLUMNS, texts.labels))
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    made = plain_table(title)
+    made.add_column(columns[0], overflow="fold", min_width=12)
+    add_numbers(made, *columns[1:])
+    for name, *figures in rows:
+        made.add_row(Text(name), *figures)
+    return made
 
 
 @dataclass(frozen=True)

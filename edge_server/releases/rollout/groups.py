@@ -11,7 +11,7 @@ from edge_server.releases.rollout.state import Rollout, Words
 from edge_server.releases.rollout.target import FAILED, Target, TargetStatus
 from edge_server.rounds.fleet import tier_of
 from schemas.messages import ClientReport, Message, ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.topics import Channel, Role, rollout_filters
 from schemas.values import CapabilityProfile
 

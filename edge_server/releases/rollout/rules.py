@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.base import Frozen
 from schemas.messages.client_update import UpdateTerms
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.names import Name
 from schemas.values import Fraction, Seconds
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from schemas.messages import ClientReport, ModelReport
 from schemas.messages.client_update import UpdateStage
-from schemas.messages.rollout_terms import Stage
+from schemas.messages.rollout import Stage
 
 Report = ModelReport | ClientReport  # What a device reports of its stage
 ASK_AGAIN_S = 5.0  # Seconds before an unanswered offer is repeated

@@ -12,9 +12,8 @@ import numpy as np
 from edge_client.security.secure_aggregation import keys
 from edge_client.security.secure_aggregation.cohort import cohort_context, share_points
 from edge_client.security.secure_aggregation.masked_figures import Labels, join
-from edge_client.security.secure_aggregation.masks import pair_key, shift_vector
+from edge_client.security.secure_aggregation.masks import Ring, Scale, pair_key, shift_vector, weighted_mean
 from edge_client.security.secure_aggregation.protocol import revealed_segments
-from edge_client.security.secure_aggregation.quantization import Ring, Scale, weighted_mean
 from schemas.errors import PeerError
 from schemas.messages import MaskCohort, UnmaskAnswer
 from schemas.security.secure_aggregation import MaskingTerms, Member

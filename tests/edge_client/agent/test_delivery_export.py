@@ -25,7 +25,7 @@ from edge_client.storage.blob_store import BlobStore
 from edge_client.training.choice import make_trainer
 from schemas.errors import PeerError
 from schemas.messages import DeliverTask, Delivery
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import encode_json
 from schemas.values import ModelSpec, Reason

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edge_client.agent.device_training import DeviceTraining
+from edge_client.agent.settings import TaskTrainers
 from edge_client.agent.task_runner import do_delivery
-from edge_client.agent.task_trainers import TaskTrainers
 from edge_client.agent.worker import Worker
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edge_client.agent.task_trainers import ROOM_BYTES, TaskTrainers
+from edge_client.agent.settings import ROOM_BYTES, TaskTrainers
 from schemas.messages import DeliverTask, TrainTask
 from schemas.messages.tasks import GRAPH, STEP
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge_client.compression.chain import in_codes
 from edge_client.compression.decoding import decode_groups
-from edge_client.compression.delta_frames import BITS, added_up, changes, near
+from edge_client.compression.downlink import BITS, added_up, changes, near
 from edge_client.compression.quantization import Fp16, Int8
 from schemas.errors import PeerError
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from edge_client.data.arrays import channels_first
 from edge_client.data.dataset import LabelledData, Pixels, make_labelled_data, preprocess
+from edge_client.data.source_options import split_off
 from edge_client.data.sources import SOURCES, load_source, part_of
-from edge_client.data.splits import split_off
 from edge_client.data.tables.kinds import TABLES
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edge_client.agent.presence import Presence, card_of
-from edge_client.agent.rollout.examples import read_examples, write_examples
+from edge_client.agent.rollout.comparison_process import read_examples, write_examples
 from edge_client.agent.settings import AgentSettings
 from edge_client.cli.main import main
 from edge_client.data.dataset import LabelledData, make_labelled_data

@@ -8,7 +8,7 @@ import pytest
 
 from edge_client.system import libraries
 from edge_client.system.hardware.processor import processor
-from edge_client.system.hardware.speed_cache import keep, kept_at, note_process, recall
+from edge_client.system.hardware.profile import keep_speeds, note_process, recall_speeds, speeds_file
 from edge_client.training import choice
 from schemas.errors import ConfigError
 from schemas.values import MeasuredSpeed
@@ -63,7 +63,7 @@ def test_the_first_import_of_torch_is_measured_once(monkeypatch: pytest.MonkeyPa
             lambda name, threads: [monkeypatch.setitem(sys.modules, *item) for item in further.items()],
         )
         choice.make_measured_trainer("torch", state=tmp_path)
-        found = recall(kept_at(tmp_path), processor())
+        found = recall_speeds(speeds_file(tmp_path), processor())
         return found[0].resident_bytes if found else None
 
     assert measured(70_000_000, imports=False) is None
@@ -75,12 +75,12 @@ def test_the_first_import_of_torch_is_measured_once(monkeypatch: pytest.MonkeyPa
 def test_a_measured_speed_is_not_overwritten(tmp_path: Path) -> None:
     speed = MeasuredSpeed(trainer="torch", training_macs_per_s=1e9, resident_bytes=300_000_000)
     other = MeasuredSpeed(trainer="onnx", training_macs_per_s=1e9, resident_bytes=90_000_000)
-    keep(kept_at(tmp_path), [speed], processor())
+    keep_speeds(speeds_file(tmp_path), [speed], processor())
     note_process(tmp_path, "torch", 500_000_000)
-    assert recall(kept_at(tmp_path), processor()) == (speed,)
-    keep(kept_at(tmp_path), [other], processor())
+    assert recall_speeds(speeds_file(tmp_path), processor()) == (speed,)
+    keep_speeds(speeds_file(tmp_path), [other], processor())
     note_process(tmp_path, "torch", 500_000_000)
-    assert [found.trainer for found in recall(kept_at(tmp_path), processor())] == ["torch", "onnx"]
+    assert [found.trainer for found in recall_speeds(speeds_file(tmp_path), processor())] == ["torch", "onnx"]
 
 
 def test_the_only_trainer_is_taken_whatever_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

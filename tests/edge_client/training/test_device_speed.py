@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from edge_client.system.hardware import speed_cache
+from edge_client.system.hardware import profile
 from edge_client.system.hardware.processor import Processor
 from edge_client.training import device_speed
 from edge_client.training.step_graphs import names
@@ -81,23 +81,23 @@ def test_the_reference_step_is_that_of_the_reference_block() -> None:
 
 
 def test_a_measurement_is_reused_at_the_next_start(tmp_path: Path) -> None:
-    path = speed_cache.kept_at(tmp_path / "state")
-    speed_cache.keep(path, MEASURED, CHIP)
-    assert speed_cache.recall(path, CHIP) == MEASURED
+    path = profile.speeds_file(tmp_path / "state")
+    profile.keep_speeds(path, MEASURED, CHIP)
+    assert profile.recall_speeds(path, CHIP) == MEASURED
 
 
 @pytest.mark.parametrize("other", [{"cores": 1}, {"model": "BCM2711"}, {"architecture": "armv7l"}])
 def test_a_measurement_of_another_processor_is_not_reused(tmp_path: Path, other: dict[str, str]) -> None:
-    path = speed_cache.kept_at(tmp_path)
-    speed_cache.keep(path, MEASURED, CHIP)
-    assert speed_cache.recall(path, replace(CHIP, **other)) == ()
+    path = profile.speeds_file(tmp_path)
+    profile.keep_speeds(path, MEASURED, CHIP)
+    assert profile.recall_speeds(path, replace(CHIP, **other)) == ()
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\0", b"[]", b'{"of": "a", "speeds": [{"resident_bytes": -1}]}']
 )
 def test_an_invalid_stored_measurement_is_ignored(tmp_path: Path, content: bytes) -> None:
-    path = speed_cache.kept_at(tmp_path)
+    path = profile.speeds_file(tmp_path)
     path.write_bytes(content)
-    assert speed_cache.recall(path, CHIP) == ()
-    assert speed_cache.recall(tmp_path / "nowhere", CHIP) == ()
+    assert profile.recall_speeds(path, CHIP) == ()
+    assert profile.recall_speeds(tmp_path / "nowhere", CHIP) == ()

@@ -16,7 +16,7 @@ from edge_server.releases.rollout.service import Interrupted, RolloutService
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.errors import EdgeError
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from edge_client.agent.offers.trial import Trial
 from edge_client.agent.rollout.trial import ModelTrial
 from schemas.messages import ClientOffer, ModelOffer
 from schemas.messages.client_update import UpdateCause, UpdateStage
-from schemas.messages.rollout_terms import Cause, Stage
+from schemas.messages.rollout import Cause, Stage
 from schemas.tensors.chunks import BlobRef, digest_of
 
 REF = BlobRef(digest=digest_of(b"file"), size=4)

@@ -19,7 +19,7 @@ from edge_client.inference.model_slots import ServedModel, Slots
 from edge_client.security.trusted_key import TrustedKey
 from edge_client.transport.broker_address import parse_address
 from schemas.messages import BlobRequest, Message, ModelOffer, ModelReport, encode_message
-from schemas.messages.rollout_terms import TrialTerms
+from schemas.messages.rollout import TrialTerms
 from schemas.tensors.chunks import BlobRef, decode_chunk, digest_of, encode_chunk
 from schemas.values import CapabilityProfile
 from tests.edge_client.signed import SERVER, manifest_of

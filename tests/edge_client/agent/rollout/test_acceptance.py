@@ -4,7 +4,7 @@ import pytest
 
 from edge_client.agent.rollout.trial import Comparison, chance_of, judge_comparison, judge_service
 from edge_client.inference.service.health import Health, read_health, write_health
-from schemas.messages.rollout_terms import Cause, TrialTerms
+from schemas.messages.rollout import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_server.releases.rollout.measured import measured
 

@@ -9,13 +9,17 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_client.agent.rollout.comparison_process import compare_models, in_turns, write_best_variant
-from edge_client.agent.rollout.examples import local_examples
+from edge_client.agent.rollout.comparison_process import (
+    compare_models,
+    in_turns,
+    local_examples,
+    write_best_variant,
+)
 from edge_client.agent.rollout.trial import ComparisonRunner, ModelPair, judge_comparison, read_comparison
 from edge_client.data.dataset import make_labelled_data
 from edge_client.data.local import LocalData
 from edge_client.data.sources import load_source
-from schemas.messages.rollout_terms import Cause, TrialTerms
+from schemas.messages.rollout import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_server.releases.rollout.sample_versions import classifier, fitted
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edge_client.agent.rollout import delivery
+from edge_client.agent.rollout.comparison_process import local_examples
 from edge_client.agent.rollout.delivery import put_delivered_in_use
-from edge_client.agent.rollout.examples import local_examples
 from edge_client.agent.rollout.trial import Comparison, ComparisonRunner, ModelPair
 from edge_client.agent.task_context import TaskContext
 from edge_client.data.dataset import make_labelled_data
@@ -21,7 +21,7 @@ from edge_client.inference import installed_model
 from edge_client.inference.model_slots import ServedModel
 from edge_client.storage.blob_store import BlobStore
 from edge_server.coordinator.tasks.task import DELIVERY_TERMS
-from schemas.messages.rollout_terms import Cause, TrialTerms
+from schemas.messages.rollout import Cause, TrialTerms
 from schemas.tensors.chunks import digest_of
 from schemas.values import DeliveryVerdict
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power

@@ -16,7 +16,7 @@ from edge_client.storage.atomic_files import sweep
 from edge_client.storage.free_space import Space
 from schemas.errors import PeerError
 from schemas.messages import BlobRequest, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+from schemas.messages.rollout import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import digest_of
 from tests.edge_client.agent.rollout.device import GOOD, MEASURED, NEW, OLD, REF, Device, offer, serving
 from tests.edge_client.inference.test_model_slots import PowerCut, failing_power

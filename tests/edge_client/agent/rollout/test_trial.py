@@ -33,7 +33,7 @@ from edge_client.inference.service.health import Health
 from edge_client.transport.chunk_transfer import VerifyBlob, WriteChunk
 from schemas.errors import PeerError
 from schemas.messages import ModelOffer, ModelReport, ModelWithdrawal
-from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+from schemas.messages.rollout import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import BlobRef, Chunk, digest_of
 from tests.chunk_bits import chunks_of
 from tests.edge_server.releases.rollout.measured import measured

@@ -12,7 +12,7 @@ from edge_client.pruning.channel_selection import group_ratios, prefix_spec
 from edge_client.pruning.slicing import expand, extract
 from edge_client.security.secure_aggregation import keys
 from edge_client.security.secure_aggregation.masked_figures import distinct, join, partition, split
-from edge_client.security.secure_aggregation.quantization import Scale, most_weight, quantise, weighted_mean
+from edge_client.security.secure_aggregation.masks import Scale, most_weight, quantise, weighted_mean
 from schemas.errors import ConfigError, PeerError
 from schemas.submodel import SubModelSpec
 from schemas.values import ModelSpec

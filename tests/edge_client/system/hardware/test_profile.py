@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from edge_client.cli.main import main
-from edge_client.system.hardware import speed_cache
 from edge_client.system.hardware.processor import processor
-from edge_client.system.hardware.profile import profile
+from edge_client.system.hardware.profile import keep_speeds, profile, speeds_file
 from schemas.messages import Birth, encode_message
 from schemas.values import DataCard, MeasuredSpeed
 from tests.edge_client.system.hardware.trees import PI, tree
@@ -20,7 +19,7 @@ OTHER = MeasuredSpeed(trainer="onnx", training_macs_per_s=2e9, resident_bytes=85
 
 def test_the_birth_message_describes_the_board_and_its_state(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", PI)
-    speed_cache.keep(speed_cache.kept_at(tmp_path), (MEASURED, OTHER), processor(root))
+    keep_speeds(speeds_file(tmp_path), (MEASURED, OTHER), processor(root))
     reported = profile(tmp_path, tier=2, root=root)
     assert reported.machine == "Raspberry Pi 3 Model B Rev 1.2"
     assert (reported.memory_bytes, reported.memory_free_bytes) == (400_000_000, 300_000_000)
@@ -60,7 +59,7 @@ def test_the_command_measures_and_stores_the_result(
 def test_without_a_benchmark_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--state-dir", str(tmp_path), "--no-benchmark"]) == 0
     assert "not measured" in capsys.readouterr().out
-    assert not speed_cache.kept_at(tmp_path).exists()
+    assert not speeds_file(tmp_path).exists()
 
 
 def test_the_command_reads_the_device_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,4 +67,4 @@ def test_the_command_reads_the_device_file(tmp_path: Path, capsys: pytest.Captur
     file.write_text('device-id = "pi"\nstate-dir = "here"\ntier = 3\n')
     assert main(["profile", "--config", str(file), "--seconds", "0.02", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["profile"]["tier"] == 3
-    assert speed_cache.kept_at(tmp_path / "here").is_file()
+    assert speeds_file(tmp_path / "here").is_file()

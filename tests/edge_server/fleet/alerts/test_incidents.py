@@ -14,7 +14,7 @@ from edge_server.rounds.event_entry import EventKind, RunEvent
 from edge_server.storage.event_list.file import EventFile
 from edge_server.storage.service_folder import ServiceFolder
 from schemas.messages import ModelReport
-from schemas.messages.rollout_terms import ModelMeasurement, Stage
+from schemas.messages.rollout import ModelMeasurement, Stage
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -12,8 +12,8 @@ from edge_server.storage import audit_log
 from edge_server.storage.inventory.inventory import SAMPLE_S, SAMPLED_S, Inventory
 from schemas.errors import EdgeError
 from schemas.messages import ModelReport, Telemetry
-from schemas.messages.rollout_terms import ModelMeasurement
-from schemas.messages.rollout_terms import Stage as Stages
+from schemas.messages.rollout import ModelMeasurement
+from schemas.messages.rollout import Stage as Stages
 from schemas.values import BoardState
 from tests.edge_server.fleet.page.service_pages import staged
 from tests.edge_server.fleet.page.test_page_work import MADE, SILENT

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from edge_server.cli.main import EDGE_SERVER
 from edge_server.observability.prometheus.cli_option import rollout_watcher
-from edge_server.observability.prometheus.rollout import RolloutCollector
+from edge_server.observability.prometheus.collector import RolloutCollector
 from edge_server.releases.rollout.state import Rollout
-from schemas.messages.rollout_terms import Cause, Stage
+from schemas.messages.rollout import Cause, Stage
 from tests.edge_server.releases.rollout.fleet import World
 
 

@@ -31,7 +31,7 @@ from schemas.messages import (
     encode_message,
 )
 from schemas.messages.client_update import UpdateCause, UpdateStage, UpdateTerms
-from schemas.messages.rollout_terms import Stage
+from schemas.messages.rollout import Stage
 from schemas.topics import Channel, DeviceTopic
 from tests.edge_client.agent.client_update.wheels import make_wheel
 from tests.edge_server.releases.rollout.fleet import birth

@@ -19,7 +19,7 @@ from edge_server.releases.rollout.state import (
 )
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import Birth, Death, Message, ModelReport
-from schemas.messages.rollout_terms import Cause, Stage, TrialTerms
+from schemas.messages.rollout import Cause, Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, BlobRef, digest_of
 from schemas.values import CapabilityProfile, DataCard
 from tests.edge_server.releases.rollout.measured import measured

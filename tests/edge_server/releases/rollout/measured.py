@@ -1,6 +1,6 @@
 """What a device has measured of a model, by hand."""
 
-from schemas.messages.rollout_terms import ModelMeasurement
+from schemas.messages.rollout import ModelMeasurement
 
 
 def measured(accuracy: float, *, examples: int = 100, latency_ms: float = 1.0) -> ModelMeasurement:

@@ -32,7 +32,7 @@ from edge_server.releases.rollout.journal import RolloutJournal
 from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Rollout, RolloutPhase
 from schemas.messages import ModelOffer, ModelWithdrawal
-from schemas.messages.rollout_terms import Stage, TrialTerms
+from schemas.messages.rollout import Stage, TrialTerms
 from schemas.tensors.chunks import CHUNK_BYTES, Chunk
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, VERSION, birth
 from tests.edge_server.releases.rollout.measured import measured

@@ -5,7 +5,7 @@ from dataclasses import replace
 from edge_server.releases.rollout.state import Connected, MessageReceived, RolloutPhase, Withdrawn
 from edge_server.releases.rollout.target import CHECK_UP_S, TargetStatus
 from schemas.messages import BlobRequest
-from schemas.messages.rollout_terms import Cause, Stage
+from schemas.messages.rollout import Cause, Stage
 from schemas.tensors.chunks import CHUNK_BYTES, SMALL_CHUNK_BYTES
 from tests.edge_server.releases.rollout.fleet import FEDERATION, FILES, RULES, World, birth
 

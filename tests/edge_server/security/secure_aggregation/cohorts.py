@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edge_client.pruning.slicing import expand, expected_shapes
-from edge_client.security.secure_aggregation import masked_figures, masks, protocol, quantization
+from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_server.security.secure_aggregation import protocol as machine
 from edge_server.security.secure_aggregation.protocol import MaskAgreement
@@ -88,7 +88,7 @@ class Cohort:
             }
             for name, task in tasks.items()
         }
-        self.sent: dict[str, dict[int, quantization.Ring]] = {}
+        self.sent: dict[str, dict[int, masks.Ring]] = {}
         self.gone: set[str] = set()
 
     def _present(self):
@@ -125,7 +125,7 @@ class Cohort:
         vectors = masked_figures.split(self.updates[name], device.task.spec, labels, CHANNELS)
         chosen, scale = protocol.masks(device)
         weight = self.weights[self.names.index(name)]
-        ring = {index: quantization.quantise(vectors[index], weight, scale) for index in chosen.segments}
+        ring = {index: masks.quantise(vectors[index], weight, scale) for index in chosen.segments}
         return masks.apply_masks(ring, chosen)
 
     def unmask(self, *, silent=()):
@@ -161,7 +161,7 @@ class Cohort:
     def plain_mean(self, names, segments_shown):
         """The weighted mean over holders in doubles, 0 where no segment is shown, and its maximum error."""
         _, labels = masked_figures.partition(self.terms.specs, CHANNELS)
-        scale = quantization.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
+        scale = masks.Scale(RANGE, self.terms.max_weight, len(self.server.cohort.members))
         mean, bound = {}, {}
         for parameter, label in labels.items():
             total, mass, holders = (np.zeros(label.shape) for _ in range(3))

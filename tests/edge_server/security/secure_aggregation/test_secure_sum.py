@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_client.security.secure_aggregation import masked_figures, masks, protocol, quantization
+from edge_client.security.secure_aggregation import masked_figures, masks, protocol
 from edge_server.security.secure_aggregation import protocol as machine
 from schemas.errors import PeerError
 from schemas.messages import MAX_MESSAGE_BYTES, EntrustedShares, UnmaskAnswer, UnmaskRequest, encode_message
@@ -109,7 +109,7 @@ def test_an_update_is_readable_only_without_its_own_and_all_shared_masks():
     _, labels = masked_figures.partition(cohort.terms.specs, CHANNELS)
     vectors = masked_figures.split(cohort.updates["d04"], MIDDLE, labels, CHANNELS)
     for index, sent in cohort.sent["d04"].items():
-        bare = quantization.quantise(vectors[index], 5, scale)
+        bare = masks.quantise(vectors[index], 5, scale)
         own, *shared = chosen.added[index]
         without_shared = masks.shift_vector(sent, added=chosen.subtracted[index], subtracted=tuple(shared))
         without_own = masks.shift_vector(sent, added=(), subtracted=(own,))

@@ -29,7 +29,7 @@ from edge_server.releases.rollout.rules import RolloutRules
 from edge_server.releases.rollout.state import Connected, MessageReceived, Rollout, RolloutPhase
 from edge_server.releases.rollout.target import TargetStatus
 from schemas.messages import ModelReport
-from schemas.messages.rollout_terms import Cause, Stage
+from schemas.messages.rollout import Cause, Stage
 from schemas.tensors.chunks import CHUNK_BYTES
 from tests.edge_server.releases.rollout.fleet import DONE, FILES, birth
 from tests.edge_server.releases.rollout.sample_versions import entered, fitted, key_in
