@@ -196,8 +196,10 @@ class Masked(nn.Module):
 
 
 def mask_dropouts(network: nn.Module) -> dict[str, Masked]:
-    """Replace the network's dropouts by `Masked`; returns them by name. Dropouts of probability 0 go."""
-    found = {name: part for name, part in network.named_modules() if isinstance(part, _DropoutNd)}
+    """Replace dropouts in training mode by `Masked`; returns them by name. Those of probability 0 go."""
+    found = {
+        name: part for name, part in network.named_modules() if isinstance(part, _DropoutNd) and part.training
+    }
     masked = {}
     for name, part in found.items():
         owner, _, attribute = name.rpartition(".")
