@@ -41,6 +41,22 @@ class SplitNetwork:
     arrays: frozenset[str]
     batch: int = BATCH
 
+    def rest_in(self, *, training: bool) -> nn.Module:
+        """The rest as it is in training or in evaluation."""
+        by_mode = self.rest
+        if not isinstance(by_mode, _RestByMode):
+            return by_mode
+        return by_mode.in_training if training else by_mode.in_evaluation
+
+    @property
+    def feature_network(self) -> nn.Module:
+        """The frozen part as a network with the features [N, width] as its only output."""
+        graph = fx.Graph()
+        (values,) = (graph.graph_copy(self.frozen.graph, {}),)  # type: ignore[arg-type]
+        flat = [graph.call_function(torch.flatten, (value, 1)) for value in values]  # type: ignore[union-attr]
+        graph.output(graph.call_function(torch.cat, (flat, 1)) if len(flat) > 1 else flat[0])
+        return fx.GraphModule(self.frozen, graph)
+
     def features(self, inputs: Tensor) -> Tensor:
         """The features [N, width] float32 of inputs [N, ...], computed in evaluation mode.
 

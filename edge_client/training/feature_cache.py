@@ -9,7 +9,7 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.data.dataset import LabelledData
 from edge_client.storage.atomic_files import write_synced
 from schemas.values import FeatureType
 
@@ -141,6 +142,41 @@ class FeatureCache:
             return path.stat().st_size
         except OSError:
             return 0
+
+
+def features_of_parts(
+    cache: FeatureCache,
+    name: str,
+    parts: Sequence[LabelledData],
+    how: object,
+    make: Callable[[Places], Rows],
+    *,
+    width: int,
+    kind: FeatureType = "fp32",
+) -> list[Rows]:
+    """The features of the examples of each part; those that the cache lacks are made.
+
+    Their places count through all parts. `how` is what else the numbers depend on.
+    """
+    digests = [digest for data in parts for digest in digest_examples(data.images)]
+    taken = parts[0].preprocessing
+    about = (name, taken.scale, taken.mean, taken.std, parts[0].input_shape, parts[0].images.dtype, kind)
+    kept = cache.features(f"{about} {how}", digests, make, width=width, kind=kind)
+    if kept.computed:
+        log.debug("features of %d of %d examples were computed", kept.computed, len(digests))
+    return np.split(kept.rows, np.cumsum([len(data) for data in parts])[:-1])
+
+
+def inputs_at(parts: Sequence[LabelledData], places: Places) -> Rows:
+    """The inputs of the examples at these places of all parts together, in order."""
+    ends = np.cumsum([len(data) for data in parts])
+    owners = np.searchsorted(ends, places, side="right")
+    each = [
+        data.subset(places[owners == number] - (ends[number] - len(data)))
+        for number, data in enumerate(parts)
+        if (owners == number).any()
+    ]
+    return np.concatenate([data.inputs() for data in each])
 
 
 @dataclass(frozen=True, eq=False)

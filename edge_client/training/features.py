@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from edge_client.data.dataset import LabelledData
+from edge_client.data.tasks.learning_task import LearningTask
 from edge_client.models.frozen_part import SplitNetwork, find_split
 from edge_client.models.frozen_values import NoSplit
-from edge_client.training.feature_cache import FeatureCache, Places, Rows, digest_examples
+from edge_client.training.feature_cache import FeatureCache, Places, Rows, features_of_parts, inputs_at
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.registry import build_objectives
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Component, TrainingPlan
 from schemas.values import FeatureType
 
 log = logging.getLogger(__name__)
@@ -32,15 +33,12 @@ class Features:
     rows: Rows
 
 
-def why_whole(plan: TrainingPlan, data: LabelledData) -> str:
+def why_whole(objectives: Sequence[Component], task: LearningTask) -> str:
     """Why all layers have to run in every step, whichever are frozen; empty if they need not."""
-    if data.learning_task.labels == "none":
+    if task.labels == "none":
         return "the network answers with its inputs"
-    reading = [
-        component.name
-        for component, objective in zip(plan.objectives, build_objectives(plan.objectives), strict=True)
-        if not objective.reads_outputs_only
-    ]
+    built = zip(objectives, build_objectives(objectives), strict=True)
+    reading = [component.name for component, objective in built if not objective.reads_outputs_only]
     return f"the objective '{reading[0]}' needs more than outputs" if reading else ""
 
 
@@ -55,7 +53,7 @@ def split_for(
     if trained is None:
         return None
     try:
-        if why := why_whole(plan, data):
+        if why := why_whole(plan.objectives, data.learning_task):
             raise NoSplit(why)
         return find_split(module, trained, input_shape)
     except NoSplit as reason:
@@ -73,36 +71,18 @@ def features_of(
     kind: FeatureType = "fp32",
 ) -> list[Features]:
     """The features of the examples of each part; those that the cache lacks are computed."""
-    digests = [digest for data in parts for digest in digest_examples(data.images)]
-    taken = parts[0].preprocessing
-    about = (name, taken.scale, taken.mean, taken.std, parts[0].input_shape, parts[0].images.dtype, kind)
     how = (sorted(split.arrays), split.batch, torch.__version__, torch.get_num_threads())
-    kept = cache.features(
-        f"{about} {how}", digests, partial(_compute, split, parts), width=split.width, kind=kind
-    )
-    if kept.computed:
-        log.debug("features of %d of %d examples were computed", kept.computed, len(digests))
-    ends = np.cumsum([len(data) for data in parts])
-    return [Features(split.rest, rows) for rows in np.split(kept.rows, ends[:-1])]
+    make = partial(_compute, split, parts)
+    rows = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
+    return [Features(split.rest, each) for each in rows]
 
 
 def _compute(split: SplitNetwork, parts: Sequence[LabelledData], places: Places) -> Rows:
     """The features of the examples at these places of all parts together."""
-    ends = np.cumsum([len(data) for data in parts])
     rows = np.empty((len(places), split.width), np.float32)
     step = AT_ONCE * split.batch
-    with channels_innermost(split.frozen, torch.from_numpy(_inputs(parts, ends, places[:2]))):
+    with channels_innermost(split.frozen, torch.from_numpy(inputs_at(parts, places[:2]))):
         for start in range(0, len(places), step):
-            inputs = torch.from_numpy(_inputs(parts, ends, places[start : start + step]))
+            inputs = torch.from_numpy(inputs_at(parts, places[start : start + step]))
             rows[start : start + step] = split.features(inputs).cpu().numpy()
     return rows
-
-
-def _inputs(parts: Sequence[LabelledData], ends: Places, places: Places) -> Rows:
-    owners = np.searchsorted(ends, places, side="right")
-    each = [
-        data.subset(places[owners == number] - (ends[number] - len(data)))
-        for number, data in enumerate(parts)
-        if (owners == number).any()
-    ]
-    return np.concatenate([data.inputs() for data in each])

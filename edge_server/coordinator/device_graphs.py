@@ -37,6 +37,7 @@ class DeviceGraphs:
         self.left_out: dict[str, str] = {}
         context = model.context
         self.steps = StepGraphs(model.network, context.channel_map, context.spec)
+        self._still = context.network.parts.frozen(context.channel_map)
 
     def draw_delivered(
         self,
@@ -68,7 +69,9 @@ class DeviceGraphs:
         """The graphs for such a training; none if they cannot be drawn."""
         params = self._model.state.params
         try:
-            return self.steps.of(params, cut.spec, objectives, {}, trains=True, trained=cut.trained)
+            return self.steps.of(
+                params, cut.spec, objectives, {}, trains=True, trained=cut.trained, still=self._still
+            )
         except EdgeError as error:
             log.warning("delivered models are not trained without torch: %s", error)
             return {}
@@ -116,6 +119,7 @@ class DeviceGraphs:
                 trains=_trains(job),
                 own_model=cut.own_model is not None,
                 trained=cut.trained,
+                still=self._still,
             )
             if cut.scored_by is not None:
                 params = self._model.params_of(cut.spec)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from edge_client.data.tasks.registry import learning_task
 from edge_client.inference.export.graph_cache import graphs_folder
 from edge_client.models.attributes import attributes_of, users_parts
-from edge_client.models.fixed_state import fixed_tensors, to_array
+from edge_client.models.fixed_state import fixed_tensors, sent_tensors, to_array
+from edge_client.models.frozen_part import SplitNetwork, split
 from edge_client.pruning.slicing import submodel_map
 from edge_client.pruning.surgery import compact
 from edge_client.storage.atomic_files import write_synced
@@ -22,7 +23,7 @@ from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
 from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, why_unsupported
 from edge_server.coordinator.global_model import GlobalModel
-from schemas.messages.tasks import GRAPH, OWN_STEP, STEP
+from schemas.messages.tasks import FEATURES, GRAPH, OWN_STEP, REST, STEP
 from schemas.strategy import Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
@@ -52,10 +53,11 @@ class StepGraphs:
         trains: bool,
         own_model: bool = False,
         trained: tuple[str, ...] | None = None,
+        still: frozenset[str] = frozenset(),
     ) -> dict[str, bytes]:
         """The graphs of a task by the names of their blobs; raises `DrawingRefused` with the reason.
 
-        The device trains the arrays `trained`, all by default.
+        The device trains the arrays `trained`, all by default; no device trains those that are `still`.
         `widths` are the channels of smaller sub-models as `{number}/{group}` (`groups.widths`). The model of
         a device's own has a graph without what objectives of the shared one change inside.
         """
@@ -67,14 +69,42 @@ class StepGraphs:
         inference = self._network.graph(params, spec)
         if inference is None:
             raise DrawingRefused("the network has no inference graph")
-        graphs = {GRAPH: inference, STEP: self._step(module, spec, objectives, trained, trains=trains)}
+        graphs, shape = {GRAPH: inference}, self._input_shape
+        stepped, cut = module, spec
+        if parts := self._split(module, objectives, trained, still):
+            stepped, shape, cut = parts.rest_in(training=True), (parts.width,), SubModelSpec()
+            graphs |= self._of_parts(parts)
+        graphs[STEP] = self._step(stepped, cut, objectives, trained, shape, trains=trains)
         if own_model and any(objective.name in DRAWN_INSIDE for objective in objectives):
-            graphs[OWN_STEP] = self._step(module, spec, (), trained)
+            graphs[OWN_STEP] = self._step(stepped, cut, (), trained, shape)
         own = submodel_map(self._channel_map, spec)
         for number, width in _specs(widths).items():
             narrow = compact(module, width, own)
-            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained)
+            graphs[f"{STEP}-{number}"] = self._step(narrow, SubModelSpec(), (), trained, self._input_shape)
         return graphs
+
+    def _split(
+        self,
+        module: nn.Module,
+        objectives: tuple[Component, ...],
+        trained: tuple[str, ...] | None,
+        still: frozenset[str],
+    ) -> SplitNetwork | None:
+        """The network in two parts, of which the rest alone is trained; None if all of it runs in a step."""
+        from edge_client.training.features import why_whole
+
+        if trained is None or not still or self._task.references or why_whole(objectives, self._task):
+            return None
+        return split(module, sent_tensors(module).keys() - still, self._input_shape)
+
+    def _of_parts(self, parts: SplitNetwork) -> dict[str, bytes]:
+        """The inference graphs of both parts."""
+        from edge_client.inference.export.onnx import find_graph
+
+        return {
+            FEATURES: find_graph(parts.feature_network.eval(), self._input_shape),
+            REST: find_graph(parts.rest_in(training=False).eval(), (parts.width,)),
+        }
 
     def scoring(self, params: Arrays, spec: SubModelSpec, objective: Component) -> bytes:
         """The graph with which a device scores channels; raises `DrawingRefused` with the reason."""
@@ -83,7 +113,7 @@ class StepGraphs:
         if why := why_unsupported((objective,)):
             raise DrawingRefused(why)
         module = self._network.sub_model(params, spec).requires_grad_(True)
-        return self._step(module, spec, (objective,), None, trains=False)
+        return self._step(module, spec, (objective,), None, self._input_shape, trains=False)
 
     def _step(
         self,
@@ -91,19 +121,20 @@ class StepGraphs:
         spec: SubModelSpec,
         objectives: tuple[Component, ...],
         trained: tuple[str, ...] | None,
+        shape: tuple[int, ...],
         *,
         trains: bool = True,
     ) -> bytes:
         inside = tuple(objective for objective in objectives if objective.name in DRAWN_INSIDE)
         # A pass that observes nothing has no outputs. A task without steps runs no step of this graph.
         trains = trains or not inside
-        key = self._key(module, spec, inside, trained, trains=trains)
+        key = self._key(module, spec, inside, trained, shape, trains=trains)
         data = self._known.get(key) or kept_graph(key)
         if data is None:
             from edge_client.training.step_graphs.drawing.step import draw_step
 
             log.info("drawing a training step of %s, which takes a while", self._model)
-            shape, channel_map, task = self._input_shape, self._channel_map, self._task
+            channel_map, task = self._channel_map, self._task
             data = draw_step(
                 module,
                 shape,
@@ -124,6 +155,7 @@ class StepGraphs:
         spec: SubModelSpec,
         objectives: tuple[Component, ...],
         trained: tuple[str, ...] | None,
+        shape: tuple[int, ...],
         *,
         trains: bool,
     ) -> str:
@@ -132,7 +164,7 @@ class StepGraphs:
         scaled = spec.model_dump_json() if any(o.name == "scaler" for o in objectives) else ""
         parts = [
             drawing_version(),
-            [self._model, type(module).__qualname__, self._input_shape, shapes, str(module)],
+            [self._model, type(module).__qualname__, shape, shapes, str(module)],
             [*layer_sources(module, loss_of(self._task.name)), *_constants(module)],
             [objective.model_dump(mode="json") for objective in objectives],
             [scaled, trains, self._task.loss, *([] if trained is None else trained)],

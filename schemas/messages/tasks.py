@@ -28,6 +28,9 @@ GRAPH, STEP = "graph", "step"
 the step graphs of smaller widths, the smallest first."""
 OWN_STEP = f"{STEP}-own"  # blob with the step graph of a device's own model, where it is another
 SCORING_STEP = f"{STEP}-scoring"  # blob with the graph that scores channels, to prune before training
+FEATURES, REST = "features", "rest"
+"""Blobs with the graphs of a frozen part, from inputs to features, and of what follows it, which the step
+graph then trains."""
 FIXED = "fixed"  # blob, and its only group, with what a network's factory draws besides weights
 
 CHANNEL_MAP = "channel-map"  # name of the blob with the model's channel map, which is JSON
@@ -142,7 +145,8 @@ class TaskBase(ServedMessage):
 
     def graphs(self) -> dict[str, BlobRef]:
         """The task's ONNX graphs by the names of their blobs."""
-        return {n: ref for n, ref in self.blobs.items() if n in (GRAPH, STEP) or n.startswith(f"{STEP}-")}
+        drawn = (GRAPH, STEP, FEATURES, REST)
+        return {n: ref for n, ref in self.blobs.items() if n in drawn or n.startswith(f"{STEP}-")}
 
     def pushed_blobs(self) -> tuple[BlobRef, ...]:
         """The blobs sent unasked with the task: small ones of the newest frame that no other device needs."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.metrics import losses_of
-from edge_client.models.graphs.checks import GraphRefused
-from edge_client.models.graphs.filling import open_graph
+from edge_client.models.graphs.checks import GraphRefused, read_graph
+from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_graph
 from edge_client.system.process_memory import trim_heap
+from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult
 from edge_client.training.step_graphs import names
@@ -31,7 +33,7 @@ from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.trainer import Trained, Trainer, TrainingJob, decline_unknown
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
-from schemas.messages.tasks import GRAPH, STEP
+from schemas.messages.tasks import FEATURES, GRAPH, REST, STEP
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
@@ -61,8 +63,13 @@ class OnnxTrainer(Trainer):
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
-            arrays, graph, part = _prepare_job(job)
-            check = partial(evaluate, arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
+            arrays = _read(job)
+            job, held_out = self._with_features(job, arrays)
+            graph, part = _prepare_step(job, arrays)
+            network = job.graphs[GRAPH if held_out is None else REST]
+            check = partial(
+                evaluate, arrays, network, job.data.held_out, given=held_out, threads=self._threads
+            )
             before = check()
             result = self._change(arrays, job, graph, part)
             after = check()
@@ -77,8 +84,42 @@ class OnnxTrainer(Trainer):
     def score(self, job: TrainingJob) -> Groups:
         """Run the step graph once over the data; raises as `train` does."""
         with _refusals():
-            arrays, graph, part = _prepare_job(job)
+            arrays = _read(job)
+            graph, part = _prepare_step(job, arrays)
             return self._change(arrays, job, graph, part).groups
+
+    def _with_features(
+        self, job: TrainingJob, arrays: Mapping[str, Array]
+    ) -> tuple[TrainingJob, Array | None]:
+        """The job with features in place of inputs, and those held out, if the task has a graph of them.
+
+        The features that the cache lacks are computed in passes of `BATCH` examples.
+        """
+        if FEATURES not in job.graphs:
+            return job, None
+        path, data = job.graphs[FEATURES], job.data
+        width = _output_width(path)
+        answer: list[Callable[[Array], Array]] = []
+
+        def make(places: NDArray[np.int64]) -> Array:
+            rows = np.empty((len(places), width), np.float32)
+            if not answer:
+                answer.append(_open_session(arrays, path, data.train.input_shape, self._threads))
+            for start in range(0, len(places), BATCH):
+                inputs = inputs_at((data.train, data.held_out), places[start : start + BATCH])
+                whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
+                whole[: len(inputs)] = inputs
+                rows[start : start + len(inputs)] = answer[0](whole)[: len(inputs)]
+            return rows
+
+        still = job.still
+        cache, name = (FeatureCache(), "") if still is None else (still.cache, still.name)
+        parts, how = (data.train, data.held_out), (onnxruntime.__version__, self._threads, path.stem)
+        kind = job.plan.feature_type
+        train, held_out = features_of_parts(cache, name, parts, how, make, width=width, kind=kind)
+        answer.clear()
+        return_memory()
+        return replace(job, data=replace(data, train=_of_features(data.train, train))), held_out
 
     def _change(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None
@@ -143,12 +184,27 @@ def _refusals() -> Iterator[None]:
         raise PeerError(f"a graph of the task is refused: {error}", reason=Reason.BAD_GRAPH) from error
 
 
-def _prepare_job(job: TrainingJob) -> tuple[dict[str, Array], StepGraph, int | None]:
-    """The received arrays, the step graph, and the examples per run, for which memory is reserved."""
-    arrays, graph = _read(job), read_step_graph(job.graphs[STEP])
+def _prepare_step(job: TrainingJob, arrays: Mapping[str, Array]) -> tuple[StepGraph, int | None]:
+    """The step graph, and the examples per run, for which memory is reserved."""
+    graph = read_step_graph(job.graphs[STEP])
     part = micro_batch(graph, job.plan, arrays, examples=len(job.data.train), board=job.board)
     reserve(working_bytes(graph, part or job.plan.batch_size))
-    return arrays, graph, part
+    return graph, part
+
+
+def _of_features(data: LabelledData, rows: Array) -> LabelledData:
+    """The examples with features in place of their pixels."""
+    plain = data.preprocessing.model_copy(update={"scale": 1.0, "mean": (0.0,), "std": (1.0,)})
+    return replace(data, images=rows, preprocessing=plain)
+
+
+def _output_width(path: Path) -> int:
+    """The numbers per example that a graph of features gives; raises `GraphRefused` without a number."""
+    (output,) = read_graph(path.read_bytes(), max_bytes=MAX_GRAPH_BYTES).graph.output
+    width = int(output.type.tensor_type.shape.dim[-1].dim_value)
+    if width < 1:
+        raise GraphRefused("a graph of features does not state their number")
+    return width
 
 
 def _setting(job: TrainingJob, graph: StepGraph, arrays: dict[str, Array]) -> Setting:
@@ -201,18 +257,27 @@ BATCH = 16
 
 
 def evaluate(
-    arrays: Mapping[str, NDArray[Any]], graph: Path, data: LabelledData, *, threads: int = 0
+    arrays: Mapping[str, NDArray[Any]],
+    graph: Path,
+    data: LabelledData,
+    *,
+    given: NDArray[Any] | None = None,
+    threads: int = 0,
 ) -> Evaluation:
-    """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`."""
+    """Evaluate the network of `graph`, whose weights are inputs, with these arrays on all of `data`.
+
+    The network takes what is `given` [N, ...] in place of the data's inputs.
+    """
     if len(data) == 0:
         return NOTHING
-    answer = _open_session(arrays, graph, data.input_shape, threads)
+    shape = data.input_shape if given is None else given.shape[1:]
+    answer = _open_session(arrays, graph, shape, threads)
     loss, total = losses_of(data.learning_task), 0.0
     answers, targets = list[NDArray[Any]](), list[NDArray[Any]]()
     for start in range(0, len(data), BATCH):
         part = data.subset(range(start, min(start + BATCH, len(data))))
         inputs = part.inputs()
-        answers.append(answer(inputs))
+        answers.append(answer(inputs if given is None else given[start : start + BATCH]))
         targets.append(part.targets(inputs))
         total += float(loss(answers[-1], targets[-1]).sum())
     return Evaluation.of(data, np.concatenate(answers), total / len(data), np.concatenate(targets))

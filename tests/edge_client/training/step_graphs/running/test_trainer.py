@@ -17,6 +17,7 @@ from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.training.results import TrainingStopped
 from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running import memory
+from edge_client.training.step_graphs.running import trainer as running
 from edge_client.training.step_graphs.running.objectives.registry import OBJECTIVES
 from edge_client.training.step_graphs.running.session import StepSession
 from edge_client.training.step_graphs.running.trainer import OnnxTrainer
@@ -108,6 +109,31 @@ def test_a_network_that_keeps_its_answers_is_trained_as_torch_does(tmp_path: Pat
 def test_a_part_of_a_network_is_trained_as_torch_does(tmp_path: Path, part: str) -> None:
     words = (f"training.train={part}", "local-epochs=2", f"model.name={NORMALISED}")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "fedprox", *words))
+
+
+def test_frozen_layers_run_once_without_torch_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = TorchFreeBench(tmp_path, "fedavg", "training.train=head", f"model.name={NORMALISED}")
+    bench.places = {
+        name: replace(place, features=tmp_path / name / "features") for name, place in bench.places.items()
+    }
+    opened: list[str] = []
+    open_session = running._open_session
+
+    def opening(arrays: Any, graph: Path, *more: Any) -> Any:
+        opened.append(graph.name)
+        return open_session(arrays, graph, *more)
+
+    monkeypatch.setattr(running, "_open_session", opening)
+    digests = []
+    for number in (1, 2):
+        tasks = bench.tasks(number, number)
+        updates = bench.answers(number)
+        bench.close(number, updates)
+        digests.append(tasks["strong"].blobs["features"].digest)
+    assert digests[0] == digests[1]
+    # Both devices have the same graph, and run it in the first round alone.
+    assert opened.count(digests[0]) == len(bench.places)
+    assert opened.count(tasks["strong"].blobs["rest"].digest) == 2 * 2 * len(bench.places)
 
 
 def assert_two_rounds_alike(bench: TorchFreeBench) -> None:
