@@ -16,7 +16,7 @@ MAKERS = {
     "histogram": "histogram",
     "histograms": "histogram",
 }
-FILES = ("collector.py", "rollout.py", "devices.py")
+FILES = ("collector.py", "devices.py")
 
 
 def metrics_page() -> str:

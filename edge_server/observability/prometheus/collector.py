@@ -34,41 +34,6 @@ STATES = ("offline", "idle", "quarantined", "incompatible", "fetching", "exporti
 OTHER = "other"  # Label for unknown words: texts that devices send must not become labels
 
 
-class RolloutCollector(Collector):
-    """Keeps a rollout's newest state and collects its metrics."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Rollout, str] | None = None
-
-    def show(self, rollout: Rollout, no_link: str) -> None:
-        """Keep the newest state; `no_link` says why there is no connection to the broker."""
-        self._last = rollout, no_link
-
-    def collect(self) -> Iterator[Metric]:
-        if self._last is not None:
-            yield from rollout_families(*self._last)
-
-
-def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
-    """The rollout's metric families; no label names a device."""
-    about: Labelled = {(rollout.federation, rollout.version): 1.0}
-    yield from gauges(
-        "rollout_info", "The rollout's federation and version.", ("federation", "version"), about
-    )
-    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
-    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in RolloutPhase}
-    yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)
-    yield from gauge("rollout_groups", "Groups of devices, the canary included.", rollout.groups)
-    opened = min(rollout.opened + 1, rollout.groups)
-    yield from gauge("rollout_open_groups", "Groups that have been opened.", opened)
-    counted = Counter((target.status, target.tier) for target in rollout.targets.values())
-    tiers = sorted({target.tier for target in rollout.targets.values()})
-    devices: Labelled = {
-        (str(status), str(tier)): float(counted[status, tier]) for status in TargetStatus for tier in tiers
-    }
-    yield from gauges("rollout_devices", "Devices by status and tier.", ("status", "tier"), devices)
-
-
 class RunCollector(Collector):
     """Watches a run and collects its metrics; there are none before the first snapshot.
 
@@ -263,3 +228,38 @@ def _part_families(parts: ServerParts | None) -> Iterator[Metric]:
 def disk_families(free: int, size: int) -> Iterator[Metric]:
     yield from gauge("disk_free_bytes", "Free bytes on the disk that holds the run folder.", free)
     yield from gauge("disk_size_bytes", "Size of the disk that holds the run folder.", size)
+
+
+class RolloutCollector(Collector):
+    """Keeps a rollout's newest state and collects its metrics."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Rollout, str] | None = None
+
+    def show(self, rollout: Rollout, no_link: str) -> None:
+        """Keep the newest state; `no_link` says why there is no connection to the broker."""
+        self._last = rollout, no_link
+
+    def collect(self) -> Iterator[Metric]:
+        if self._last is not None:
+            yield from rollout_families(*self._last)
+
+
+def rollout_families(rollout: Rollout, no_link: str) -> Iterator[Metric]:
+    """The rollout's metric families; no label names a device."""
+    about: Labelled = {(rollout.federation, rollout.version): 1.0}
+    yield from gauges(
+        "rollout_info", "The rollout's federation and version.", ("federation", "version"), about
+    )
+    yield from gauge("broker_connected", "Whether there is a connection to the broker.", not no_link)
+    phases: Labelled = {(str(phase),): float(phase is rollout.phase) for phase in RolloutPhase}
+    yield from gauges("rollout_phase", "1 for the phase that the rollout is in.", ("phase",), phases)
+    yield from gauge("rollout_groups", "Groups of devices, the canary included.", rollout.groups)
+    opened = min(rollout.opened + 1, rollout.groups)
+    yield from gauge("rollout_open_groups", "Groups that have been opened.", opened)
+    counted = Counter((target.status, target.tier) for target in rollout.targets.values())
+    tiers = sorted({target.tier for target in rollout.targets.values()})
+    devices: Labelled = {
+        (str(status), str(tier)): float(counted[status, tier]) for status in TargetStatus for tier in tiers
+    }
+    yield from gauges("rollout_devices", "Devices by status and tier.", ("status", "tier"), devices)
