@@ -49,9 +49,11 @@ def fit_data(data: "LabelledData", shape: Shape, common: Preprocessing | None = 
 def say_other_scale(data: "LabelledData", common: Preprocessing) -> None:
     """Warn once of numbers that a model's preprocessing makes very large or very small.
 
-    Arrays say by their type alone whether they are 0 to 255 or 0 to 1.
+    Arrays say by their type alone whether they are 0 to 255 or 0 to 1, and floats not even so: the figures of
+    a federation that says how pictures are resized are of 0 to 1.
     """
-    if data.preprocessing.scale == common.scale or not len(data):
+    unsure = common.resizing is not None and data.images.dtype.kind == "f"
+    if (data.preprocessing.scale == common.scale and not unsure) or not len(data):
         return
     low, high = float(data.images.min()), float(data.images.max())
     ends = [(end / common.scale - common.mean[0]) / min(common.std) for end in (low, high)]

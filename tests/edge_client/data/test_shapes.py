@@ -11,6 +11,7 @@ from PIL import Image
 from edge_client.cli.main import main
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import make_labelled_data
+from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
@@ -305,11 +306,15 @@ def test_infer_accepts_the_shipped_digits(tmp_path: Path, capsys: pytest.Capture
             False,
         ),
         (np.linspace(0, 1, 8, dtype=np.float32), Preprocessing(scale=1.0), False),
+        (np.linspace(0, 255, 8, dtype=np.float32), Preprocessing(scale=1.0), False),
+        (np.linspace(0, 255, 8, dtype=np.float32), Preprocessing(scale=1.0, resizing=Resizing()), True),
+        (np.linspace(0, 1, 8, dtype=np.float32), Preprocessing(scale=1.0, resizing=Resizing()), False),
     ],
 )
 def test_numbers_of_another_range_than_the_models_are_said(
     pixels: np.ndarray, common: Preprocessing, said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    say_once.cache_clear()
     data = make_labelled_data(pixels.reshape(2, 1, 2, 2), np.arange(2))
     say_other_scale(data, common)
     assert ("save them in the range of the other data" in caplog.text) is said
