@@ -10,15 +10,18 @@ from PIL import Image
 from edge_client.agent import device_training
 from edge_client.agent.device_training import DeviceTraining
 from edge_client.agent.task_runner import do_delivery
+from edge_client.data.dataset import preprocess
 from edge_client.data.local import LocalData
+from edge_client.data.shapes import redrawn
 from edge_client.data.sources import load_source
 from edge_client.inference.installed_model import served_model_path
 from edge_client.inference.onnx_model import load_model
 from edge_client.inference.queries import read_input
 from edge_client.inference.service.requests import read_request
+from edge_client.models.zoo import input_record
 from edge_client.training.choice import make_trainer
 from schemas.messages import DeliverTask
-from schemas.values import TrainerName
+from schemas.values import Preprocessing, Resizing, TrainerName
 from tests.integration.bench import Bench
 
 MEAN, STD = (0.48, 0.45, 0.4), (0.23, 0.22, 0.21)
@@ -76,3 +79,15 @@ def test_training_and_the_exported_file_compute_the_same_of_a_picture(
     tested = bench.coordinator.context.testing.data
     assert tested is not None
     np.testing.assert_allclose(tested.inputs(), trained_on, atol=1e-5)
+
+
+def test_a_picture_becomes_what_the_librarys_own_transforms_make_of_it() -> None:
+    record = input_record("torchvision:mobilenet_v3_small")
+    assert record.interpolation == "bilinear"
+    from torchvision.models import MobileNet_V3_Small_Weights
+
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    theirs = MobileNet_V3_Small_Weights.DEFAULT.transforms()(Image.fromarray(pixels)).numpy()
+    taken = redrawn(pixels.transpose(2, 0, 1), (3, 224, 224), Resizing(crop=record.crop))
+    ours = preprocess(taken[None], Preprocessing(mean=record.mean, std=record.std))[0]
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
