@@ -7,7 +7,7 @@ round starts from the ranked channels, downlink groups and private state that th
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ from edge_client.storage.private_state import PrivateState
 from edge_client.system.user_code import FAILS
 from edge_client.training.choice import make_trainer
 from edge_server.config.config import Config
+from edge_server.config.inputs import as_stated
 from edge_server.config.privacy import PrivacySettings
 from edge_server.config.test_data import load_test_data, model_spec, read_source
 from edge_server.coordinator.assembly import assemble
@@ -170,7 +171,8 @@ def _handful(config: Config, spec: ModelSpec, data: LabelledData | None) -> Labe
     task = learning_task(spec.task)
     classes = rng.integers(0, spec.num_classes, count)
     numbers = rng.integers(0, 2, (count, spec.num_classes)).astype(np.float32)
-    return make_labelled_data(images, classes if task.labels == "classes" else numbers)
+    noise = make_labelled_data(images, classes if task.labels == "classes" else numbers)
+    return replace(noise, preprocessing=as_stated(noise.preprocessing, config.data, spec))
 
 
 def _play(

@@ -134,6 +134,14 @@ def test_without_data_the_stated_shape_is_rehearsed_on_noise() -> None:
     assert (found.parameters[5], found.parameters[1]) == (114, 37)
 
 
+def test_noise_becomes_inputs_as_the_file_states_it() -> None:
+    words = ["data.mean=[0.5]", "data.std=[0.25]", "data.crop=0.5", 'data.classes=["a","b"]']
+    config = load_config("fedavg", ["model.name=mlp", "model.input-shape=[3,6,6]", *words])
+    rehearsed = check_run(config, "home.toml")
+    assert rehearsed is not None
+    assert rehearsed.notices[0].startswith("the network sees the middle 50 % of a picture's side as 3x6x6")
+
+
 @pytest.mark.parametrize(
     "recipe", ["attending", "attending-l1", "attending-fedbuff", "heterofl", "fedp3", "hermes"]
 )
