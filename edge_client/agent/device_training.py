@@ -124,9 +124,9 @@ def _find_still_part(task: TrainTask, context: TaskContext) -> StillPart | None:
     refs = [task.blobs[increment.blob] for increment in task.frozen]
     arrays = frozenset(FileGroups(context.store.blob_path(refs[0].digest))["model"])
     digests = [ref.digest for ref in (*refs, *([task.blobs[FIXED]] if FIXED in task.blobs else []))]
-    name = f"{context.device} {task.model.model_dump_json()} {task.spec.model_dump_json()} {digests}"
+    name = f"{task.model.model_dump_json()} {task.spec.model_dump_json()} {digests}"
     cache = FeatureCache(context.features, limit=1_000_000 * task.training.feature_cache_mb)
-    return StillPart(arrays, cache, name)
+    return StillPart(arrays, name, cache, context.device)
 
 
 # Training of a delivered sub-model on the device's own data, and the choice of what it exports.

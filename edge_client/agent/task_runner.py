@@ -87,7 +87,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
         own = update_coordinates.kept_own(received["model"], trained.delta, task.own)
         keeping = update_coordinates.in_global({**trained.kept, **own}, previous, task.spec, channel_map)
         context.private.propose(task.run, task.round, task.attempt, {**keeping, **sending.kept})
-    dead = dead_share(trained.delta, channel_map) if trained.metrics.epochs else 0.0
+    dead = dead_share(trained.delta, channel_map, task.trained) if trained.metrics.epochs else 0.0
     metrics = training_metrics(task, trained, dead)
     drift = _standing(context.data.alarm, metrics)
     return Update(**answer_fields(task, context), blob=blob, spec=answer.spec, metrics=metrics, drift=drift)

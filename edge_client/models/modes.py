@@ -59,12 +59,16 @@ def frozen_parts(module: nn.Module, trained: Collection[str] | None) -> Iterator
     These are batch normalisations whose running statistics are kept, and layers and blocks with weights of
     which none is trained: what is random in them is there for their own training.
     """
-    yield from (part for _, part in _kept_normalisations(module, trained))
     if trained is None:
         return
     changing = {prefix for name in trained for prefix in accumulate(name.split("."), "{}.{}".format)}
+    kept, last = {name for name, _ in _kept_normalisations(module, trained)}, "."
     for name, part in module.named_modules():
-        if name and name not in changing and next(part.parameters(), None) is not None:
+        # What is in a part comes after it, and is as it is.
+        if name.startswith(last):
+            continue
+        if name in kept or (name and name not in changing and next(part.parameters(), None) is not None):
+            last = f"{name}."
             yield part
 
 

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,18 @@ from edge_client.pruning.surgery import cut_down, load_arrays
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
+
+
+class Still(Protocol):
+    """Arrays that no training changes."""
+
+    @property
+    def arrays(self) -> frozenset[str]:
+        """Their names in the sub-model."""
+
+    @property
+    def name(self) -> str:
+        """A name of their values."""
 
 
 class SubModelCache:
@@ -30,9 +42,11 @@ class SubModelCache:
         channel_map: ChannelMap,
         params: Arrays,
         fixed: Arrays | None = None,
+        still: Still | None = None,
     ) -> nn.Module:
         """The network of `spec` with parameters `params` and `fixed` state, in the state of a new one.
 
+        What is `still` is not loaded again if the network was last asked for with the same.
         Raises `PeerError` if it needs other fixed state.
         """
         check_given(model, fixed or {})
@@ -46,7 +60,8 @@ class SubModelCache:
             self._ready.popitem(last=False)
         module = ready.module
         module.zero_grad(set_to_none=True)
-        load_arrays(module, params)
+        load_arrays(module, params, there=still.arrays if still and still.name == ready.still else ())
+        ready.still = still.name if still else ""
         with torch.no_grad():
             for name, tensor in ready.fixed.items():
                 tensor.copy_(ready.new[name])
@@ -55,12 +70,13 @@ class SubModelCache:
         return module
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Ready:
     """A module with all that it held when it was new, besides what it is given each time.
 
     `fixed` are its tensors that are not sent, such as the batch counter of a normalisation, `new` copies of
-    them. `attributes` are what its `parts` of a user's own keep in Python attributes.
+    them. `attributes` are what its `parts` of a user's own keep in Python attributes. `still` is the name of
+    the arrays in it that no training changes.
     """
 
     module: nn.Module
@@ -68,6 +84,7 @@ class _Ready:
     new: dict[str, Tensor]
     parts: list[tuple[str, nn.Module]]
     attributes: Attributes
+    still: str = ""
 
     @classmethod
     def of(cls, module: nn.Module, device: str) -> Self:

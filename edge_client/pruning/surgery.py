@@ -1,7 +1,7 @@
 """Converts between torch modules and arrays, and cuts a network to a smaller one."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,10 @@ def trained_since(module: nn.Module, received: Arrays) -> ComputedArrays:
     return ComputedArrays(kinds, make)
 
 
-def load_arrays(module: nn.Module, arrays: Arrays) -> None:
+def load_arrays(module: nn.Module, arrays: Arrays, *, there: Collection[str] = ()) -> None:
     """Write arrays into a module in place; `InvariantError` unless names and shapes are the module's own.
+
+    Those that are `there` already are not read.
 
     A tensor with several names gets the array of the first, here and in `borrow_arrays`.
     """
@@ -57,7 +59,7 @@ def load_arrays(module: nn.Module, arrays: Arrays) -> None:
         expect_shape(name, kinds[name][1], tuple(tensor.shape))
     with torch.no_grad():
         for name, tensor in distinct(tensors).items():
-            for start, stop in blocks(kinds[name]):
+            for start, stop in blocks(kinds[name]) if name not in there else ():
                 # Copies read-only rows, which torch does not accept.
                 rows = np.require(rows_of(arrays, name, start, stop), requirements=["C", "W"])
                 (tensor[start:stop] if tensor.ndim else tensor).copy_(torch.from_numpy(rows))

@@ -27,8 +27,8 @@ def evaluate(
     if len(data) == 0:
         return NOTHING
     if features is not None:
-        with evaluating(module):
-            return evaluate_outputs(_forward(features.rest, features.rows, batch_size), data, features.rows)
+        outputs = feature_outputs(module, features, batch_size=batch_size)
+        return evaluate_outputs(outputs, data, features.rows)
     given = data.inputs() if inputs is None else inputs
     return evaluate_outputs(_forward(module, given, batch_size), data, given)
 
@@ -38,6 +38,12 @@ def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Eva
     targets = data.targets(inputs)
     loss = float(loss_of(data.task)(outputs, torch.from_numpy(targets).to(outputs.device)))
     return Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
+
+
+def feature_outputs(module: nn.Module, features: Features, *, batch_size: int = 256) -> Tensor:
+    """Outputs [N, classes] of the module for examples with these features, N at least 1."""
+    with evaluating(module):
+        return _forward(features.rest, features.rows, batch_size)
 
 
 def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Inputs:

@@ -181,14 +181,15 @@ def inputs_at(parts: Sequence[LabelledData], places: Places) -> Rows:
 
 @dataclass(frozen=True, eq=False)
 class StillPart:
-    """What is the same in every round: the `arrays` that no device trains, and a cache of their features.
+    """What is the same in every round: the `arrays` that no device trains, with a `name` of their values.
 
-    `name` says whose examples these are of, and which arrays.
+    The `cache` has features of the examples of this `owner`.
     """
 
     arrays: frozenset[str]
-    cache: FeatureCache
     name: str
+    cache: FeatureCache
+    owner: str
 
 
 def digest_examples(images: NDArray[Any]) -> list[bytes]:

@@ -77,7 +77,7 @@ class ModuleJob(TrainingJob):
         split = split_for(self.module, trained, task.model.input_shape, self.plan, data.train)
         if split is None:
             return None
-        cache, name = (FeatureCache(), "") if still is None else (still.cache, still.name)
+        cache, name = (FeatureCache(), "") if still is None else (still.cache, f"{still.owner} {still.name}")
         train, held_out = features_of(split, (data.train, data.held_out), cache, name, self.plan.feature_type)
         return train, held_out
 
@@ -174,7 +174,9 @@ class TorchTrainer(Trainer):
             torch.set_num_threads(self._threads)
         task, received = job.task, job.received
         fixed = received.get(FIXED)
-        module = self._sub_models.get(task.model, task.spec, job.channel_map, received["model"], fixed)
+        module = self._sub_models.get(
+            task.model, task.spec, job.channel_map, received["model"], fixed, job.still
+        )
         return ModuleJob(**vars(job), module=module, recorder=self._recorder)
 
 

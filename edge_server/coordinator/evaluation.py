@@ -134,9 +134,8 @@ class Testing:
     def glance(self, model: GlobalModel, params: Arrays) -> Evaluation:
         """The full model on the first `GLANCE` examples."""
         assert self.data is not None
-        few = self.data.subset(range(min(GLANCE, len(self.data))))
         with single_thread():
-            return model.test(params, SubModelSpec(), few)
+            return model.test(params, SubModelSpec(), self._first)
 
     def macs(self, model: GlobalModel) -> int:
         """Multiply-accumulates of a test of the full model."""
@@ -161,6 +160,12 @@ class Testing:
     def sample(self, model: GlobalModel) -> Sample | None:
         """What a model loses on a sample of the test data, if there is any; once devices have agreed."""
         return make_sample(model, self._few, self.model_spec.num_classes) if self.data else None
+
+    @cached_property
+    def _first(self) -> LabelledData:
+        """The examples of a glance, taken once devices have agreed on classes and columns."""
+        assert self.data is not None
+        return self.data.subset(range(min(GLANCE, len(self.data))))
 
     @cached_property
     def _few(self) -> LabelledData:

@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from edge_client.data.dataset import Inputs, LabelledData
 from edge_client.pruning.slicing import cut_axes, extract
 from edge_client.pruning.surgery import borrow_arrays, compact, count_macs, hollow, parameter_count
-from edge_client.training.evaluation import evaluate
+from edge_client.training.evaluation import evaluate, evaluate_outputs, logits
 from edge_client.training.results import Evaluation
 from edge_client.training.shared_forward import Cut, evaluate_sub_models
 from edge_server.coordinator.split_tests import SplitTests
@@ -72,7 +73,22 @@ class GlobalModel:
         self, params: Arrays, spec: SubModelSpec, data: LabelledData, inputs: Inputs | None = None
     ) -> Evaluation:
         """Loss and figures of a sub-model; `inputs` are those of `data`, if they were made before."""
+        outputs = self._outputs_by_features(params, spec, data)
+        if outputs is not None:
+            return evaluate_outputs(outputs, data, np.zeros(0, np.float32))
         return evaluate(self.sub_model(params, spec), data, inputs=inputs)
+
+    def outputs(self, params: Arrays, data: LabelledData, inputs: Inputs) -> Tensor:
+        """The full model's outputs [N, classes] for the data with these inputs, N at least 1."""
+        outputs = self._outputs_by_features(params, SubModelSpec(), data)
+        if outputs is not None:
+            return outputs
+        return torch.from_numpy(logits(self.sub_model(params, SubModelSpec()), inputs))
+
+    def _outputs_by_features(self, params: Arrays, spec: SubModelSpec, data: LabelledData) -> Tensor | None:
+        """The outputs if what no device trains comes first in the network; it then sees the data once."""
+        make = partial(compact, self._module, spec, self._channel_map)
+        return self._split.outputs(spec, extract(params, spec, self._channel_map), data, make)
 
     def test_all(
         self,
@@ -83,35 +99,15 @@ class GlobalModel:
     ) -> dict[int, Evaluation]:
         """`test` of several sub-models by number; together with the full model, if that comes first.
 
-        `params_of` gives the full arrays that a sub-model is cut from. What no device trains sees the data
-        once, if it comes first in the network.
+        `params_of` gives the full arrays that a sub-model is cut from.
         """
-        by_features = self._test_by_features(specs, params_of, data)
-        if by_features is not None:
-            return by_features
-        whole = next(iter(specs.values()), None) == SubModelSpec()
+        whole = next(iter(specs.values()), None) == SubModelSpec() and not self._split.is_used
         if not whole or len(specs) * parameter_count(self._module) > TOGETHER:
             return {n: self.test(params_of(n), spec, data, inputs) for n, spec in specs.items()}
         modules = [self.sub_model(params_of(n), spec) for n, spec in specs.items()]
         cuts = [self._cut(spec) for spec in list(specs.values())[1:]]
         found = evaluate_sub_models(modules, cuts, data, inputs=inputs, compared=self._compared)
         return dict(zip(specs, found, strict=True))
-
-    def _test_by_features(
-        self,
-        specs: Mapping[int, SubModelSpec],
-        params_of: Callable[[int], Arrays],
-        data: LabelledData,
-    ) -> dict[int, Evaluation] | None:
-        found = dict[int, Evaluation]()
-        for number, spec in specs.items():
-            arrays = extract(params_of(number), spec, self._channel_map)
-            make = partial(compact, self._module, spec, self._channel_map)
-            tested = self._split.test(spec, arrays, data, make)
-            if tested is None:
-                return None
-            found[number] = tested
-        return found
 
     def _cut(self, spec: SubModelSpec) -> Cut:
         layouts = self._channel_map.parameters.items()

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.fixed_state import distinct, sent_tensors
 from edge_client.models.frozen_part import find_split
 from edge_client.models.frozen_values import NoSplit
 from edge_client.pruning.surgery import borrow_arrays
-from edge_client.training.evaluation import evaluate
+from edge_client.training.evaluation import feature_outputs
 from edge_client.training.feature_cache import FeatureCache
 from edge_client.training.features import Features, features_of
-from edge_client.training.results import Evaluation
 from schemas.submodel import SubModelSpec
 from schemas.tensors.blobs import Arrays
 
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 256_000_000  # of a sub-model's features of all test data
-MAX_MODELS = 8  # sub-models whose features are kept
+MAX_MODELS = 12  # sub-models and parts of the data whose features are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,8 @@ class _Prepared:
 
     def fits(self, data: LabelledData, arrays: Arrays) -> bool:
         return self.data is data and all(
-            np.array_equal(kept, arrays[name], equal_nan=True) for name, kept in self.still.items()
+            kept is arrays[name] or np.array_equal(kept, arrays[name], equal_nan=True)
+            for name, kept in self.still.items()
         )
 
 
@@ -47,15 +47,22 @@ class SplitTests:
 
     def __init__(self, still: frozenset[str], input_shape: tuple[int, ...]) -> None:
         self._still, self._input_shape = still, input_shape
-        self._prepared: OrderedDict[str, _Prepared] = OrderedDict()
+        self._prepared: OrderedDict[tuple[str, int], _Prepared] = OrderedDict()
 
-    def test(
+    @property
+    def is_used(self) -> bool:
+        return bool(self._still)
+
+    def outputs(
         self, spec: SubModelSpec, arrays: Arrays, data: LabelledData, make: Callable[[], nn.Module]
-    ) -> Evaluation | None:
-        """Test the sub-model with these arrays; `make` gives its network. None if all layers have to run."""
-        if not self._still or data.learning_task.labels == "none":
+    ) -> Tensor | None:
+        """The outputs [N, classes] of the sub-model with these arrays; None if all of it has to run.
+
+        `make` gives its network.
+        """
+        if not self._still or not len(data) or data.learning_task.labels == "none":
             return None
-        key = spec.model_dump_json()
+        key = (spec.model_dump_json(), id(data))
         prepared = self._prepared.get(key)
         if prepared is None or not prepared.fits(data, arrays):
             prepared = self._prepared[key] = self._prepare(arrays, data, make())
@@ -68,7 +75,7 @@ class SplitTests:
             for name, tensor in distinct(sent_tensors(prepared.module)).items():
                 if name not in self._still:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        return evaluate(prepared.module, data, features=prepared.features)
+        return feature_outputs(prepared.module, prepared.features)
 
     def _prepare(self, arrays: Arrays, data: LabelledData, module: nn.Module) -> _Prepared:
         still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}

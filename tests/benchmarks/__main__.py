@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, str] = {
     "testing": "testing",
     "simulation-memory": "memory",
     "layout": "layout",
+    "features": "features",
     "allocator": "allocator",
     "inventory": "inventory",
     "gpu": "gpu",

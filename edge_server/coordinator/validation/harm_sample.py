@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.modes import device_of, evaluating
-from edge_client.training.evaluation import logits
 from edge_client.training.losses import loss_of
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.coordinator.validation.calibration import calibrate
@@ -35,14 +34,14 @@ def make_sample(model: GlobalModel, data: LabelledData, outputs: int) -> Sample 
     )
 
     def measure_loss(params: Arrays, similar: Loss | None) -> Loss:
-        module = model.sub_model(params, SubModelSpec())
-        answers = torch.from_numpy(logits(module, inputs))
+        answers = model.outputs(params, data, inputs)
         fit = calibrate(loss, answers, targets, similar and similar.fit)
         total = fit.loss + PLAIN * float(loss(answers, targets))
         if not math.isfinite(total):
             return Loss(math.inf)
         turned = 0.0
         if turns and fit.loss < ignorant:
+            module = model.sub_model(params, SubModelSpec())
             turned = (ignorant - fit.loss) * most_turned(module, examples, targets, fit.shift)
         return Loss(total, turned, fit)
 

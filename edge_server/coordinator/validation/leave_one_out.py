@@ -145,7 +145,12 @@ def model_without(
     left = updates[index]
     arrays = {}
     for name in after:
-        total = sum_weights([update.coverage.index_set(name) for update in updates], weights)
+        index_sets = [update.coverage.index_set(name) for update in updates]
+        if not any(index_set.size for index_set in index_sets):
+            # Nobody trains it.
+            arrays[name] = np.asarray(before[name])
+            continue
+        total = sum_weights(index_sets, weights)
         own = weights[index] * left.coverage[name]
         moved = np.asarray(after[name], np.float64) - before[name]
         rest = total - own
