@@ -14,7 +14,7 @@ from edge_client.training.checkpoints import INTERVAL_S
 from edge_client.training.choice import make_measured_trainer, make_trainer
 from edge_client.transport.broker_address import BrokerAddress
 from schemas.messages import DeliverTask, Task
-from schemas.messages.tasks import STEP
+from schemas.messages.tasks import GRAPH, STEP
 from schemas.statistics import MIN_EXAMPLES
 from schemas.values import CapabilityProfile, TrainerName
 
@@ -42,12 +42,14 @@ class TaskTrainers:
         self._last: TrainerName | None = names[0] if names else None
 
     def of(self, task: Task) -> "Trainer":
-        """The trainer of a task: onnxruntime for one with a step graph, sent only where it is needed.
+        """The trainer of a task: onnxruntime for one with graphs, sent only where they are needed.
 
-        A delivery without a step graph is for the trainer of the last task.
+        A task that only sums has the inference graph alone, as every delivery has. A delivery without a step
+        graph is for the trainer of the last task.
         """
-        if self._names and (STEP in task.blobs or not isinstance(task, DeliverTask)):
-            self._last = "onnx" if STEP in task.blobs and "onnx" in self._names else self._names[0]
+        drawn = STEP in task.blobs or (GRAPH in task.blobs and not isinstance(task, DeliverTask))
+        if self._names and (drawn or not isinstance(task, DeliverTask)):
+            self._last = "onnx" if drawn and "onnx" in self._names else self._names[0]
         return self._trainer(self._last)
 
     def warm_up(self, free_memory: int | None) -> None:

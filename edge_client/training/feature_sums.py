@@ -8,7 +8,7 @@ fifth to the second, by which the server chooses what the first part leaves open
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ GRAM, TARGETS, SQUARES = "gram", "targets", "squares"
 PARTS = 2
 HELD_OUT = 5  # One example in so many belongs to the second part
 MAX_FEATURES = 2048  # More are projected onto so many: the sums grow with the square
-BATCH = 32
+BATCH = 16
 """Examples per forward pass, always: a network's features of one example may differ in their last bits in
 batches of another size."""
 SEED = 20240601
@@ -133,17 +133,18 @@ def with_one(features: Array) -> Floats:
 
 def sum_features(
     features_of: Callable[[Array], Array],
-    inputs: Array,
-    targets: NDArray[np.generic],
+    batches: Iterable[tuple[Array, NDArray[np.generic]]],
     outputs: int,
     *,
     gram: bool,
 ) -> dict[str, Floats]:
-    """The sums over examples [N, ...], whose features come from batches of `BATCH`, filled up with zeros."""
+    """The sums over batches of at most `BATCH` inputs [B, ...] with targets; {} without any.
+
+    Features come from whole batches, filled up with zeros.
+    """
     sums = FeatureSums(outputs, gram=gram)
-    batch = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
-    for start in range(0, len(inputs), BATCH):
-        own = inputs[start : start + BATCH]
-        batch[: len(own)], batch[len(own) :] = own, 0
-        sums.add(features_of(batch)[: len(own)], targets[start : start + BATCH], parts_of(own))
+    for inputs, targets in batches:
+        whole = np.zeros((BATCH, *inputs.shape[1:]), np.float32)
+        whole[: len(inputs)] = inputs
+        sums.add(features_of(whole)[: len(inputs)], targets, parts_of(inputs))
     return sums.arrays()

@@ -21,7 +21,11 @@ from edge_client.pruning.surgery import compact
 from edge_client.storage.atomic_files import write_synced
 from edge_client.training.losses import Loss, loss_of
 from edge_client.training.step_graphs.drawing.version import drawing_version
-from edge_client.training.step_graphs.running.objectives.registry import DRAWN_INSIDE, why_unsupported
+from edge_client.training.step_graphs.running.objectives.registry import (
+    DRAWN_INSIDE,
+    sums_gram,
+    why_unsupported,
+)
 from edge_server.coordinator.global_model import GlobalModel
 from schemas.messages.tasks import FEATURES, GRAPH, OWN_STEP, REST, STEP
 from schemas.strategy import Component
@@ -65,10 +69,12 @@ class StepGraphs:
 
         if why := why_unsupported(objectives):
             raise DrawingRefused(why)
-        module = self._network.sub_model(params, spec).requires_grad_(True)
         inference = self._network.graph(params, spec)
         if inference is None:
             raise DrawingRefused("the network has no inference graph")
+        if sums_gram(objectives) is not None:
+            return {GRAPH: inference}
+        module = self._network.sub_model(params, spec).requires_grad_(True)
         graphs, shape = {GRAPH: inference}, self._input_shape
         stepped, cut = module, spec
         if parts := self._split(module, objectives, trained, still):

@@ -30,8 +30,8 @@ def accuracy(path: Path) -> float:
 @pytest.mark.parametrize("recipe", ["ridge"])
 def test_one_round_gives_every_tier_a_head_of_its_own(address, tmp_path: Path, recipe: str) -> None:
     fleet = Fleet(address, tmp_path)
-    for index, tier in enumerate((1, 2, 3, 3)):
-        fleet.add(f"pi-{index}", DIGITS.subset(range(250 * index, 250 * index + 250)), tier=tier)
+    for index, (tier, trainer) in enumerate(((1, "onnx"), (2, "torch"), (3, "onnx"), (3, "torch"))):
+        fleet.add(f"pi-{index}", DIGITS.subset(range(250 * index, 250 * index + 250)), trainer, tier=tier)
     words = (*WORDS, TIERS, "data.source=digits", "deadline-s=60")
     assert fleet.serve(load_config(recipe, words), tmp_path / "run").outcome == "finished"
     (line,) = (tmp_path / "run" / "history.jsonl").read_text().splitlines()

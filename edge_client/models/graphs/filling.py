@@ -46,6 +46,23 @@ def open_graph(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> 
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def open_features(graph: bytes, weights: Weights, input_shape: tuple[int, ...]) -> tuple[bytes, str]:
+    """As `open_graph`, with what the head takes as output; also the head's name.
+
+    Raises `GraphRefused` for a graph whose outputs are not those of a linear layer.
+    """
+    model = check_inference_graph(graph, input_shape)
+    _count_groups(model, weights)
+    head = next((node for node in model.graph.node if OUTPUT in node.output), None)
+    name = head.input[1].removesuffix(".weight") if head is not None and head.op_type == "Gemm" else ""
+    if head is None or f"{name}.weight" not in weights:
+        raise checks.GraphRefused("the graph does not end in a linear layer with a weight of this network")
+    (output,) = model.graph.output
+    output.name = head.input[0]
+    output.type.tensor_type.ClearField("shape")
+    return bytes(model.SerializeToString(deterministic=True)), name
+
+
 def check_inference_graph(graph: bytes, input_shape: tuple[int, ...]) -> Any:
     """The parsed model of a graph without weights; raises `GraphRefused` for any other bytes."""
     model = checks.read_graph(graph, max_bytes=MAX_GRAPH_BYTES)

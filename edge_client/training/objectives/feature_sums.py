@@ -41,10 +41,10 @@ class Ridge(LocalObjective):
         name = header_name(module, tuple(inputs.shape[1:]))
         head = module.get_submodule(name)
         assert isinstance(head, torch.nn.Linear)
+        parts = (torch.split(tensor, feature_sums.BATCH) for tensor in (inputs, self._targets))
         sums = feature_sums.sum_features(
             lambda batch: _features(module, head, torch.from_numpy(batch).to(inputs)),
-            inputs.cpu().numpy(),
-            self._targets.cpu().numpy(),
+            ((own.cpu().numpy(), wanted.cpu().numpy()) for own, wanted in zip(*parts, strict=True)),
             len(head.weight),
             gram=self.gram,
         )

@@ -67,7 +67,9 @@ def test_features_come_from_batches_of_one_size(count: int) -> None:
         return batch
 
     inputs = RANDOM.normal(size=(count, 4)).astype(np.float32)
-    arrays = feature_sums.sum_features(features_of, inputs, np.zeros(count, np.int64), 2, gram=True)
+    parts = [inputs[start : start + BATCH] for start in range(0, count, BATCH)]
+    batches = ((part, np.zeros(len(part), np.int64)) for part in parts)
+    arrays = feature_sums.sum_features(features_of, batches, 2, gram=True)
     assert set(sizes) == {BATCH}
     assert arrays[TARGETS].sum(0)[-1].tolist() == [count, 0]
     assert arrays[TARGETS].sum(0)[:-1, 0] == pytest.approx(inputs.astype(np.float64).sum(0), abs=1e-12)

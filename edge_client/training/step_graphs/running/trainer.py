@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from edge_client.data.dataset import LabelledData
 from edge_client.data.tasks.metrics import losses_of
 from edge_client.models.graphs.checks import GraphRefused, read_graph
-from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_graph
+from edge_client.models.graphs.filling import MAX_GRAPH_BYTES, open_features, open_graph
 from edge_client.system.process_memory import trim_heap
+from edge_client.training import feature_sums
+from edge_client.training.epochs import EpochProgress
 from edge_client.training.feature_cache import FeatureCache, features_of_parts, inputs_at
 from edge_client.training.optimizer_names import check_optimizer
 from edge_client.training.results import NOTHING, Evaluation, TrainingResult
@@ -27,6 +29,7 @@ from edge_client.training.step_graphs.running.memory import micro_batch, working
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.objectives.registry import (
     build_graph_objectives,
+    sums_gram,
     why_unsupported,
 )
 from edge_client.training.step_graphs.running.session import StepSession
@@ -52,7 +55,9 @@ class OnnxTrainer(Trainer):
     def check(self, task: TrainTask) -> None:
         """Raise `PeerError` for a task without graphs, or with names that need torch or are unknown."""
         why = why_unsupported(task.training.objectives)
-        if not why and not {GRAPH, STEP} <= task.blobs.keys():
+        if not why and sums_gram(task.training.objectives) is not None:
+            why = "" if GRAPH in task.blobs else "the task has no inference graph"
+        elif not why and not {GRAPH, STEP} <= task.blobs.keys():
             why = "the task has no step graph"
         if why:
             raise PeerError(f"this device trains without torch: {why}", reason=Reason.INCOMPATIBLE)
@@ -63,6 +68,9 @@ class OnnxTrainer(Trainer):
     def train(self, job: TrainingJob) -> Trained:
         """Train; raises `PeerError` for a graph that is refused, or does not fit the received arrays."""
         with _refusals():
+            gram = sums_gram(job.plan.objectives)
+            if gram is not None:
+                return self._sum(job, gram=gram)
             arrays = _read(job)
             job, held_out = self._with_features(job, arrays)
             graph, part = _prepare_step(job, arrays)
@@ -75,6 +83,18 @@ class OnnxTrainer(Trainer):
             after = check()
             return_memory()
             return Trained.of(result, before, after, delta=_since(arrays, job.received["model"]))
+
+    def _sum(self, job: TrainingJob, *, gram: bool) -> Trained:
+        """The sums of the head's features over all examples; the network stays as it is."""
+        arrays, data, progress = _read(job), job.data.train, EpochProgress()
+        graph, head = open_features(job.graphs[GRAPH].read_bytes(), arrays, data.input_shape)
+        before = evaluate(arrays, job.graphs[GRAPH], job.data.held_out, threads=self._threads)
+        features_of, outputs = _run_graph(graph, arrays, self._threads), len(arrays[f"{head}.weight"])
+        sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram)
+        return_memory()
+        groups = {feature_sums.GROUP: feature_sums.of_head(head, sums)} if sums else {}
+        result = TrainingResult(groups, progress.metrics(len(data)))
+        return Trained.of(result, before, before, delta=_since(arrays, job.received["model"]))
 
     def outputs(self, job: TrainingJob, inputs: Array) -> Array:
         """Run the inference graph; raises as `train` does."""
@@ -256,6 +276,14 @@ def _since(arrays: Mapping[str, Array], received: Arrays) -> ComputedArrays:
 BATCH = 16
 
 
+def _batches(data: LabelledData) -> Iterator[tuple[Array, Array]]:
+    """The inputs and targets of all examples, in batches of those that are summed."""
+    for start in range(0, len(data), feature_sums.BATCH):
+        part = data.subset(range(start, min(start + feature_sums.BATCH, len(data))))
+        inputs = part.inputs()
+        yield inputs, part.targets(inputs)
+
+
 def evaluate(
     arrays: Mapping[str, NDArray[Any]],
     graph: Path,
@@ -295,10 +323,15 @@ def _open_session(
     arrays: Mapping[str, NDArray[Any]], graph: Path, shape: tuple[int, ...], threads: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """A function from inputs [B, ...] to outputs [B, L]."""
+    return _run_graph(open_graph(graph.read_bytes(), arrays, shape), arrays, threads)
+
+
+def _run_graph(
+    graph: bytes, arrays: Mapping[str, NDArray[Any]], threads: int
+) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """As `_open_session`, of a graph that was checked."""
     session = onnxruntime.InferenceSession(
-        open_graph(graph.read_bytes(), arrays, shape),
-        session_options(threads),
-        providers=["CPUExecutionProvider"],
+        graph, session_options(threads), providers=["CPUExecutionProvider"]
     )
     examples, *weights = [value.name for value in session.get_inputs()]
     given = {name: arrays[name] for name in weights}

@@ -12,7 +12,7 @@ from edge_client.inference.export.graph_export import fill as fill_with_torch
 from edge_client.inference.export.onnx import find_graph
 from edge_client.models.graphs.checks import GraphRefused
 from edge_client.models.graphs.costs import count_macs, parameter_count
-from edge_client.models.graphs.filling import fill, open_graph
+from edge_client.models.graphs.filling import fill, open_features, open_graph
 from edge_client.models.registry import MODELS
 from edge_client.pruning import surgery
 from schemas.tensors.arrays import ComputedArrays
@@ -56,6 +56,19 @@ def outputs_of_opened(data: bytes, inputs: np.ndarray, arrays: Mapping[str, np.n
     first, *weights = [value.name for value in session.get_inputs()]
     (outputs,) = session.run(None, {first: inputs, **{weight: arrays[weight] for weight in weights}})
     return outputs
+
+
+def test_a_graph_gives_what_its_head_takes() -> None:
+    module, shape = network("mlp"), spec_of("mlp").input_shape
+    arrays, inputs = surgery.arrays_of(module), np.ones((3, *shape), np.float32)
+    data, head = open_features(graph("mlp"), arrays, shape)
+    features = outputs_of_opened(data, inputs, arrays)
+    scores = features @ arrays[f"{head}.weight"].T + arrays[f"{head}.bias"]
+    with torch.no_grad():
+        np.testing.assert_allclose(scores, module(torch.from_numpy(inputs)).numpy(), rtol=1e-4, atol=1e-5)
+    ending = torch.nn.Sequential(module, torch.nn.Softmax(1)).eval()
+    with pytest.raises(GraphRefused, match="does not end in a linear layer"):
+        open_features(find_graph(ending, shape), surgery.arrays_of(ending), shape)
 
 
 def test_lazy_arrays_are_each_read_once() -> None:

@@ -270,6 +270,10 @@ class Distil(GraphObjective):
         return self._received
 
 
+class Sums(GraphObjective):
+    """Runs no step: the trainer sums what the head of the inference graph takes (`ridge`, `class-means`)."""
+
+
 class InGraph(GraphObjective):
     """All that the objective does is part of the graph."""
 
@@ -277,6 +281,7 @@ class InGraph(GraphObjective):
 OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "attentive": Attentive,
     "batch-statistics": BatchStatistics,
+    "class-means": Sums,
     "distil": Distil,
     "igfl": Igfl,
     "magnitude-scores": MagnitudeScores,
@@ -284,11 +289,21 @@ OBJECTIVES: Mapping[str, Callable[..., GraphObjective]] = {
     "ordered-dropout": OrderedDropout,
     "personal": Personal,
     "prox": Prox,
+    "ridge": Sums,
     "scaffold": Scaffold,
     "scaler": InGraph,
 }
 DRAWN_INSIDE = frozenset({"attentive", "batch-statistics", "distil", "masked-loss", "scaler"})
 """Objectives that change the graph itself (`drawn_objectives`)."""
+
+
+SUMS = {"ridge": True, "class-means": False}
+"""Objectives of tasks without steps, which need no step graph; whether they sum products of features."""
+
+
+def sums_gram(objectives: Iterable[Component]) -> bool | None:
+    """Whether a plan of one of `SUMS` sums products of features; None for a plan of steps."""
+    return next((SUMS[component.name] for component in objectives if component.name in SUMS), None)
 
 
 def why_unsupported(objectives: Iterable[Component]) -> str:

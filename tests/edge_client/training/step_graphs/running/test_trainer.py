@@ -95,6 +95,11 @@ def test_two_rounds_give_torchs_updates(recipe: str, tmp_path: Path) -> None:
     assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, *RECIPES[recipe]))
 
 
+@pytest.mark.parametrize("recipe", ["ridge", slow("class-means")])
+def test_sums_of_features_are_torchs(recipe: str, tmp_path: Path) -> None:
+    assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, f"model.name={NORMALISED}"))
+
+
 def test_adams_rate_by_width_gives_torchs_updates(tmp_path: Path) -> None:
     words = ('training.optimizer="adam"', "training.learning-rate=0.003", "warm-up-steps=3")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, "attending", *words))
