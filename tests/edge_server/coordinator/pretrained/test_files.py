@@ -6,6 +6,7 @@ import math
 import os
 import random
 import struct
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,23 @@ def sparse(path: Path) -> None:
         made.truncate(5 * 1024**3)
 
 
+def packed(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+def elsewhere(path: Path) -> None:
+    """Let an ONNX file ask for data by a path that could be any on this machine."""
+    model = onnx.load(path, load_external_data=False)
+    for array in model.graph.initializer:
+        location = next(entry for entry in array.external_data if entry.key == "location")
+        location.value = str(path.parent / "arrays.data")
+    path.write_bytes(model.SerializeToString())
+
+
 def with_nan(weights: Weights) -> Weights:
     return {**weights, "1.bias": torch.full_like(weights["1.bias"], float("nan"))}
 
@@ -273,6 +291,17 @@ BAD: dict[str, tuple[str, Callable[[Weights, Path], object], str]] = {
         "w.onnx",
         lambda w, path: (beside(w, path), cut(path.parent / "arrays.data")),
         r"is no ONNX file, or is cut off",
+    ),
+    "another file's data": (
+        "w.onnx",
+        lambda w, path: (beside(w, path), elsewhere(path)),
+        r"is no ONNX file, or is cut off",
+    ),
+    "compressed": ("w.pth", lambda w, path: (torch.save(w, path), packed(path)), r"is compressed, which"),
+    "a shape without numbers": (
+        "w.pth",
+        lambda w, path: torch.save({**w, "1.weight": torch.zeros(1).expand(10**7, 10**7)}, path),
+        r"'1.weight': \(10000000, 10000000\) in the file, \(10, 16\) here",
     ),
     "large": (
         "w.safetensors",
