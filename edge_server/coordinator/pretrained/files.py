@@ -8,7 +8,7 @@ import json
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -204,14 +204,3 @@ def _class_names(content: Mapping[Any, Any]) -> tuple[str, ...]:
         if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
             return tuple(names)
     return ()
-
-
-READERS: Mapping[str, Callable[[Path], WeightFile]] = {
-    ".safetensors": read_safetensors,
-    ".pt": read_torch,
-    ".pth": read_torch,
-    ".bin": read_torch,
-    ".ckpt": read_torch,
-    ".onnx": read_onnx,
-}
-"""By the suffix of a file."""

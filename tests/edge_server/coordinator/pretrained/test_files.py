@@ -23,8 +23,8 @@ from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.surgery import arrays_of
 from edge_server.cli.main import main
 from edge_server.coordinator.initial_model import find_initial_model
-from edge_server.coordinator.pretrained.files import READERS
 from edge_server.coordinator.pretrained.model import PretrainedModel
+from edge_server.coordinator.pretrained.sources import find_source
 from edge_server.storage.records import StartedFrom, WeightsTaken
 from edge_server.storage.run_folder import RunFolder
 from schemas.errors import ConfigError
@@ -346,7 +346,9 @@ def test_mutated_files_are_read_or_refused(weights: Weights, tmp_path: Path) -> 
                 data[rng.randrange(len(data))] = rng.randrange(256)
             (tmp_path / name).write_bytes(data)
             with contextlib.suppress(ConfigError):
-                arrays = READERS[Path(name).suffix](tmp_path / name).arrays
+                source = find_source(name)
+                assert source is not None
+                arrays = source.read(str(tmp_path / name), SPEC.input_shape).arrays
                 [arrays[each] for each in arrays if math.prod(kind_of(arrays, each)[1]) < 1000]
 
 
