@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing.frequencies import (
     Geometry,
     convolve_maps,
@@ -40,6 +41,9 @@ def test_it_is_torchs_convolution_with_its_gradients(size, kernel) -> None:
 
 def test_large_kernels_of_many_channels_on_small_maps_belong_there() -> None:
     assert is_faster((32, 19, 16, 16), (19, 19, 5, 5), PLAIN)
+    # The convolutions of `two-nn`.
+    assert not is_faster((32, 1, 28, 28), (32, 1, 5, 5), PLAIN)
+    assert is_faster((32, 32, 14, 14), (64, 32, 5, 5), PLAIN)
     assert not is_faster((32, 3, 32, 32), (64, 3, 5, 5), PLAIN)
     assert not is_faster((32, 16, 256, 256), (16, 16, 5, 5), PLAIN)
 
@@ -59,17 +63,24 @@ def test_other_convolutions_stay(kernel, geometry) -> None:
     assert not is_faster((32, 64, 16, 16)[: len(kernel)], kernel, Geometry(*geometry))
 
 
-def test_a_graph_has_products_in_place_of_such_a_convolution() -> None:
+def test_a_graph_has_products_in_place_of_such_a_convolution_and_the_pictures_in_phases() -> None:
     module = nn.Sequential(
         nn.Conv2d(1, 16, 5, padding=2),
         nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Conv2d(16, 24, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Flatten(),
         nn.LazyLinear(4),
     )
     module(torch.zeros(1, 1, 12, 12))
     graph = onnx.load_from_string(draw_step(module, (1, 12, 12))).graph
     kernels = [node.input[1] for node in graph.node if node.op_type == "Conv"]
-    assert "0.weight" in kernels
-    assert "2.weight" not in kernels
+    assert kernels
+    assert "3.weight" not in kernels
     assert not [node for node in graph.node if node.op_type == "ConvTranspose"]
+    assert names.LOSS in {value.name for value in graph.output}
+    # The second convolution has pooling as before.
+    assert [node.op_type for node in graph.node].count("MaxPool") == 2
+    assert "Max" in {node.op_type for node in graph.node}

@@ -4,17 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.drawing import drawn_pools
 from edge_client.training.step_graphs.drawing.drawn_pools import DrawnPools, PooledPhases
-from edge_client.training.step_graphs.drawing.step import draw_step
-from tests.edge_client.models.graphs.networks import network, spec_of
 
 POOLINGS: dict[str, Mapping[str, Any]] = {
     "halves": {"kernel_size": 2},
@@ -116,14 +112,6 @@ def test_what_else_reads_the_outputs_has_them_whole() -> None:
             result = functional.max_pool2d(maps, 2).sum() + maps.square().sum()
         found.append(torch.autograd.grad(result, weight)[0])
     assert torch.equal(*found)
-
-
-def test_a_graph_of_two_nn_convolves_its_pictures_in_phases() -> None:
-    graph = onnx.load_from_string(draw_step(network("two-nn"), spec_of("two-nn").input_shape)).graph
-    assert names.LOSS in {value.name for value in graph.output}
-    # The second convolution is in the frequency domain, with pooling as before.
-    assert [node.op_type for node in graph.node].count("MaxPool") == 2
-    assert "Max" in {node.op_type for node in graph.node}
 
 
 def test_a_step_keeps_booleans_of_what_was_pooled() -> None:
