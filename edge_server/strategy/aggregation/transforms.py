@@ -201,16 +201,18 @@ def fill_with_global(*, normalised: bool = True, decay: float = 0.0) -> Transfor
 def cover_missing(
     update: GlobalUpdate, around: TransformContext, *, normalised: bool = True, decay: float = 0.0
 ) -> GlobalUpdate:
-    """Cover what `fill_with_global` fills, unless the client trained nothing and sent only scores."""
+    """Cover what `fill_with_global` fills, unless the client trained nothing and sent only scores.
+
+    Arrays of which the client trains no channel are frozen there, not lacking.
+    """
     if not update.source.groups["model"]:
         return update
-    full = full_coverage(around.channel_map)
-    if normalised:
-        return replace(update, coverage=full, decay=decay)
-    own, unfilled = update.coverage, behind_normalisations(around.channel_map)
+    full, sent = full_coverage(around.channel_map), frozenset(update.source.groups["model"])
+    unfilled = frozenset[str]() if normalised else behind_normalisations(around.channel_map)
+    own = update.coverage
 
     def index_set(name: str) -> IndexSet:
-        return (own if name in unfilled else full).index_set(name)
+        return (full if name in sent and name not in unfilled else own).index_set(name)
 
     coverage = UpdateCoverage(around.channel_map, index_set)
     return replace(update, coverage=coverage, decay=0.0 if unfilled else decay)
