@@ -18,6 +18,7 @@ class Capability(StrEnum):
     WARMS_UP = "warms_up"  # knows training plans with `warm_up_steps`
     RATES_BY_WIDTH = "rates_by_width"  # knows training plans with `rate_by_width`
     TRAINS_PARTS = "trains_parts"  # knows tasks with `trained` and `frozen`
+    ADAPTS = "adapts"  # knows tasks with `adapters`
     CHOOSES_DELIVERED = "chooses_delivered"  # chooses among several models that it makes of a delivered one
 
 

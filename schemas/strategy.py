@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from schemas.base import Frozen, Settings
-from schemas.values import FeatureType, Seed
+from schemas.values import FeatureType, Seed, Text
 
 Option = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 
@@ -38,6 +38,19 @@ class PersonalPruning(Frozen):
 
     ratios: Mapping[str, Annotated[float, Field(ge=0, lt=1)]]
     scored_by: Annotated[Component | None, Field(exclude_if=lambda objective: objective is None)] = None
+
+
+MAX_RANK = 1024
+
+
+class Adapters(Frozen):
+    """Arrays whose change is the product of two factors of at most this rank (LoRA, Hu et al. 2022).
+
+    Each is the weight of a linear layer, or of a convolution whose kernel is one position.
+    """
+
+    rank: int = Field(ge=1, le=MAX_RANK)
+    arrays: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
 class StrategySpec(Settings):

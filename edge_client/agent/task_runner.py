@@ -80,7 +80,7 @@ def _train_shared(pruned: Pruned, training: DeviceTraining) -> Update:
     # The update is computed from the weights and the received file while it is written, to save memory.
     answer = update_coordinates.Answer(task, channel_map, {**trained.groups, **pruned.scores})
     previous = _previous(task, context)
-    sending = encode_answer(answer, trained.delta, task, channel_map, previous)
+    sending = encode_answer(answer, trained.delta, task, channel_map, previous, trained.factors)
     write = sending.chain.write
     blob = context.store.put_groups(sending.groups, chunk_bytes=context.chunk_bytes, write=write)
     if context.private is not None:

@@ -72,6 +72,14 @@ class Chain:
         groups = in_codes(self.number, arrays, seed)
         return Encoded(groups if self.digits is None else _pack_codes(groups, self.digits))
 
+    @property
+    def factor_type(self) -> np.dtype[Any]:
+        """The type of factors of low rank: halves if numbers are encoded at all."""
+        return decoding.FLOAT if self.number is None else quantization.Fp16.dtype
+
+    def as_factor(self, array: Array) -> AnyArray:
+        return array if self.number is None else quantization.Fp16().encode(array, _NONE, _HALF)
+
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
         """Write the tensors of a blob; returns its digest."""
         return self.pack.write(file, arrays) if self.pack else write_tensors(file, arrays)

@@ -9,6 +9,9 @@ The group `model` holds codes instead of numbers; further groups hold what decod
     model.shapes   uint32: the shape of a sparse parameter
     model.counts   uint32 [R]: the number of values in each row of a sparse parameter
     model.columns  smallest unsigned type [N]: the columns of the values in their rows (`sparse`)
+    model.left     float32 or float16 [R, r]: the left factor of a change of low rank (`low_rank`), which is
+                   not in `model`
+    model.right    the same type [r, ...]: its right factor
 
 A parameter of fewer than two axes (biases, gains, running statistics) is always float32: it is small, and an
 error might make a variance negative.
@@ -20,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edge_client.compression.low_rank import product
 from edge_client.compression.quantization import floats_of, unpack_codes
 from edge_client.compression.sparse import COUNTS, Sparse, to_dense
 from schemas.tensors.arrays import AnyArray, Kind, LazyArrays, kind_of, rows_of
@@ -29,6 +33,7 @@ MODEL = "model"
 SCALES, DIGITS = f"{MODEL}.scales", f"{MODEL}.digits"
 SHAPES, COUNTED, COLUMNS = (f"{MODEL}.{part}" for part in ("shapes", "counts", "columns"))
 PARTS = (SCALES, DIGITS, SHAPES, COUNTED, COLUMNS)
+LEFT, RIGHT = f"{MODEL}.left", f"{MODEL}.right"
 SHAPE_TYPE, SCALE_TYPE, COUNT_TYPE = np.dtype("<u4"), np.dtype("<f4"), COUNTS
 FLOAT = np.dtype("<f4")
 
@@ -43,18 +48,19 @@ def decode_groups(groups: Groups) -> Groups:
 
     Reading an update that was not validated may raise any exception.
     """
-    model = groups.get(MODEL, {})
+    model, parts = groups.get(MODEL, {}), (*PARTS, LEFT, RIGHT)
     halves = any(kind_of(model, name)[0] == np.float16 for name in model)
-    if MODEL not in groups or not (halves or any(part in groups for part in PARTS)):
+    if not halves and (LEFT not in groups) and (MODEL not in groups or not any(p in groups for p in parts)):
         return groups
-    return {MODEL: Decoded(groups), **{name: groups[name] for name in groups if name not in (MODEL, *PARTS)}}
+    return {MODEL: Decoded(groups), **{name: groups[name] for name in groups if name not in (MODEL, *parts)}}
 
 
 class Decoded(LazyArrays):
     """The decoded float32 parameters of encoded groups."""
 
     def __init__(self, groups: Groups) -> None:
-        self._codes: Arrays = groups[MODEL]
+        self._codes: Arrays = groups.get(MODEL, {})
+        self._left, self._right = groups.get(LEFT, {}), groups.get(RIGHT, {})
         self._scales = groups.get(SCALES, {})
         self._counts, self._columns = groups.get(COUNTED, {}), groups.get(COLUMNS, {})
         self._sparse = {name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()}
@@ -63,9 +69,14 @@ class Decoded(LazyArrays):
     def kind(self, name: str) -> Kind:
         if name in self._digits:
             return FLOAT, self._digits[name].shape
+        if name in self._left:
+            (rows, _), (_, *columns) = (kind_of(part, name)[1] for part in (self._left, self._right))
+            return FLOAT, (rows, *columns)
         return FLOAT, self._sparse[name] if name in self._sparse else kind_of(self._codes, name)[1]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
+        if name in self._left:
+            return product(rows_of(self._left, name, start, stop), self._right[name])
         codes = self._dense(name, start, stop) if name in self._sparse else self._whole(name, start, stop)
         if name not in self._scales:
             return floats_of(codes)
@@ -98,10 +109,11 @@ class Decoded(LazyArrays):
         return to_dense(Sparse(counts[start:stop], columns, values), (stop - start, *shape[1:]))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._codes)
+        yield from self._codes
+        yield from self._left
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._codes) + len(self._left)
 
 
 class Digits(NamedTuple):

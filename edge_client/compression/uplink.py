@@ -1,12 +1,15 @@
 """Encodes a device's answer with its task's codecs, and keeps the residual."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edge_client.compression.chain import Chain, make_chain
-from edge_client.compression.decoding import MODEL
+from edge_client.compression.decoding import LEFT, MODEL, RIGHT
+from edge_client.compression.low_rank import Factors
 from edge_client.pruning.update_coordinates import Answer, in_global, in_sub_model
 from schemas.messages import TrainTask
 from schemas.submodel import ChannelMap
+from schemas.tensors.arrays import GatheredArrays
 from schemas.tensors.blobs import Arrays, Groups
 
 # The group of the residual, which error feedback adds to the next update; it stays on the device.
@@ -23,18 +26,40 @@ class Sending:
 
 
 def encode_answer(
-    answer: Answer, delta: Arrays, task: TrainTask, channel_map: ChannelMap, previous: Groups
+    answer: Answer,
+    delta: Arrays,
+    task: TrainTask,
+    channel_map: ChannelMap,
+    previous: Groups,
+    factors: Mapping[str, Factors] | None = None,
 ) -> Sending:
     """Encode the group `model` of an answer, deterministically; the other groups are sent unchanged.
 
-    `previous` is what the device kept after its last round that counted; `ConfigError` for unknown codecs.
+    The `factors` of changes of low rank take their place, as far as the task wants them. `previous` is what
+    the device kept after its last round that counted; `ConfigError` for unknown codecs.
     """
     chain, groups = make_chain(task.uplink), answer.groups(delta)
     unsent = {RESIDUAL: previous.get(RESIDUAL, {})}
     before = in_sub_model(unsent, answer.spec, channel_map)[RESIDUAL]
-    encoded = chain.encode(groups[MODEL], task.training.seed, before)
+    held = {name: pair for name, pair in (factors or {}).items() if name in task.factored & {*groups[MODEL]}}
+    whole = GatheredArrays({name: (groups[MODEL], name) for name in groups[MODEL] if name not in held})
+    encoded = chain.encode(whole if held else groups[MODEL], task.training.seed, before)
     waiting = {name: before[name] for name in before if name not in encoded.residual}
     left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.sparsifier is not None else {}
     others = {name: arrays for name, arrays in groups.items() if name != MODEL}
     kept = in_global(left, unsent, answer.spec, channel_map)
-    return Sending({**encoded.groups, **others}, chain, kept)
+    return Sending({**encoded.groups, **_in_groups(held, chain), **others}, chain, kept)
+
+
+def _in_groups(factors: Mapping[str, Factors], chain: Chain) -> Groups:
+    """The groups of the factors, as halves if numbers are encoded at all.
+
+    An integer's step in one factor would be multiplied by the numbers of the other.
+    """
+    if not factors:
+        return {}
+    pairs = {name: Factors(*map(chain.as_factor, pair)) for name, pair in factors.items()}
+    return {
+        LEFT: {name: pair.left for name, pair in pairs.items()},
+        RIGHT: {name: pair.right for name, pair in pairs.items()},
+    }

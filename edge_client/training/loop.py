@@ -18,6 +18,7 @@ from edge_client.training.checkpoints import EpochCheckpoint, UnfitCheckpoint
 from edge_client.training.epochs import WORK, EpochProgress, epoch_orders, epoch_radius, step_rate
 from edge_client.training.features import Features
 from edge_client.training.losses import loss_of
+from edge_client.training.low_rank import make_low_rank
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.objective import Batch, Run, TrainingContext
 from edge_client.training.objectives.registry import build_objectives
@@ -34,7 +35,7 @@ from edge_client.training.shared_forward import step_gradients
 from edge_client.training.step_capture import Examples, Recorder, Step
 from edge_client.training.switched_steps import SwitchedSteps
 from schemas.errors import ConfigError
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Adapters, TrainingPlan
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Groups
 
@@ -57,6 +58,7 @@ def train(
     channel_map: ChannelMap | None = None,
     trained: Collection[str] | None = None,
     features: Features | None = None,
+    adapters: Adapters | None = None,
 ) -> TrainingResult:
     """Train `module` in place for the plan's local epochs; equal seeds give equal weights, bit by bit.
 
@@ -66,12 +68,13 @@ def train(
     `checkpoint` resumes after its last epoch, and a `recorder` makes plain steps faster, both with the same
     bits. `micro_batch` is the number of examples per forward pass; the result is the same up to rounding (see
     `torch_trainer`). `spec` is the sub-model that the module is, and `channel_map` the full network's, for
-    objectives that train parts of it. Only the arrays `trained` change, all by default. With `features` of
-    the examples, only what follows them is run; no objective may read more than outputs, labels and weights.
+    objectives that train parts of it. Only the arrays `trained` change, all by default; the change of
+    `adapters` has a low rank. With `features` of the examples, only what follows them is run; no objective
+    may read more than outputs, labels and weights.
     Raises `ConfigError` for an impossible plan, `TrainingStopped` once `should_stop()` (called per batch),
     and `UnfitCheckpoint`; the module must not be used after an error.
     """
-    training = Training(module, data, plan, recorder, micro_batch, should_stop, trained, features)
+    training = Training(module, data, plan, recorder, micro_batch, should_stop, trained, features, adapters)
     return training.run(
         TrainingContext(
             plan,
@@ -101,6 +104,7 @@ class Training:
         should_stop: Callable[[], bool],
         trained: Collection[str] | None,
         features: Features | None,
+        adapters: Adapters | None,
     ) -> None:
         self._progress = EpochProgress()
         check_optimizer(plan.optimizer)
@@ -110,6 +114,9 @@ class Training:
         self.module, self._plan, self._should_stop = module, plan, should_stop
         self._recorder, self._micro_batch = recorder if micro_batch is None else None, micro_batch
         self.objectives, self._loss = build_objectives(plan.objectives), loss_of(data.task)
+        self._low_rank = make_low_rank(adapters, self.objectives, sharp=plan.sam_radius > 0)
+        if self._low_rank is not None:
+            self.objectives = (*self.objectives, self._low_rank)
         device, inputs = device_of(module), data.inputs() if features is None else features.rows
         targets = torch.from_numpy(data.targets(inputs)).to(device)
         self.network = module if features is None else features.rest
@@ -150,7 +157,8 @@ class Training:
                 self._look()
             groups = merge_groups(objective.finish() for objective in objectives)
             keeping = merge_groups(objective.keep() for objective in objectives)
-        return TrainingResult(groups, progress.metrics(len(self.examples.labels)), keeping)
+            factors = self._low_rank.factors() if self._low_rank is not None else {}
+        return TrainingResult(groups, progress.metrics(len(self.examples.labels)), keeping, factors)
 
     @contextlib.contextmanager
     def _clean_up(self) -> Iterator[None]:
@@ -168,6 +176,9 @@ class Training:
         parameters = [weight for weight in self.network.parameters() if weight.requires_grad]
         for objective in self.objectives:
             parameters.extend(objective.setup(self.module, context))
+        if self._low_rank is not None:
+            adapted = {id(weight) for weight in self._low_rank.weights.values()}
+            parameters = [weight for weight in parameters if id(weight) not in adapted]
         self.optimizer = OPTIMIZERS[self._plan.optimizer](parameters, self._plan)
         channel_map = context.channel_map
         self._own_share = context.spec.share(channel_map) if channel_map else 1.0
@@ -250,6 +261,8 @@ class Training:
         for objective in self.objectives:
             objective.correct()
         self.optimizer.step()
+        for objective in self.objectives:
+            objective.after_step()
         return plain
 
     def _passes(self, examples: Examples) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from edge_client.compression.low_rank import Factors
 from edge_client.data.dataset import LabelledData
 from schemas.errors import ConfigError, EdgeError
 from schemas.tensors.blobs import Arrays, Groups
@@ -34,11 +35,15 @@ class EpochReport:
 
 @dataclass(frozen=True, eq=False)
 class TrainingResult:
-    """Measurements, the groups that objectives send with the model, and the groups that they keep."""
+    """Measurements, the groups that objectives send with the model, and the groups that they keep.
+
+    `factors` are those of the changes that have a low rank.
+    """
 
     groups: Groups
     metrics: TrainingMetrics
     kept: Groups = field(default_factory=dict)
+    factors: Mapping[str, Factors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ def step_gradients(
         moved = [weight for weight in module.parameters() if weight.grad is not None]
         gradients = [weight.grad for weight in moved if weight.grad is not None]
         with uphill(moved, gradients, list(module.buffers()), radius=radius):
+            # Also of weights that the optimizer does not have, whose factors it has.
+            module.zero_grad()
             optimizer.zero_grad()
             passes()
     return loss

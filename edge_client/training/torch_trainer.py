@@ -119,6 +119,7 @@ class OwnTraining:
             channel_map=job.channel_map,
             trained=job.task.trained,
             features=job.features[0] if job.features else None,
+            adapters=job.task.adapters,
         )
 
     def evaluate(self, job: ModuleJob) -> Evaluation:

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.compression.low_rank import Factors, with_products
 from edge_client.data.local import LocalData
 from edge_client.training.checkpoints import EpochCheckpoint
 from edge_client.training.feature_cache import StillPart
@@ -72,7 +73,7 @@ class Trained:
     """A finished training: `delta` is trained minus received, computed when read, before the next training.
 
     `groups` are sent with the model, `kept` stay on the device; `metrics` are complete. `before` and `after`
-    are the evaluations on held-out data.
+    are the evaluations on held-out data. `factors` are those of the changes that have a low rank.
     """
 
     delta: Arrays
@@ -81,6 +82,7 @@ class Trained:
     metrics: TrainingMetrics
     before: Evaluation = NOTHING
     after: Evaluation = NOTHING
+    factors: Mapping[str, Factors] = field(default_factory=dict)
 
     @classmethod
     def of(cls, result: TrainingResult, before: Evaluation, after: Evaluation, *, delta: Arrays) -> "Trained":
@@ -94,7 +96,8 @@ class Trained:
             },
         }
         metrics = result.metrics.model_copy(update=measured)
-        return cls(delta, result.groups, result.kept, metrics, before, after)
+        changes = with_products(delta, result.factors)
+        return cls(changes, result.groups, result.kept, metrics, before, after, result.factors)
 
 
 class Trainer(Protocol):

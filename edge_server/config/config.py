@@ -62,6 +62,11 @@ class Config(Settings):
         stated = self.tiers.train or (self.training.train,)
         return tuple((each,) if isinstance(each, str) else each for each in stated)
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The rank of adapters, tier by tier, or one for all tiers."""
+        return self.tiers.ranks or (self.training.rank,)
+
     def algorithm(self) -> StrategySpec:
         """The strategy, with the share of clients per round from `[clients]` if it has no schedule."""
         constant = Component(name="constant", options={"value": self.clients.fraction})

@@ -21,7 +21,7 @@ from schemas.bounds import MAX_SECONDS
 from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_label, parse_where
 from schemas.names import Name
-from schemas.strategy import TrainingSettings
+from schemas.strategy import MAX_RANK, TrainingSettings
 from schemas.values import (
     LAST_ROUND,
     MAX_COLUMNS,
@@ -366,8 +366,14 @@ class RunTrainingSettings(TrainingSettings):
     train: TrainedPart = Field(default="all", exclude_if=lambda part: part == "all")
     """What devices train of the network; the rest is frozen: it is sent once, keeps its weights and
     statistics, and is never sent back. "all"; "head", the output layer; "last-2", the last two blocks and
-    what follows them; "norms", scales and shifts of normalisations; "biases"; or a list of these and of names
-    and globs of layers and arrays: ["layer4.*", "head"].
+    what follows them; "norms", scales and shifts of normalisations; "biases"; "lora", a change of low `rank`
+    of linear layers and of convolutions of one position; or a list of these and of names and globs of layers
+    and arrays: ["layer4.*", "head"].
+    """
+    rank: int = Field(default=8, ge=1, le=MAX_RANK, exclude_if=lambda rank: rank == 8)
+    """Rank of the changes that "lora" in `train` makes (Hu et al. 2022): devices train and send two factors
+    of r (m + n) numbers in place of a weight's m n, and the server averages their products. A weight that has
+    no more numbers than its factors is trained whole.
     """
 
     optimizer: str = "adam"
@@ -428,6 +434,10 @@ class TierSettings(Settings):
     """What each tier trains, as in `[training] train`: ["head", "head", "last-2", "last-4", "all"]; a tier
     beyond the list counts as the last one. `[training] train` for all if empty.
     """
+    ranks: tuple[Annotated[int, Field(ge=1, le=MAX_RANK)], ...] = Field(
+        default=(), exclude_if=lambda ranks: not ranks
+    )
+    """Rank of each tier's changes where it trains "lora"; `[training] rank` for all if empty."""
     equal_work: bool = Field(default=True, exclude_if=lambda equal: equal)
     """Further epochs for a device that trains smaller tiers in some of its steps (objective `ordered-dropout`
     with `own`): as many as it takes to compute what it would with all steps at its own width.

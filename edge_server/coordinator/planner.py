@@ -233,6 +233,8 @@ class Planner:
             return f"its edge-federation is too old for a network that draws '{drawn}': update it"
         if any(self._context.network.parts.tiers) and Capability.TRAINS_PARTS not in device.can:
             return "its edge-federation is too old to train a part of a network: update it"
+        if any(self._context.network.parts.adapters) and Capability.ADAPTS not in device.can:
+            return "its edge-federation is too old to train changes of low rank: update it"
         return ""
 
     def _with_believed_births(self, command: PlanRound) -> PlanRound:
@@ -310,7 +312,10 @@ class Planner:
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
         trained = network.parts.in_order(tier, network.registered)
-        cut = Cut(self._model.tier_spec(ratio), trained=trained, own=self._context.own_layers)
+        adapters = network.parts.adapters_of(tier)
+        cut = Cut(
+            self._model.tier_spec(ratio), trained=trained, adapters=adapters, own=self._context.own_layers
+        )
         return TaskPlan(tier, cut, level, provenance=provenance)
 
 

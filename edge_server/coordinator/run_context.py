@@ -256,21 +256,27 @@ def _trained_parts(
 ) -> TrainedParts:
     """What each tier trains; `ConfigError` for a statement that does not fit the network."""
     head = partial(header_name, module, spec.input_shape)
-    parts = find_trained_parts(config.trained_parts, channel_map, head)
+    tensors = sent_tensors(module)
+    tied = {name for pair in _tied(tensors) for name in pair}
+    parts = find_trained_parts(config.trained_parts, channel_map, head, ranks=config.ranks, tied=tied)
     for names in filter(None, parts.tiers):
-        if tied := _divided(sent_tensors(module), names):
+        if pair := _divided(tensors, names):
             raise ConfigError(
-                f"{tied} are one weight, and only one of them would be trained",
+                f"{pair} are one weight, and only one of them would be trained",
                 key="[training] train",
                 remedy="name both, or neither",
             )
     return parts
 
 
+def _tied(tensors: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+    """Pairs of names of one weight."""
+    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
+    pairs = [(name, firsts[id(tensor)]) for name, tensor in tensors.items()]
+    return [(name, first) for name, first in pairs if name != first]
+
+
 def _divided(tensors: Mapping[str, Tensor], names: Collection[str]) -> str:
     """Two names of one weight, of which only one is among these names; empty if there are none."""
-    firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
-    pairs = ((name, firsts[id(tensor)]) for name, tensor in tensors.items())
-    return next(
-        (f"'{name}' and '{first}'" for name, first in pairs if (name in names) != (first in names)), ""
-    )
+    divided = (pair for pair in _tied(tensors) if (pair[0] in names) != (pair[1] in names))
+    return next((f"'{name}' and '{first}'" for name, first in divided), "")

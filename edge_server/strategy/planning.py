@@ -86,7 +86,7 @@ def cut(
         returned = tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
     if (trained := network.parts.in_order(tier, network.registered)) is not None:
         returned = tuple(name for name in trained if is_returned(name, returned))
-        made = replace(made, trained=trained)
+        made = replace(made, trained=trained, adapters=network.parts.adapters_of(tier))
     objectives = strategy.objectives + made.objectives
     second = strategy.own.own_model if strategy.own is not None else None
     return replace(made, objectives=objectives, returned=returned, own=own, own_model=second)

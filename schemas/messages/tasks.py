@@ -15,7 +15,7 @@ from schemas.names import Name
 from schemas.security.manifest import SignedManifest
 from schemas.security.secure_aggregation import MaskingTerms
 from schemas.statistics import StatisticsRequest
-from schemas.strategy import Component, PersonalPruning, TrainingPlan
+from schemas.strategy import Adapters, Component, PersonalPruning, TrainingPlan
 from schemas.submodel import SubModelSpec
 from schemas.tensors.chunks import MAX_BLOB_BYTES, BlobRef
 from schemas.topics import MAX_SHARED_TOPIC
@@ -75,6 +75,7 @@ class TaskBase(ServedMessage):
     - `trained` are the names of the arrays that are trained, all if it is None; normalisations keep
       statistics that are not among them. `frozen` are the layers of what no device trains: they are the same
       in every round, and add up like `layers`.
+    - `adapters` are those of `trained` whose change has a low rank.
     - `depot` is the object store, whose `addresses` are an alternative to chunks.
     - `manifest` is the server's signature over the task and the device that it is for.
     """
@@ -93,6 +94,7 @@ class TaskBase(ServedMessage):
     returned: tuple[Text, ...] | None = None
     own: Annotated[tuple[Text, ...], Field(exclude_if=lambda layers: not layers)] = ()
     trained: Annotated[tuple[Text, ...] | None, Field(exclude_if=lambda names: names is None)] = None
+    adapters: Annotated[Adapters | None, Field(exclude_if=lambda adapters: adapters is None)] = None
     frozen: Annotated[tuple[Increment, ...], Field(exclude_if=lambda layers: not layers)] = ()
     masking: MaskingTerms | None = None
     depot: ObjectStoreTerms | None = None
@@ -173,6 +175,18 @@ class TrainTask(TaskBase):
     statistics: Annotated[StatisticsRequest | None, Field(exclude_if=lambda asked: asked is None)] = None
     trial: Ignored = None
     provenance: Annotated[Mapping[str, Text], BeforeValidator(lambda _: {})] = {}
+
+    @property
+    def factored(self) -> frozenset[str]:
+        """The arrays that the update holds as factors.
+
+        Masks are added to whole arrays, and channels that a device chooses after its training are cut from
+        them.
+        """
+        chosen_later = self.personal is not None and self.personal.scored_by is None
+        if self.adapters is None or self.masking is not None or chosen_later:
+            return frozenset()
+        return frozenset(self.adapters.arrays)
 
 
 class DeliverTask(TaskBase):

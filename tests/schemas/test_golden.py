@@ -34,7 +34,10 @@ UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 CHUNK_DATA = b"sixteen bytes..."
 TASKS = {"train-task": TRAIN_TASK, "deliver-task": DELIVER_TASK}
 EXAMPLES = {kind: message for kind, message in MESSAGES_BY_KIND.items() if kind != "task"} | TASKS
-LATER = ("epoch", "own", "own_model", "personalise", "alone", "by_class", "statistics", "trained", "frozen")
+LATER = (
+    *("epoch", "own", "own_model", "personalise", "alone", "by_class", "statistics"),
+    *("trained", "frozen", "adapters"),
+)
 """Fields of tasks that are written only if they are set: stored tasks keep their digests."""
 UNSET = {
     "train-task": {"trial", "provenance", *LATER},

@@ -62,9 +62,9 @@ class TrainingContext:
 class LocalObjective(Protocol):
     """One algorithm's part in local training. By default every method does nothing.
 
-    The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `network`, `loss`, `correct` per batch;
-    `finish` and `keep`; and always `close`, also after errors. `state` may be read between two epochs, and
-    `resume` restores it after a `setup` in another process.
+    The order of calls is `setup`; `start_epoch` per epoch; `prepare`, `network`, `loss`, `correct`,
+    `after_step` per batch; `finish` and `keep`; and always `close`, also after errors. `state` may be read
+    between two epochs, and `resume` restores it after a `setup` in another process.
 
     `reads_outputs_only`: it takes outputs, labels and weights, no inputs and nothing between layers, so that
     frozen layers need not run in every step.
@@ -73,6 +73,7 @@ class LocalObjective(Protocol):
     `labels` the kinds of labels that it works with (empty: any). An objective that `measures` takes part in
     the run's last round alone, in which devices run their data through the model without training. One that
     `sums` takes part in rounds in which nothing is trained, and passes the data through the model itself.
+    One that `starts_elsewhere` may change the weights before the first step.
     """
 
     receives: ClassVar[frozenset[str]] = frozenset()
@@ -82,6 +83,7 @@ class LocalObjective(Protocol):
     measures: ClassVar[bool] = False
     reads_outputs_only: ClassVar[bool] = False
     sums: ClassVar[bool] = False
+    starts_elsewhere: ClassVar[bool] = False
 
     def setup(self, module: "nn.Module", context: TrainingContext) -> Iterable["nn.Parameter"]:
         """Attach to the module, which has the received weights; returns further parameters to train."""
@@ -89,6 +91,7 @@ class LocalObjective(Protocol):
 
     def start_epoch(self) -> None:
         """Begin a pass over the data."""
+        return
 
     def prepare(self, inputs: "Tensor") -> "Tensor":
         """Change the inputs; called before each forward pass."""
@@ -116,6 +119,9 @@ class LocalObjective(Protocol):
 
     def correct(self) -> None:
         """Change the module's gradients before the optimizer's step."""
+
+    def after_step(self) -> None:
+        """Take note that the optimizer has changed the weights."""
 
     def finish(self) -> Groups:
         """The groups to send with the model."""

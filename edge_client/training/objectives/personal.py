@@ -22,6 +22,7 @@ class Personal(LocalObjective):
     """
 
     receives = frozenset({"overlap"})
+    starts_elsewhere = True
 
     def __init__(self) -> None:
         self._module: nn.Module | None = None

@@ -18,6 +18,7 @@ from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.pruning.pruners import PRUNERS
+from edge_server.strategy.pruning.trained_part import LORA
 from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.interface import Need
@@ -37,6 +38,7 @@ def problems(config: Config, strategy: Strategy) -> list[ConfigError]:
         _twice,
         group_problems,
         _local_optimizers,
+        _low_rank,
         _learning_task,
         _step_counts,
         _transform_order,
@@ -79,6 +81,20 @@ def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[ConfigErro
                 f"objective '{component.name}' is made for {' and '.join(fitting)}, not '{chosen}'",
                 key="[training] optimizer",
                 remedy=f'set optimizer = "{fitting[0]}" or leave the objective out',
+            )
+
+
+def _low_rank(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
+    """Changes of low rank are those of the received weights."""
+    if not any(LORA in items for items in config.trained_parts):
+        return
+    for component, objective in objectives_of(config):
+        if objective.starts_elsewhere:
+            yield ConfigError(
+                f"objective '{component.name}' starts from weights of the device's own, and \"lora\" sends "
+                "changes of those that it received",
+                key="[training] train",
+                remedy='leave out "lora"',
             )
 
 

@@ -116,6 +116,7 @@ def make_task(
         "spec": plan.cut.spec,
         "own": plan.cut.own,
         "trained": plan.cut.trained,
+        "adapters": plan.cut.adapters,
         "depot": store,
         "blobs": blobs.blobs,
         "layers": blobs.layers,

@@ -117,7 +117,7 @@ class TaskAssigner:
             task = self._manifest_signer.task(unsigned, name, parent_sha256=state_sha256)
             # A task too large to be sent ends the run here, where the reason is known.
             encode_message(task)
-            cut = repr((plan.cut.spec, plan.cut.personal, plan.cut.returned))
+            cut = repr((plan.cut.spec, plan.cut.personal, plan.cut.returned, plan.cut.adapters))
             if cut not in limits:
                 limits[cut] = max_answer_bytes(task, self._channel_map, self._strategy.groups)
             made[name] = Assignment(task, limits[cut])

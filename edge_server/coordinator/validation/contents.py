@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.compression.chain import make_chain
+from edge_client.compression.low_rank import factor_size
 from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check_spec, expected_shapes
@@ -150,7 +151,9 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
     if isinstance(task, TrainTask) and task.statistics is not None:
         return HEADER_BYTES + 8 * answer_numbers(task.statistics, task.model)
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
-    chain, model = make_chain(task.uplink), shapes.pop("model").values()
+    chain, held = make_chain(task.uplink), shapes.pop("model")
+    factors = factor_sizes(task, held)
+    model = [shape for name, shape in held.items() if name not in factors]
     arrays = [
         (_dtype(name, rules).itemsize, shape)
         for name, group in shapes.items()
@@ -161,11 +164,19 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
         item * math.prod(MAX_ROWS if size is None else size for size in shape) for item, shape in arrays
     )
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
-    tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + len(channel_map.groups)
+    tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + 2 * len(factors) + len(channel_map.groups)
     written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model)
-    written += others + 4 * scores
+    written += others + 4 * scores + chain.factor_type.itemsize * sum(factors.values())
     # Incompressible data grows by less than 1/128 when it is compressed.
     return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
+
+
+def factor_sizes(task: Task, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """The numbers of the factors that an answer holds in place of arrays of these shapes."""
+    if not isinstance(task, TrainTask) or task.adapters is None:
+        return {}
+    names, rank = task.factored & shapes.keys(), task.adapters.rank
+    return {name: factor_size(tuple(size or 0 for size in shapes[name]), rank) for name in names}
 
 
 def examine(

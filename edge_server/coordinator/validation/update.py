@@ -96,7 +96,7 @@ def _decode_update(path: Path, task: TrainTask, limit: int, unpacked: UnpackedCa
         raise PeerError("the update is not packed as its task asks")
     encoded = unpacked.transient_groups(path, limit=limit)
     len(encoded)  # reads the header: a file that is not a blob of groups is refused first
-    check_encoding(encoded, chain)
+    check_encoding(encoded, chain, task)
     return _with_model(decoding.decode_groups(encoded))
 
 
@@ -195,8 +195,12 @@ def _metrics_of(update: Update, staleness: int, ratio: float | None) -> dict[str
 MAX_AXES = 8
 
 
-def check_encoding(groups: Groups, chain: Chain) -> None:
-    """Raise `PeerError` unless `groups` are as `chain` encodes them, and can be decoded."""
+def check_encoding(groups: Groups, chain: Chain, task: TrainTask | None = None) -> None:
+    """Raise `PeerError` unless `groups` are as `chain` encodes them, and can be decoded.
+
+    Changes are factors where the `task` asks for them, and nowhere else.
+    """
+    _check_factors(groups, chain, task)
     model = groups.get(decoding.MODEL, {})
     shapes = {name: _shape(groups, name, chain) for name in model}
     coded = {name for name, shape in shapes.items() if decoding.is_coded(shape)}
@@ -216,6 +220,31 @@ def check_encoding(groups: Groups, chain: Chain) -> None:
             levels, shared = chain.number.levels, chain.digits is not None
             bounds = (0, largest_byte(levels)) if shared else (-levels, levels)
             _check_codes(groups, name, levels, bounds)
+
+
+def _check_factors(groups: Groups, chain: Chain, task: TrainTask | None) -> None:
+    """Check that exactly the arrays that should be factors are, of the rank that was asked for at most."""
+    left, right = (groups.get(part, {}) for part in (decoding.LEFT, decoding.RIGHT))
+    wanted = frozenset[str]() if task is None else task.factored
+    if (
+        left.keys() != right.keys()
+        or not left.keys() <= wanted
+        or groups.get(decoding.MODEL, {}).keys() & wanted
+    ):
+        raise wrong_shape(
+            f"expected factors of {sorted(wanted)[:3]} alone, got {sorted({*left, *right})[:3]}"
+        )
+    for name in left:
+        (kind, rows), (other, columns) = kind_of(left, name), kind_of(right, name)
+        if kind != chain.factor_type or other != kind:
+            raise wrong_shape(f"'{name}': expected factors in {chain.factor_type}, got {kind} and {other}")
+        ranks = {*rows[1:], *columns[:1]}
+        if len(rows) != 2 or not 2 <= len(columns) <= MAX_AXES or len(ranks) != 1:
+            raise wrong_shape(f"'{name}' has factors of the shapes {rows} and {columns}")
+        assert task is not None
+        assert task.adapters is not None
+        if not 1 <= columns[0] <= task.adapters.rank:
+            raise wrong_shape(f"'{name}' has rank {columns[0]}, at most {task.adapters.rank} was asked for")
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:

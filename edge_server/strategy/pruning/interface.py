@@ -14,7 +14,7 @@ from edge_client.pruning.channel_selection import best_spec, prefix_spec
 from edge_client.system.plugins import Traits
 from edge_server.strategy.aggregation.updates import ClientUpdate
 from schemas.statistics import StatisticsRequest
-from schemas.strategy import Component, PersonalPruning
+from schemas.strategy import Adapters, Component, PersonalPruning
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray
 from schemas.tensors.blobs import Arrays
@@ -30,7 +30,7 @@ class Cut:
     data.
     `trained`: the arrays that the device trains (None: all); `returned`: those that it sends back, each by
     its name or its layer's (None: all); `own`: the layers that it keeps; `own_model`: the objective of a
-    second model, which it keeps.
+    second model, which it keeps. `adapters`: those of the trained arrays whose change has a low rank.
     With `statistics` the device gets no model at all, and measures its data.
     """
 
@@ -39,6 +39,7 @@ class Cut:
     objectives: tuple[Component, ...] = ()
     train: bool = True
     trained: tuple[str, ...] | None = None
+    adapters: Adapters | None = None
     returned: tuple[str, ...] | None = None
     own: tuple[str, ...] = ()
     own_model: Component | None = None

@@ -2,33 +2,43 @@
 
 A frozen array is sent once, takes no gradient and is never sent back. A normalisation keeps its running
 statistics unless they are among the trained arrays: measured on few examples, they would shift what the
-frozen layers were trained with.
+frozen layers were trained with. Of an adapted array a change of low rank is trained.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
+from typing import TypeVar
 
+from edge_client.compression.low_rank import factor_size, is_matrix
 from edge_server.strategy.aggregation.updates import is_statistic
 from edge_server.strategy.pruning.own_parts import normalisation_layers
 from schemas.errors import ConfigError, nearest
+from schemas.strategy import Adapters
 from schemas.submodel import ChannelMap
 
-ALL, LAST = "all", "last-"
+ALL, LAST, LORA = "all", "last-", "lora"
 Names = frozenset[str]
 
 
 @dataclass(frozen=True)
 class TrainedParts:
-    """The names of the trained arrays of each tier, the weakest first; None for all."""
+    """The names of the trained arrays of each tier, the weakest first; None for all.
+
+    `adapters` are those of them whose change has a low rank, tier by tier.
+    """
 
     tiers: tuple[Names | None, ...] = (None,)
+    adapters: tuple[Adapters | None, ...] = (None,)
 
     def of(self, tier: int) -> Names | None:
         """Those of a tier, counted from 1; a tier beyond the list counts as the last one."""
-        return self.tiers[min(max(tier, 1), len(self.tiers)) - 1]
+        return of_tier(self.tiers, tier)
+
+    def adapters_of(self, tier: int) -> Adapters | None:
+        return of_tier(self.adapters, tier)
 
     def in_order(self, tier: int, channel_map: ChannelMap) -> tuple[str, ...] | None:
         """Those of a tier in the network's order."""
@@ -44,11 +54,12 @@ class TrainedParts:
         """What devices train, for the user; empty if everything."""
         if not any(self.tiers):
             return ""
-        sizes = {name: math.prod(layout.shape) for name, layout in channel_map.parameters.items()}
-        trained = [sum(sizes[name] for name in (sizes if names is None else names)) for names in self.tiers]
+        shapes = {name: layout.shape for name, layout in channel_map.parameters.items()}
+        tiers = range(1, max(len(self.tiers), len(self.adapters)) + 1)
+        trained = [_numbers(shapes, self.of(tier), self.adapters_of(tier)) for tier in tiers]
         counts = " / ".join(f"{count:,}" for count in trained)
         by_tier = " (by tier)" if len(trained) > 1 else ""
-        return f"devices train {counts} of {sum(sizes.values()):,} numbers of the network{by_tier}"
+        return f"devices train {counts} of {_numbers(shapes, None, None):,} numbers of the network{by_tier}"
 
     def frozen(self, channel_map: ChannelMap) -> Names:
         """The arrays that no tier trains."""
@@ -59,32 +70,88 @@ class TrainedParts:
 
 ALL_TRAINED = TrainedParts()
 
+T = TypeVar("T")
+
+
+def of_tier(values: Sequence[T], tier: int) -> T:
+    """The value of a tier, counted from 1; a tier beyond the list counts as the last one."""
+    return values[min(max(tier, 1), len(values)) - 1]
+
+
+def _numbers(shapes: Mapping[str, tuple[int, ...]], names: Names | None, adapters: Adapters | None) -> int:
+    """How many numbers are trained: of adapted arrays those of the factors."""
+    trained = shapes.keys() if names is None else names
+    adapted = trained & {*adapters.arrays} if adapters is not None else frozenset[str]()
+    rank = adapters.rank if adapters is not None else 0
+    whole = sum(math.prod(shapes[name]) for name in trained - adapted)
+    return whole + sum(factor_size(shapes[name], rank) for name in adapted)
+
 
 def find_trained_parts(
-    statements: Sequence[Sequence[str]], channel_map: ChannelMap, head: Callable[[], str]
+    statements: Sequence[Sequence[str]],
+    channel_map: ChannelMap,
+    head: Callable[[], str],
+    *,
+    ranks: Sequence[int] = (8,),
+    tied: Collection[str] = (),
 ) -> TrainedParts:
     """The trained arrays by the statements of one tier after another, or of all tiers.
 
     A statement has "all", "head" (the output layer, whose name is `head()`), "norms" (scales and shifts of
     normalisations), "biases", "last-N" (the last N blocks and what follows them; a block is what the network
     numbers, such as `layer3.1`, or a layer if it numbers nothing), and globs of arrays, layers or blocks.
-    Statistics are trained with "all", or by a glob that names them. Raises `ConfigError` for an item that
-    matches nothing.
+    Statistics are trained with "all", or by a glob that names them. "lora" adapts the weights of linear
+    layers and of convolutions of one position by changes of the tier's rank, as far as no other item names
+    them; one that is `tied` to another, or has no more numbers than its factors, is trained whole. Raises
+    `ConfigError` for an item that matches nothing.
     """
-    return TrainedParts(tuple(_trained(items, channel_map, head) for items in statements))
+    tiers = range(1, max(len(statements), len(ranks) if any(LORA in each for each in statements) else 1) + 1)
+    found = [
+        _trained(of_tier(statements, tier), channel_map, head, of_tier(ranks, tier), tied) for tier in tiers
+    ]
+    return TrainedParts(tuple(names for names, _ in found), tuple(adapters for _, adapters in found))
 
 
-def _trained(items: Sequence[str], channel_map: ChannelMap, head: Callable[[], str]) -> Names | None:
+def _trained(
+    items: Sequence[str],
+    channel_map: ChannelMap,
+    head: Callable[[], str],
+    rank: int,
+    tied: Collection[str],
+) -> tuple[Names | None, Adapters | None]:
     if ALL in items:
-        return None
-    trained = frozenset(name for item in items for name in _matched(item, channel_map, head))
+        return None, None
+    others = frozenset(name for item in items if item != LORA for name in _matched(item, channel_map, head))
+    matrices = _matrices(channel_map) if LORA in items else ()
+    trained, shapes = others.union(matrices), channel_map.parameters
+    adapted = tuple(
+        name
+        for name in matrices
+        if name not in others
+        and name not in tied
+        and factor_size(shapes[name].shape, rank) < math.prod(shapes[name].shape)
+    )
+    adapters = Adapters(rank=rank, arrays=adapted) if adapted else None
     if all(map(is_statistic, trained)):
         raise ConfigError(
             f"{', '.join(items)} trains no weight",
             key="[training] train",
             remedy='name an array that is learned, "head" for instance',
         )
-    return None if trained == channel_map.parameters.keys() else trained
+    return None if trained == channel_map.parameters.keys() and adapters is None else trained, adapters
+
+
+def _matrices(channel_map: ChannelMap) -> list[str]:
+    """The weights of linear layers, and of convolutions whose kernel is one position."""
+    layouts = channel_map.parameters.items()
+    found = [name for name, layout in layouts if name.endswith("weight") and is_matrix(layout.shape)]
+    if not found:
+        raise ConfigError(
+            "the network has no linear layer, and no convolution of one position",
+            key="[training] train",
+            remedy='leave out "lora"',
+        )
+    return found
 
 
 def _matched(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
@@ -103,7 +170,7 @@ def _matched(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> lis
     if not found:
         layers = list(dict.fromkeys(name.rpartition(".")[0] for name in weights))
         raise ConfigError(
-            f"'{item}' matches no array{nearest(item, ['all', 'head', 'norms', 'biases', *layers])}",
+            f"'{item}' matches no array{nearest(item, ['all', 'head', 'norms', 'biases', LORA, *layers])}",
             key="[training] train",
             remedy=f"name layers: {', '.join(layers[-3:])} are the last",
         )

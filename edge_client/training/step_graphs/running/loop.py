@@ -32,6 +32,7 @@ from edge_client.training.results import (
     merge_groups,
 )
 from edge_client.training.step_graphs import names
+from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Width
 from edge_client.training.step_graphs.running.optimizers import OPTIMIZERS
 from edge_client.training.step_graphs.running.session import StepSession
@@ -49,7 +50,7 @@ class Network:
 
     `smaller` are the graphs of smaller widths with arrays of their own. A step needs `smallest_batch`
     examples. `dropouts` are the probability and the shape of each mask, without the batch axis. `share` is
-    that of the full network's channels.
+    that of the full network's channels. Of weights with `adapters` a change of low rank is trained.
     """
 
     arrays: Arrays
@@ -58,6 +59,7 @@ class Network:
     smallest_batch: int = 1
     dropouts: Mapping[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
     share: float = 1.0
+    adapters: LowRank | None = None
 
 
 class GradientSums:
@@ -140,7 +142,8 @@ class Training:
             self._look(should_stop)
         metrics = progress.metrics(len(self._examples))
         groups = merge_groups(objective.finish() for objective in self._objectives)
-        return TrainingResult(groups, metrics, merge_groups(o.keep() for o in self._objectives))
+        kept, adapters = merge_groups(o.keep() for o in self._objectives), self._network.adapters
+        return TrainingResult(groups, metrics, kept, adapters.factors() if adapters is not None else {})
 
     def _orders(self) -> Iterator[NDArray[np.int64]]:
         count = len(self._examples)
@@ -179,8 +182,13 @@ class Training:
                 _, gradients = self._step_passes(chosen)
         for objective in self._objectives:
             objective.correct(gradients)
+        arrays, adapters = self._network.arrays, self._network.adapters
         with np.errstate(over="ignore", invalid="ignore"):
-            self._optimizer.step(self._network.arrays, gradients)
+            if adapters is None:
+                self._optimizer.step(arrays, gradients)
+            else:
+                self._optimizer.step({**arrays, **adapters.arrays}, adapters.pass_on(gradients))
+                adapters.merge(arrays)
         return loss
 
     def _step_passes(self, chosen: NDArray[np.int64]) -> tuple[float, Arrays]:
@@ -288,6 +296,7 @@ class Training:
             "arrays": dict(self._network.arrays),
             "optimizer": {"steps": self._optimizer.steps, "state": self._optimizer.state},
             "objectives": [objective.state() for objective in self._objectives],
+            "adapters": dict(self._network.adapters.arrays) if self._network.adapters is not None else {},
         }
 
     def _resume(self, checkpoint: EpochCheckpoint | None) -> None:
@@ -304,6 +313,8 @@ class Training:
             }
             for objective, values in zip(self._objectives, saved["objectives"], strict=True):
                 objective.resume(values)
+            if self._network.adapters is not None:
+                self._network.adapters.resume(saved["adapters"])
             self._progress.resume(saved)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
             # Without the checkpoint the next attempt can start anew.

@@ -25,6 +25,7 @@ from edge_client.training.step_graphs import names
 from edge_client.training.step_graphs.running.arena import reserve, return_memory, session_options
 from edge_client.training.step_graphs.running.graph_file import StepGraph, read_step_graph
 from edge_client.training.step_graphs.running.loop import Network, Training
+from edge_client.training.step_graphs.running.low_rank import LowRank
 from edge_client.training.step_graphs.running.memory import micro_batch, working_bytes
 from edge_client.training.step_graphs.running.objectives.objective import GraphObjective, Setting
 from edge_client.training.step_graphs.running.objectives.registry import (
@@ -185,7 +186,9 @@ class OnnxTrainer(Trainer):
             own = narrow.fitting({key: np.ascontiguousarray(array) for key, array in taken.items()})
             smaller[width.number] = (self._session(narrow, own), own)
         share = job.task.spec.share(job.channel_map)
-        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share)
+        terms = job.task.adapters
+        adapters = None if terms is None else LowRank(terms, weights, job.plan.seed)
+        return Network(weights, session, smaller, graph.smallest_batch, graph.dropouts, share, adapters)
 
     def _session(self, graph: StepGraph, given: Mapping[str, Array]) -> StepSession:
         try:

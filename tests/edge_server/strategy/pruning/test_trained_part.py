@@ -83,3 +83,47 @@ def test_what_no_tier_trains_is_frozen() -> None:
     assert set(parts.cut(MLP).parameters) == MLP.parameters.keys() - parts.frozen(MLP)
     assert not TrainedParts((parts.of(1), None)).frozen(MLP)
     assert parts.in_words(MLP).startswith("devices train 2,010 / 42,210 of 55,210 numbers")
+
+
+def test_lora_adapts_linear_layers_and_convolutions_of_one_position() -> None:
+    mobile = mapped("mobilenet-v2")
+    parts = find_trained_parts([("lora", "classifier")], mobile, lambda: "classifier", ranks=(4,))
+    adapters, trained = parts.adapters_of(1), parts.of(1)
+    assert adapters is not None
+    assert trained is not None
+    shapes = {name: mobile.parameters[name].shape for name in adapters.arrays}
+    assert shapes
+    assert all(shape[2:] == (1, 1) and 4 * sum(shape[:2]) < shape[0] * shape[1] for shape in shapes.values())
+    assert "classifier.1.weight" in trained - {*adapters.arrays}
+
+
+def test_a_weight_that_is_named_tied_or_small_is_trained_whole() -> None:
+    def adapted(*items: str, ranks: tuple[int, ...] = (8,), tied: tuple[str, ...] = ()) -> set[str]:
+        parts = find_trained_parts([items], MLP, lambda: "linear3", ranks=ranks, tied=tied)
+        assert parts.of(1) == {f"linear{n}.weight" for n in (1, 2, 3)} | {
+            "linear3.bias" for item in items if item == "head"
+        }
+        adapters = parts.adapters_of(1)
+        return set() if adapters is None else set(adapters.arrays)
+
+    assert adapted("lora") == {"linear1.weight", "linear2.weight", "linear3.weight"}
+    assert adapted("lora", "head") == {"linear1.weight", "linear2.weight"}
+    assert adapted("lora", tied=("linear2.weight",)) == {"linear1.weight", "linear3.weight"}
+    # 60 (200 + 64) and 60 (200 + 200) against 200 x 64 and 200 x 200; the last has 10 x 200.
+    assert adapted("lora", ranks=(60,)) == {"linear2.weight"}
+    assert adapted("lora", ranks=(200,)) == set()
+
+
+def test_each_tier_has_its_rank_and_all_is_all() -> None:
+    parts = find_trained_parts([("lora",)], MLP, lambda: "linear3", ranks=(1, 2))
+    assert [adapters and adapters.rank for adapters in map(parts.adapters_of, (1, 2, 7))] == [1, 2, 2]
+    assert parts.in_words(MLP).startswith("devices train 874 / 1,748 of 55,210 numbers")
+    mixed = find_trained_parts([("lora",), ("all",)], MLP, lambda: "linear3")
+    assert [mixed.of(2), mixed.adapters_of(2)] == [None, None]
+    assert mixed.adapters_of(1) is not None
+
+
+def test_a_network_of_wide_kernels_has_nothing_to_adapt() -> None:
+    kernels = MLP.of_parameters(["linear1.bias"])
+    with pytest.raises(ConfigError, match=r"no linear layer.*leave out .lora."):
+        find_trained_parts([("lora",)], kernels, lambda: "linear3")
