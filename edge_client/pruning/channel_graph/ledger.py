@@ -121,16 +121,17 @@ class ChannelLedger:
         """Exclude these channels from cutting."""
         self._pinned.update(self._roots(segments))
 
-    def unify(self, first: Segments, second: Segments) -> None:
-        """Couple two sequences of segments; sequences of different structure are pinned."""
+    def unify(self, first: Segments, second: Segments) -> bool:
+        """Couple two sequences of segments; False for those of different structure, which are pinned."""
         if [(s.channels, s.repeat) for s in first] != [(s.channels, s.repeat) for s in second]:
             self.pin(first + second)
-            return
+            return False
         for left, right in zip(first, second, strict=True):
             if left.group is None or right.group is None:
                 self.pin((left, right))
             else:
                 self._merge(self._root(left.group), self._root(right.group))
+        return True
 
     def keep_blocks(self, segments: Segments, block: int) -> None:
         """Keep blocks of `block` channels together; a block that spans two segments pins them."""

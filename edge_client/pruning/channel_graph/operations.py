@@ -45,7 +45,8 @@ def elementwise(call: Call) -> Value:
     for signal in thin:
         call.ledger.pin(signal.segments)
     for signal in full[1:]:
-        call.ledger.unify(full[0].segments, signal.segments)
+        if not call.ledger.unify(full[0].segments, signal.segments):
+            call.stop()
     return replace(full[0], axis=len(result) + offset)
 
 
