@@ -8,7 +8,7 @@ from edge_client.data.columns import column_misfit
 from edge_client.data.pictures.scale import scale_misfit
 from edge_client.data.shapes import fit_data, say_other_scale, shape_misfit
 from schemas.counted import format_count
-from schemas.errors import PeerError
+from schemas.errors import ConfigError, PeerError
 from schemas.messages import Task
 from schemas.values import Reason
 
@@ -109,6 +109,9 @@ def _for_task(data: "LabelledData", task: Task) -> "LabelledData":
 
     names = task.preprocessing.class_names
     # Fitted first: what a resized picture is known by is the data that is the same for every task.
-    taken = fit_data(data, task.model.input_shape, task.preprocessing)
+    try:
+        taken = fit_data(data, task.model.input_shape, task.preprocessing)
+    except ConfigError as error:
+        raise PeerError(str(error), reason=Reason.INCOMPATIBLE) from error
     say_other_scale(taken, task.preprocessing)
     return replace(in_task(taken, task.model.task, names), preprocessing=task.preprocessing)

@@ -6,12 +6,14 @@ arrays of pictures where the federation says how. Anything else is refused with 
 """
 
 import logging
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from edge_client.data.columns import in_columns
 from edge_client.data.said_once import say_once
+from edge_client.system.hardware.memory import memory
 from schemas.errors import ConfigError
 from schemas.values import Preprocessing, Resizing
 
@@ -185,6 +187,13 @@ def _resize_images(data: "LabelledData", shape: Shape, how: Resizing | None) -> 
 def _all_redrawn(data: "LabelledData", shape: Shape, how: Resizing | None) -> "Pixels":
     import numpy as np
 
+    needed, free = len(data) * math.prod(shape) * data.images.itemsize, memory().free
+    if free is not None and needed > free:
+        raise ConfigError(
+            f"{len(data):,} pictures of {in_words(shape)} take {needed / 2**30:.1f} GiB of memory, and "
+            f"{free / 2**30:.1f} GiB are free",
+            remedy="give fewer examples, or state a smaller [model] input-shape in the federation file",
+        )
     made = np.empty((len(data), *shape), data.images.dtype)
     for place, pixels in enumerate(data.images):
         size = None if data.sizes is None else tuple(data.sizes[place].tolist())

@@ -93,9 +93,9 @@ def load_test_data(config: Config) -> LabelledData | None:
         data = in_columns(data, columns)
     except ConfigError as error:
         raise ConfigError(str(error), key="[data] source") from error
+    data = data if config.data.test_samples is None else sample(data, config.data.test_samples)
     data = fit_data(data, spec.input_shape)
-    data = replace(data, preprocessing=as_stated(data.preprocessing, config.data, spec))
-    return data if config.data.test_samples is None else sample(data, config.data.test_samples)
+    return replace(data, preprocessing=as_stated(data.preprocessing, config.data, spec))
 
 
 def read_source(config: Config, source: str, *, split: Split = "train") -> LabelledData:

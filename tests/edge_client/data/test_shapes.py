@@ -9,19 +9,23 @@ import pytest
 from PIL import Image
 
 from edge_client.cli.main import main
+from edge_client.data import shapes
 from edge_client.data.arrays import as_batch
 from edge_client.data.dataset import make_labelled_data
+from edge_client.data.local import LocalData
 from edge_client.data.said_once import say_once
 from edge_client.data.shapes import fit_data, redrawn, say_other_scale, shape_misfit, with_side
 from edge_client.data.sources import load_source
 from edge_client.inference.input_files import read_image
 from edge_client.inference.onnx_model import load_model
+from edge_client.system.hardware.memory import Memory
 from edge_server.config.load import load_config
 from edge_server.config.test_data import load_test_data, model_spec
 from edge_server.simulation.inputs import training_data
 from edge_server.simulation.simulator import simulate
-from schemas.errors import ConfigError
-from schemas.values import Interpolation, Preprocessing, Resizing
+from schemas.errors import ConfigError, PeerError
+from schemas.values import Interpolation, ModelSpec, Preprocessing, Resizing
+from tests.edge_client.agent.session.by_hand import task
 from tests.edge_client.inference.test_onnx_model import write_model
 from tests.edge_server.simulation.in_process import in_process
 from tests.edge_server.simulation.small import Quiet
@@ -183,6 +187,17 @@ def test_arrays_of_pictures_are_resized_where_the_federation_says_how(dtype: typ
     assert "with [data] interpolation in the federation file" in shape_misfit(data, (3, 4, 4))
     signals = make_labelled_data(np.zeros((2, 3, 8), dtype), np.array([0, 1]))
     assert shape_misfit(signals, (3, 4, 4), common) == "the model takes 3x4x4, the data is 3x8"
+
+
+def test_pictures_that_the_memory_does_not_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_labelled_data(np.zeros((2, 1, 6, 8), np.uint8), np.array([0, 1]))
+    monkeypatch.setattr(shapes, "memory", lambda: Memory(None, None, None, free=2 * 3 * 64 * 64 - 1))
+    with pytest.raises(ConfigError, match=r"2 pictures of 3x64x64 take 0\.0 GiB of memory, and 0\.0 GiB are"):
+        fit_data(data, (3, 64, 64), Preprocessing(resizing=Resizing()))
+    spec = ModelSpec(name="mlp", input_shape=(3, 64, 64), num_classes=2)
+    asked = task(model=spec, preprocessing=Preprocessing(resizing=Resizing()))
+    with pytest.raises(PeerError, match="give fewer examples"):
+        LocalData(data, data).as_the_server_says(asked)
 
 
 def test_grey_arrays_get_three_equal_colours_for_a_network_of_colours(
