@@ -40,8 +40,6 @@ from schemas.tensors.chunks import decode_chunk
 from schemas.topics import Channel, DeviceTopic, SharedTopic, StateTopic, device_filters
 from schemas.values import Reason
 
-# Decodes what the server sends, checks it against the device's policies and passes it to the session.
-
 
 class SignaturePolicy:
     """Checks each message of the server; without a key every task is accepted.
@@ -165,12 +163,12 @@ class MessageIntake(Service):
             self._announcer.on_refusal(refusal)
 
 
-# Applies the eligibility rules to the agent: holds training, gives tasks back, reports the verdict.
-
 log = logging.getLogger(__name__)
 
 
 class EligibilityService(Service):
+    """Applies the eligibility rules to the agent: holds training, gives tasks back, reports the verdict."""
+
     def __init__(
         self, monitor: EligibilityMonitor, worker: Worker, runner: SessionRunner, announcer: Announcer
     ) -> None:

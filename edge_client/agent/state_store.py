@@ -115,9 +115,6 @@ class StateStore:
             self.blobs.close()
 
 
-# The session's snapshot on disk: replaced atomically after each change, read when the process starts.
-
-
 class SnapshotFile:
     """The snapshot file; the device goes on without one if it cannot be written or read.
 

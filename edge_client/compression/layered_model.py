@@ -31,8 +31,6 @@ from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
 from schemas.tensors.arrays import AnyArray, KnownArrays, kind_of, rows_of
 from schemas.tensors.blobs import FileGroups, Groups
 
-# Unpacks a task's blobs into temporary files.
-
 
 class GroupStore(Protocol):
     """Finds the files of blobs."""

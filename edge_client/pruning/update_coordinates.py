@@ -18,8 +18,6 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.arrays import AnyArray, ComputedArrays, GatheredArrays, add_changes, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
 
-# The layers that a device keeps for itself, between rounds and in its model file.
-
 # The groups of a device's private state with its own layers, and with what of them it has ever held.
 OWN, HELD = "own", "own-held"
 # The group with the model towards which a training is pulled, where that is not the model it starts from.

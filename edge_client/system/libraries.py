@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-# Releases of installed packages.
-
 
 def release(package: str) -> str | None:
     """The version known to pip; None if not installed. The package is not imported."""

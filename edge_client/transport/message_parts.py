@@ -16,8 +16,6 @@ import paho.mqtt.client as mqtt
 
 from schemas.messages.message import MAX_MESSAGE_BYTES
 
-# Messages and chunks on their way to the broker.
-
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 16

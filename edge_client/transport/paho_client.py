@@ -16,8 +16,6 @@ from edge_client.transport.packet_size import fitting
 from schemas.errors import ConfigError
 from schemas.tensors.chunks import CHUNK_SIZES
 
-# Attempts to connect to the broker: their messages, and failures that a retry cannot mend.
-
 ADVISE_AT = (3, 10, 30, 100, 300, 1000)
 """Numbers of consecutive failures at which the message says what to check."""
 

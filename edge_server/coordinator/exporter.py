@@ -11,8 +11,6 @@ from edge_server.security.manifest_signer import ManifestSigner
 from edge_server.storage.run_folder import RunFolder
 from schemas.submodel import SubModelSpec
 
-# Drawing the graphs of the first delivery and of the export while devices train round one.
-
 log = logging.getLogger(__name__)
 
 TRIES = 2  # The process begins so slowly that the model of a short round may be gone when it reads it

@@ -33,8 +33,6 @@ from schemas.messages import Task, TrainTask
 from schemas.tensors.blobs import BlobRef
 from schemas.tensors.chunks import NO_CHUNKS, ChunkSet
 
-# The open tasks of a run that was restored from a backup get new numbers.
-
 
 def reissue_tasks(
     federation: Federation, restored: int, signer: ManifestSigner, journal: Journal, *, now: float

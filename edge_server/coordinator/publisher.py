@@ -30,8 +30,6 @@ from schemas.names import site_of
 from schemas.tensors.blobs import CHUNK_HEADER_BYTES, BlobRef
 from schemas.topics import Channel, SharedTopic, SiteTopic, StateTopic, device_topic
 
-# The object store that a federation file names, open while its run lasts.
-
 PATIENCE_S = 15.0
 
 

@@ -35,8 +35,6 @@ from schemas.topics import (
 )
 from schemas.values import Reason
 
-# Follows the labels that the operator sets in the inventory of a service folder while a run goes on.
-
 log = logging.getLogger(__name__)
 
 

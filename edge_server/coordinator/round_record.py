@@ -31,8 +31,6 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason, TrainingMetrics
 
-# What a closed round shows of channels and clients, kept for explanations; no run needs it to resume.
-
 MAX_ROUNDS = 100
 MAX_NUMBERS = 60_000
 """Most scores and listed channels of one observation; mobilenet-v2 with five tiers has half of that."""

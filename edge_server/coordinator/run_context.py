@@ -43,8 +43,6 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, decode_json, encode_json
 from schemas.values import ModelSpec
 
-# Differential privacy in a run; where it is off, nothing changes.
-
 
 def repeatable_secret(seed: int) -> bytes:
     """The secret of a simulation. The seed reveals the noise, which is acceptable for simulated devices."""

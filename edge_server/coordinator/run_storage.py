@@ -26,8 +26,6 @@ from edge_server.transport.object_store.store import ObjectStore
 from schemas.messages import Task
 from schemas.messages.tasks import GRAPH
 
-# Blobs whose files are gone or damaged: logged, removed, and made again where that is possible.
-
 
 class BlobRepair:
     """Makes the blobs of open tasks again."""

@@ -31,8 +31,6 @@ from schemas.strategy import TrainingSettings
 from schemas.submodel import SubModelSpec
 from schemas.values import CapabilityProfile, MeasuredSpeed, TrainerName
 
-# How much devices compute that train smaller widths in some of their steps.
-
 
 class WidthWork:
     """Counts the work of a run's sub-models: each shape once, and each sub-model's share once per round."""

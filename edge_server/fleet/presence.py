@@ -11,8 +11,6 @@ from edge_server.fleet.part import Heard, Part, ServiceContext
 from edge_server.storage.inventory.inventory import Inventory
 from schemas.messages import Birth, Death, Telemetry
 
-# `[metrics] listen`: the fleet's metrics for Prometheus, read from the inventory at each scrape.
-
 log = logging.getLogger(__name__)
 
 

@@ -128,9 +128,6 @@ def _read_fates(
     return _Fates(device, counted, refused, frozenset(under_way if not ended else ()), history)
 
 
-# Which dead boards' place a device took, for the views of its history in a run.
-
-
 @dataclass(frozen=True)
 class Lineage:
     """The inventory's devices of a run's federation, removed ones included, by name."""

@@ -14,10 +14,9 @@ from edge_server.rounds.state import Federation, Step
 from schemas.messages import Birth, Refusal
 from schemas.values import Reason
 
-# Two devices with one name: people are notified once, the later device at each of its births.
-
 
 def check_name(federation: Federation, birth: Birth, known: Device | None) -> Step:
+    """Two devices with one name: people are notified once, the later device at each of its births."""
     if known is None:
         return federation, []
     sightings = participants.record_birth(federation.sightings, birth, (known.instance, known.origin))

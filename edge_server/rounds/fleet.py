@@ -13,8 +13,6 @@ from schemas.messages import Birth, Death, Update
 from schemas.names import site_of
 from schemas.values import CapabilityProfile, DataCard, Eligibility
 
-# The capability tier of a device.
-
 GIB = 1024**3
 MEMORY_STEPS = (1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB)
 """Upper bounds of tiers 1 to 4 of five; a Pi Zero 2 (below 1 GiB) is in tier 1."""
@@ -34,8 +32,6 @@ def tier_of(profile: CapabilityProfile, tiers: int, *, given: int | None = None)
     steps = sum(profile.memory_bytes >= step for step in MEMORY_STEPS)
     return 1 + round(steps * (tiers - 1) / len(MEMORY_STEPS))
 
-
-# Which devices a run or a rollout is for: a selector on their labels.
 
 OwnLabels = Mapping[str, Mapping[str, str]]  # The labels that the operator has set, by device
 

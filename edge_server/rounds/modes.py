@@ -204,8 +204,6 @@ SYNCHRONOUS = RoundMode(_begin, _advance, _settle)
 BUFFERED = RoundMode(_begin_more, _advance_version, _settle_buffer)
 
 
-# Replace devices that give their tasks back, in synchronous rounds, while there is time.
-
 GIVEN_BACK = frozenset(
     {Reason.INELIGIBLE, Reason.NO_MEMORY, Reason.NO_SPACE, Reason.INCOMPATIBLE, Reason.BAD_GRAPH}
 )  # Reasons for which honest devices decline tasks that others may be able to do

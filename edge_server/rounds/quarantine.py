@@ -11,8 +11,6 @@ from edge_server.rounds.state import Federation, Step
 from schemas.messages import BlobRequest, Death
 from schemas.values import Reason
 
-# Known devices that only the broker states to be connected: they are asked, and the silent ones are lost.
-
 ASK_AT_S = (0.0, 4.0, 12.0, 30.0, 60.0)  # Seconds of doubt at which a device is asked
 LOST_AFTER_S = 75.0
 """Seconds of doubt after which a device is lost; its attempts to connect have shorter pauses."""
@@ -22,6 +20,7 @@ MAX_UNANSWERED = 2  # Deadlines in a row, without any message between them, afte
 
 
 def doubt_all(federation: Federation, now: float) -> Federation:
+    """Known devices that only the broker states to be connected are asked, and the silent ones are lost."""
     fleet = federation.fleet
     for device in list(fleet.present()):
         fleet = fleet.doubt(device, now)

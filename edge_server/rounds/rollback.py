@@ -115,8 +115,6 @@ def vain_rollback_text(federation: Federation) -> str:
     return f"; going back to the model before round {before.round} did not help"
 
 
-# Which devices are excluded when a round is undone: those whose updates made its model, if others remain.
-
 OUTSTANDING = 10.0  # An update stands out if a measure lies this many spreads above the median
 SIGMA = 1.4826
 MIN_SPREAD = 0.1  # Smallest spread, as a share of the median: equal measures would have a spread of 0

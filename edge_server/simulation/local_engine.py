@@ -116,9 +116,6 @@ def _work(job: ClientJob) -> Outcome:
     return _bench().do(job, lambda: bool(_run_over.value))
 
 
-# The engine of one worker: jobs run in the process itself, each where its outcome is asked for.
-
-
 class OwnProcessEngine(Engine[ClientJob]):
     """Does one job at a time, with torch in one thread, as a worker process would."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from schemas.errors import ConfigError
 
-# The default folder and name of a run.
-
 RUNS = Path("runs")
 
 

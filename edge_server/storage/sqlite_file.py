@@ -11,8 +11,6 @@ from edge_client.security.identity.private_files import OWNER_FILE, private_fold
 from edge_server.storage.disk import disk_has_failed
 from schemas.errors import ConfigError, PeerError
 
-# Changes of an SQLite file as statements with their values, to be repeated on a copy.
-
 Change = tuple[str, list[list[Any]]]  # A statement, and the values of each of its executions
 Changes = list[Change]
 

@@ -11,8 +11,6 @@ from schemas.names import Digest, Name
 from schemas.tensors.chunks import BlobRef
 from schemas.values import Attempt, Text
 
-# An object store for large blobs, and the presigned addresses in it that one device may use.
-
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[!-~]+$", max_length=4000)]
 StoreUrl = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/([A-Za-z0-9._~/-]*/)?$")]
 MAX_BLOBS = 100

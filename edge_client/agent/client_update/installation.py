@@ -38,8 +38,6 @@ from schemas.messages import ClientOffer, ClientReport, ClientWithdrawal, Messag
 from schemas.messages.client_update import UpdateCause, UpdateStage
 from schemas.security.client_release import board_fit, misfit
 
-# The trial of an offered release of the client: what is saved of it, and how it is watched.
-
 Step = tuple["ReleaseState", Sequence[Command]]
 
 

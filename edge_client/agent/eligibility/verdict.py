@@ -17,8 +17,6 @@ from edge_client.system.hardware.processor import pressure, read_load
 from edge_client.system.hardware.sysfs import ROOT
 from schemas.values import Eligibility
 
-# The readings that the rules apply to; None if the board does not provide one.
-
 
 @dataclass(frozen=True)
 class Conditions:

@@ -126,8 +126,6 @@ class RowMaker:
         return True
 
 
-# Messages that label rows: from now on, by id, or by time.
-
 FORMS = 'a text, {"id": ..., "label": ...} or {"from": ..., "to": ..., "label": ...}'
 
 

@@ -18,8 +18,6 @@ from schemas.messages.remote import (
     DiagnosticObstacle,
 )
 
-# How often an operator may ask: token buckets, one per diagnostic and one for all of them.
-
 
 @dataclass(frozen=True)
 class Bucket:

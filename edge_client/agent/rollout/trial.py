@@ -37,8 +37,6 @@ from schemas.messages.rollout import Cause, ModelMeasurement, Stage, TrialTerms
 from schemas.names import Digest
 from schemas.values import Variant
 
-# Whether a new model is worse than the former one: pure functions of measurements.
-
 CHANCE = 0.05  # Significance level: a loss that is likelier than this by chance does not count
 SLACK_MS = 0.5  # Milliseconds below which differences are noise of the clock
 MIN_ERRORS = 3

@@ -38,8 +38,6 @@ from schemas.messages.message import ServedMessage
 from schemas.tensors.chunks import ChunkSet
 from schemas.values import Reason
 
-# Servers that were replaced: what they still say in an old epoch is refused.
-
 
 def check_epoch(session: Session, message: AnyMessage) -> None:
     """Raise `PeerError` for a message about a run of which a newer epoch is known."""

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from schemas.errors import ConfigError
 
-# Another sampling rate by a polyphase filter, block by block.
-
 Samples = NDArray[np.float32]
 
 CROSSINGS, BETA = 10, 5.0

@@ -27,8 +27,6 @@ from edge_client.data.tables.values import plain_numbers
 from schemas.counted import format_count
 from schemas.errors import ConfigError
 
-# The form of a CSV file as its first lines tell it: delimiter, decimal sign, and where the table begins.
-
 DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 MAX_HEAD = 20  # most lines of remarks before the names of the columns
 THOUSANDS = re.compile(r"[+-]?\d{1,3}([.,]\d{3})+")

@@ -55,8 +55,6 @@ def _season(series: Array, following: Array) -> int:
     return int(fallen[errors[fallen].argmin()]) + 1 if len(fallen) else 0
 
 
-# Losses of each example in double precision, by the names that learning tasks give them.
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from edge_client.models.graphs.exporter import quiet, reason_of
 from edge_client.models.graphs.filling import BUFFERS, DEPTH_WISE, INPUT, OUTPUT
 from edge_client.models.modes import device_of, evaluating
 
-# The weights of a torch module in an ONNX model.
-
 _NUMBERS = frozenset({torch.float16, torch.float32, torch.float64})
 
 

@@ -8,8 +8,6 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from schemas.errors import EdgeError
 from schemas.values import Preprocessing
 
-# The error of an export.
-
 
 class ExportRefused(EdgeError):
     """The network cannot be exported, or its ONNX form computes something else; no file was written."""

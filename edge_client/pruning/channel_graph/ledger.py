@@ -13,8 +13,6 @@ from torch.fx import Node
 from edge_client.models import shape_tracer
 from schemas.submodel import ChannelGroup, ParameterLayout, Segment
 
-# Where the tracer does not follow channels, and what the author of a network can do about it.
-
 SERIES = "'tcn' is a network for series that is cut"
 HEADS = "write attention with a linear layer each for queries, keys and values, as 'vit-tiny' does"
 SIZES = "give the number of channels or heads as -1, since a tier has fewer"

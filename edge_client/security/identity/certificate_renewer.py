@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# When to request the next certificate and when to start using it: pure decisions, any clock.
-
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 3600.0
 RETRIES_PER_LIFETIME = 100
 

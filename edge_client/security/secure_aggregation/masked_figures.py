@@ -22,8 +22,6 @@ from schemas.submodel import ChannelGroup, ChannelMap, ParameterLayout, SubModel
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import ModelSpec, Reason, TrainingMetrics
 
-# The segments of nested sub-models: a segment is the coordinates that the same sub-models hold.
-
 # Per parameter, in its full shape: the segment of each coordinate; -1 where no sub-model holds it.
 Labels = Mapping[str, NDArray[np.int16]]
 

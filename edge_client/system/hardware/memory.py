@@ -6,8 +6,6 @@ from pathlib import Path
 
 from edge_client.system.hardware.sysfs import ROOT, number, text, whole
 
-# Space on the disk of the state folder.
-
 
 @dataclass(frozen=True)
 class Storage:

@@ -7,8 +7,6 @@ from typing import Literal
 
 from edge_client.system.hardware.sysfs import ROOT, entries, name, number, text
 
-# Temperatures: Linux's thermal zones.
-
 COLDEST, HOTTEST = -60.0, 200.0  # limits of plausible temperatures; disabled sensors report others
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from edge_client.system.hardware.sysfs import MAX_NAME, ROOT, name, text
 
-# The load of the machine: its load average, and Linux's pressure stall information (PSI).
-
 
 @dataclass(frozen=True)
 class Pressure:

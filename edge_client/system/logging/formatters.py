@@ -12,8 +12,6 @@ from typing import Any
 from edge_client.system.plain_text import plain
 from schemas.errors import ConfigError
 
-# The context of every log line of this process: its federation, run and current round.
-
 FACTS = ("federation", "run", "round", "device", "reason")  # of a line, in this order
 _about: Mapping[str, Any] = MappingProxyType({})
 

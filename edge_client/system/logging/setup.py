@@ -15,8 +15,6 @@ from edge_client.system.logging.formatters import HumanFormat, JsonFormat, about
 from edge_client.system.logging.rate_limit import LimitedHandler, Limiter
 from schemas.errors import ConfigError, nearest
 
-# The newest lines of this process's log, in memory and in two files that survive its end.
-
 FOLDER, CURRENT, EARLIER = "log", "recent.jsonl", "earlier.jsonl"
 MAX_LINES = 500  # lines in memory, for a disk that is full or fails
 MAX_BYTES = 512 * 1024  # bytes of each of the two files

@@ -45,8 +45,6 @@ from schemas.strategy import StrategySpec
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Groups
 
-# Updates that an aggregator process adds as soon as it has examined them, while they are in memory.
-
 
 class ToAdd(NamedTuple):
     """An accepted update, its whole weight, and the aggregations since the model that it trained."""

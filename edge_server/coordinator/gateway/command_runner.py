@@ -37,8 +37,6 @@ from edge_server.storage.gateway_journal import GatewayJournal
 from schemas.counted import format_count
 from schemas.messages import Birth, Death, FederationEnd, RoundAnnouncement, SiteTerms
 
-# What a gateway says of itself: a line for each connection, and one for each phase of a round.
-
 MB = 1_000_000
 
 

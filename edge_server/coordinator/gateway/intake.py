@@ -136,8 +136,6 @@ class EarlyBirths:
         return known
 
 
-# Requests for diagnostics on their way through a gateway, at a limited rate.
-
 MAX_REQUESTS, WINDOW_S = 200, 10.0  # Requests from above that are passed on in this time, repeats included
 MAX_KNOWN = 1_000
 

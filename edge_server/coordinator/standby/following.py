@@ -10,8 +10,6 @@ from schemas.messages import StandbyEntry
 from schemas.names import Digest
 from schemas.tensors.chunks import BlobRef, Chunk
 
-# One step of a copied run folder: which files there are now, and what has changed in the journal.
-
 Value = None | int | float | str
 
 

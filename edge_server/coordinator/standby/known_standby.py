@@ -67,8 +67,6 @@ class KnownStandby:
         return StandbyStatus(standby=self.standby, origin=self.origin, follows=follows)
 
 
-# What a server says waits until its standby has what it follows from.
-
 Action = Callable[[], None]
 
 

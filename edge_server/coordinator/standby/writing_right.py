@@ -23,9 +23,6 @@ from edge_server.transport.lease.phases import Lost, Taken
 from schemas.errors import EdgeError
 from schemas.messages import Lease
 
-# The lease of a federation for as long as a server runs.
-
-
 IDENTITIES = ("lease", "standby")
 """Folders of the authority, each with a certificate for one machine's lease connection."""
 
@@ -72,9 +69,6 @@ def lease_address(address: BrokerAddress) -> BrokerAddress | None:
         if all(file is not None and file.is_file() for file in (files.ca, files.certificate, files.key)):
             return replace(address, tls=files)
     return None
-
-
-# Why a server stops in the middle of a run.
 
 
 class Suspended(EdgeError):

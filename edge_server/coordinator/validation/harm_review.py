@@ -24,8 +24,6 @@ from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
 from schemas.values import Reason
 
-# The checks of an update against earlier updates and the current model.
-
 STATISTICS_SPREAD = 6.0
 """Spread of normalisation statistics on unlike data, relative to that of weights without normalisation."""
 NORMALISED_SPREAD = 2.0

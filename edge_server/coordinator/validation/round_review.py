@@ -11,8 +11,6 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import Reason, TrainingMetrics
 
-# The canary: whether an update alone makes the model worse on the server's test data.
-
 SAMPLES = 500  # Most test examples that the canary uses
 
 Test = Callable[[Arrays, SubModelSpec], Mapping[str, float]]

@@ -24,8 +24,6 @@ from edge_server.fleet.settings.alerts import (
 )
 from edge_server.storage.inventory.inventory import DeviceReader
 
-# Receivers by their kind.
-
 
 def build_receivers(
     settings: AlertSettings,

@@ -16,8 +16,6 @@ from edge_server.fleet.settings.page import PageSettings
 from edge_server.observability.dashboard.access import HEADERS, Guard
 from edge_server.observability.dashboard.answers import error_of
 
-# Who sends a request: a session's cookie or a token in, an actor out; the session's cookie.
-
 CHANGE_HEADER = "x-edge-change"  # Header with the change token of the session
 
 

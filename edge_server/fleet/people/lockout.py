@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-# Whether a request that changes something comes from the service's own page; pure.
-
 SAME_SITE = ("same-origin", "none", "")
 """Values of `Sec-Fetch-Site` that a browser sends for the page itself; older browsers send none."""
 

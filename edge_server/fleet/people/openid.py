@@ -16,14 +16,14 @@ from edge_server.fleet.people.values import Role
 from edge_server.fleet.settings.page import OidcSettings, is_safe_address
 from schemas.errors import ConfigError, EdgeError, PeerError
 
-# Logins under way at the OpenID provider: finished once, in time, by the browser that began them.
-
 MAX_PENDING = 1_000
 LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
 class PendingLogin:
+    """Logins under way at the OpenID provider: finished once, in time, by the browser that began them."""
+
     nonce: str
     verifier: str
     began_at: float
@@ -64,7 +64,6 @@ class PendingLogins:
 if TYPE_CHECKING:
     from authlib.oauth2 import ClientAuth
     from authlib.oauth2.client import OAuth2Client
-
 
 # HTTP requests to an OpenID provider with the standard library: bounded, without redirects.
 

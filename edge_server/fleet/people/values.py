@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from schemas.errors import EdgeError, InvariantError
 
-# Roles, and the least role of every action of the page, the API and the commands.
-
 
 class NotAllowed(EdgeError):
     """Somebody may not do what was asked for."""

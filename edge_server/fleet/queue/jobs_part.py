@@ -28,8 +28,6 @@ from edge_server.storage.service_folder import ServiceFolder
 from schemas.errors import ConfigError
 from schemas.messages import Birth, Death
 
-# The processes of running jobs, those of an earlier service included.
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -257,8 +255,6 @@ def _changed_runs(before: Mapping[str, JobRun], after: Mapping[str, JobRun]) -> 
 
     return [run for job, run in after.items() if stage(before.get(job)) != stage(run)]
 
-
-# Removes the run folders of old runs, in another thread: a folder may hold thousands of files.
 
 GONE = ".gone-"  # Begin of the name of a folder that is about to be deleted
 

@@ -23,8 +23,6 @@ from schemas.errors import ConfigError, nearest
 from schemas.labels import parse_where
 from schemas.names import Name
 
-# The tables `[alerts.receivers.NAME]` of service.toml: where alerts are sent.
-
 
 def _seconds(value: object) -> object:
     """A duration as seconds; a plain number is refused, as its unit is not stated."""

@@ -16,8 +16,6 @@ from edge_server.rounds.event_entry import EventKind
 from edge_server.storage.event_list.file import last_change, read_events
 from schemas.errors import ConfigError
 
-# The JSON value of the event list, and the number of its newest change.
-
 log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1000

@@ -14,8 +14,6 @@ from edge_server.storage.records import DeviceRecord, RoundRecord
 from edge_server.strategy.explanations import DeviceChoice
 from schemas.values import CapabilityProfile, DataCard
 
-# The JSON value of one device: its rounds with reasons, its compact model, its profile.
-
 MAX_ROUNDS = 1000  # Maximum rounds in the value; the newest ones
 
 Choices = Sequence[tuple[int, DeviceChoice]]

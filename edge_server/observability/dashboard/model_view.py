@@ -17,8 +17,6 @@ from edge_server.strategy.explanations import ChannelScores, Observation
 from schemas.errors import EdgeError
 from schemas.submodel import Kept
 
-# Requests for Grad-CAM images: whether they can be computed, one process at a time, answers cached.
-
 MAX_IMAGES = 32
 KEPT = 16  # Maximum cached answers of a few dozen kilobytes each
 PATIENCE_S = 120.0

@@ -14,8 +14,6 @@ from edge_server.observability.durations import BOUNDS_S, DurationHistogram
 from edge_server.observability.snapshot import DeviceView
 from edge_server.storage.inventory.records import InventoryDevice
 
-# Metric families of the server; every name begins with `edge_server_` and uses base units.
-
 PREFIX = "edge_server_"
 Labelled = Mapping[tuple[str, ...], float]  # Values by label values
 

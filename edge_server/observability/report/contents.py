@@ -25,8 +25,6 @@ from edge_server.storage.run_folder import RunFolder
 from schemas.errors import EdgeError
 from schemas.labels import EVERY, Where, selectable
 
-# `made.json`: the command, the machine and the package versions that a run was started with.
-
 NAME = "made.json"
 
 

@@ -16,10 +16,9 @@ from edge_server.observability.report.document import Cell, Paragraph, Section, 
 from edge_server.storage.records import MeasuredDevice, RoundRecord
 from schemas.values import ClassCounts
 
-# The charts of a run: accuracy, loss, bytes and time by round.
-
 
 def run_charts(history: Sequence[RoundRecord]) -> tuple[Chart, ...]:
+    """The charts of a run: accuracy, loss, bytes and time by round."""
     return (accuracy_chart(history), loss_chart(history), bytes_chart(history), time_chart(history))
 
 

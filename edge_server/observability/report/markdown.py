@@ -21,8 +21,6 @@ from edge_server.observability.report.document import (
     Table,
 )
 
-# A curve in one line of text.
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 LETTERS = "_.-=+*%#"
 

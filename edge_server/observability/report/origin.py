@@ -15,8 +15,6 @@ from edge_server.observability.report.document import Block, Code, FactList, Par
 from edge_server.storage.provenance import Provenance
 from edge_server.storage.run_folder import RunFolder
 
-# Federation files as flat tables: differences from the defaults and between runs.
-
 LEFT_OUT = ("recipe",)  # Sections that the report shows elsewhere
 
 
@@ -61,8 +59,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-# The privacy of a run: differential privacy of its model, secure aggregation of updates.
-
 NO_NOISE = (
     "No differential privacy: nothing limits what the model reveals about a single device's data. "
     'To limit it, set [privacy] mechanism = "gaussian" (deploy/docs/explanation/privacy.md).'
@@ -74,6 +70,7 @@ OPEN_UPDATES = (
 
 
 def privacy_section(run: RunContents) -> Section:
+    """The privacy of a run: differential privacy of its model, secure aggregation of updates."""
     return Section("Privacy", (*_noise(run), *_masks(run)))
 
 

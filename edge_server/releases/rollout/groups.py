@@ -15,8 +15,6 @@ from schemas.messages.rollout import TrialTerms
 from schemas.topics import Channel, Role, rollout_filters
 from schemas.values import CapabilityProfile
 
-# Models as what a rollout offers.
-
 
 class ModelOffering:
     """Models: each device gets the file of its tier."""

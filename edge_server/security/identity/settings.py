@@ -14,8 +14,6 @@ from schemas.base import Settings
 from schemas.errors import ConfigError
 from schemas.names import Name
 
-# The certificates of server processes with broker connections of their own.
-
 
 def service_broker_address(
     address: BrokerAddress, service: str, authority: Path | None, *, section: str

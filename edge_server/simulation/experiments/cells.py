@@ -22,8 +22,6 @@ from edge_server.simulation.experiments.experiment import (
 )
 from schemas.errors import ConfigError, nearest
 
-# A grid of settings: the words of a sweep, expanded to the words of each of its runs.
-
 _TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|.""", re.DOTALL)
 
 

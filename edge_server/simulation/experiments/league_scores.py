@@ -34,8 +34,6 @@ from edge_server.storage.records import RoundRecord
 from edge_server.strategy.aggregation.updates import is_statistic
 from schemas.tensors.blobs import FileGroups
 
-# Each client's accuracy: its own tier's final model, on test examples in the client's mix of classes.
-
 FILE = "client-accuracies.json"
 Floats = NDArray[np.float64]
 

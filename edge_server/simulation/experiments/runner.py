@@ -21,8 +21,6 @@ from edge_server.observability.snapshot import Snapshot, Watcher
 from edge_server.simulation.experiments import one_run
 from edge_server.simulation.experiments.cells import CellRun, Plan
 
-# Runs of an experiment in processes of their own, several at once.
-
 log = logging.getLogger(__name__)
 
 SHOW_EVERY_S = 1.0

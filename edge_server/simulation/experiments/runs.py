@@ -20,8 +20,6 @@ from edge_server.simulation.experiments.sizes import mean_parameters
 from edge_server.storage.records import RoundRecord
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 
-# Learning curves: the leading test figure by round, mean over seeds with a band of one deviation.
-
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c7a00")
 """Okabe and Ito's palette for all kinds of colour vision, with a darker yellow."""
 DASHES = ("-", "--", ":", "-.")
@@ -223,8 +221,6 @@ def _sweep(name: str, own: Sequence[Result]) -> ParallelAxes:
     title = f"Test {first.metric.name} by setting, {first.cell.column}"
     return ParallelAxes(name, title, ("row", *keys) if several else keys, unit, tuple(lines), text)
 
-
-# What a comparison cannot show: runs whose weights, or selection scores, hardly differ from uniform ones.
 
 UNIFORM_MARGIN = 0.05  # Weights within this share of their mean count as uniform
 

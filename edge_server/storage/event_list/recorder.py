@@ -62,8 +62,6 @@ class EventRecorder:
             self.flush()
 
 
-# Events that wait to be written: equal ones become one row, and a flood few rows. No clock, no file.
-
 MAX_OF_A_DEVICE = 8  # Most rows of one kind and device per minute; its further events share one more row
 MAX_OF_A_KIND = 500  # Most rows of one kind per minute; further events are counted in one row of `OTHERS`
 

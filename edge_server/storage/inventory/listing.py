@@ -10,8 +10,6 @@ from typing import Any
 from edge_server.storage.sqlite_file import SqliteFile
 from schemas.selectors import Where, selectable
 
-# The scripts that bring an inventory to each next format.
-
 MIGRATIONS = (
     """
 CREATE TABLE devices (

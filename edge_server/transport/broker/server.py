@@ -60,8 +60,6 @@ def _loopback(host: str, port: int) -> tuple[str, int]:
     return address, port
 
 
-# A client's socket: bytes into packets, packets into bytes, and a bound on unsent output.
-
 # Small packets are read into this buffer; the body of a larger one is read directly into a buffer of its own.
 _SCRATCH_BYTES = 4096
 # asyncio before 3.12 copies what the socket does not accept at once, so writes are limited to this size.

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from schemas.messages import Lease
 
-# The lease topic as a register: everyone who listens agrees which message counts.
-
 NEVER = float("-inf")
 
 

@@ -180,9 +180,6 @@ def _identity(lease: Lease) -> tuple[str, str, int]:
     return lease.holder.instance, lease.state, lease.beat
 
 
-# Reading back the message that the broker retains: a server may have missed it.
-
-
 def read_back(state: LeaseState, now: float) -> Step:
     """Ask the broker for the message that it retains, and again if no answer comes."""
     if state.reading is not None and now < state.reading.until:

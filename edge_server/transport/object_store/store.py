@@ -20,8 +20,6 @@ from schemas.messages.blobs import ObjectStoreTerms as Terms
 from schemas.names import NAME_PATTERN
 from schemas.tensors.blobs import BlobRef
 
-# The folder of our own object store: objects by name and digest, and partial uploads.
-
 _NAME, _DIGEST = NAME_PATTERN.strip("^$"), "[0-9a-f]{64}"
 _UPDATE = rf"updates/{_NAME}/[0-9]{{1,12}}/{_NAME}"
 OBJECT = re.compile(rf"(?:{_NAME}/)*(?:blobs/{_DIGEST}|{_UPDATE}/{_DIGEST})")

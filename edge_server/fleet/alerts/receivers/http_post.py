@@ -90,8 +90,6 @@ def read_secret(file: Path) -> str:
     return text
 
 
-# A webhook: the notification as JSON, signed with a shared secret.
-
 SIGNATURE, TIMESTAMP = "X-Edge-Signature", "X-Edge-Timestamp"
 
 

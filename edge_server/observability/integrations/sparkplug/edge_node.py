@@ -23,8 +23,6 @@ from edge_server.observability.integrations.sparkplug.payload import (
 )
 from edge_server.observability.snapshot import DeviceView, Snapshot
 
-# The metrics of the node and of its devices, computed from a snapshot.
-
 Value = tuple[Datatype, Scalar]
 Metrics = Mapping[str, Value]
 MAX_TEXT = 200
