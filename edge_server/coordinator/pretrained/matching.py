@@ -25,7 +25,7 @@ MISSING = "not in the file"
 class Outputs:
     """The output `layer`, None if it is unknown, and the classes here and in the file.
 
-    Classes in the file are empty if it does not name them; here they are numbers if they have no names.
+    Classes in the file are empty if it does not list them; those without names are numbers.
     """
 
     layer: str | None
@@ -34,10 +34,14 @@ class Outputs:
 
     def place_rows(self) -> Rows | None:
         """The row in the file of each class here; None if rows are those of the same number."""
-        unnamed = self.here == numbers(len(self.here))
-        if not self.there or unnamed or self.here == self.there:
+        one_is_numbered = _are_numbers(self.here) != _are_numbers(self.there)
+        if not self.there or one_is_numbered or self.here == self.there:
             return None
         return tuple(self.there.index(name) if name in self.there else None for name in self.here)
+
+
+def _are_numbers(names: tuple[str, ...]) -> bool:
+    return names == numbers(len(names))
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,14 @@ class SourceKind:
     """
 
     example: str
-    summary: str
     is_meant: Callable[[str], bool]
     inputs: Callable[[str], InputRecord | None]
     read: Callable[[str, tuple[int, ...]], WeightFile]
 
 
-def _file_kind(example: str, summary: str, read: Callable[[Path], WeightFile], *suffixes: str) -> SourceKind:
+def _file_kind(example: str, read: Callable[[Path], WeightFile], *suffixes: str) -> SourceKind:
     return SourceKind(
         example,
-        summary,
         lambda text: Path(text).suffix.lower() in suffixes,
         lambda text: inputs_of_file(Path(text).expanduser()),
         lambda text, _: read(Path(text).expanduser()),
@@ -36,12 +34,9 @@ def _file_kind(example: str, summary: str, read: Callable[[Path], WeightFile], *
 
 
 SOURCES: Mapping[str, SourceKind] = {
-    "safetensors": _file_kind(
-        "weights.safetensors", "a safetensors file", files.read_safetensors, ".safetensors"
-    ),
+    "safetensors": _file_kind("weights.safetensors", files.read_safetensors, ".safetensors"),
     "torch": _file_kind(
         "weights.pth",
-        "a state dict, or a checkpoint that holds one, as torch.save writes it",
         files.read_torch,
         ".pt",
         ".pth",
@@ -49,19 +44,15 @@ SOURCES: Mapping[str, SourceKind] = {
         ".ckpt",
         ".tar",
     ),
-    "onnx": _file_kind(
-        "network.onnx", "the initialisers of an ONNX file, by their names", files.read_onnx, ".onnx"
-    ),
+    "onnx": _file_kind("network.onnx", files.read_onnx, ".onnx"),
     "torchvision": SourceKind(
         "torchvision:resnet18",
-        "weights that torchvision publishes; NAME.WEIGHTS are others than its default ones",
         lambda text: text.startswith("torchvision:"),
         libraries.inputs_of,
         libraries.read_torchvision,
     ),
     "timm": SourceKind(
         "timm:mobilenetv3_small_100",
-        "weights that timm publishes, with the extra `pretrained`; NAME.TAG are others than its default ones",
         lambda text: text.startswith("timm:"),
         libraries.inputs_of,
         libraries.read_timm,

@@ -54,6 +54,11 @@ def test_as_many_classes_of_other_names_are_drawn_anew_and_without_names_taken()
     assert other.drawn == dict.fromkeys(("head.weight", "head.bias"), "other classes in the file")
     assert not match_arrays(NETWORK, kinds(NETWORK), outputs("cat", "dog", "hen")).drawn
     assert not match_arrays(NETWORK, kinds(NETWORK), outputs(there=there)).drawn
+    assert not match_arrays(NETWORK, kinds(NETWORK), outputs("cat", "dog", "hen", there=numbers(3))).drawn
+
+
+def test_numbered_classes_on_both_sides_go_by_their_numbers() -> None:
+    assert match_arrays(NETWORK, kinds(of_classes(2)), outputs(there=numbers(2))).rows == (0, 1, None)
 
 
 def test_a_head_that_reads_other_features_is_drawn_anew_as_a_whole() -> None:
