@@ -16,7 +16,10 @@ from edge_client.training.optimizers import Optimizer
 def state_of(
     module: nn.Module, optimizer: Optimizer, objectives: Sequence[LocalObjective], **figures: Any
 ) -> dict[str, Any]:
-    """The state after the epochs so far, with `figures`; on the CPU, arrays share the tensors' memory."""
+    """The state after the epochs so far, with `figures`; on the CPU, arrays share the tensors' memory.
+
+    Parameters without gradients are left out: they are as they were received.
+    """
     return {
         **figures,
         "module": plain(_tensors(module)),
@@ -70,8 +73,9 @@ def _laid_like(parameter: Tensor, value: Any) -> Any:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, including those outside the state dict."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    """Trained parameters, and buffers, including those outside the state dict."""
+    trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    return {**trained, **dict(module.named_buffers())}
 
 
 def _fill(mine: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:

@@ -163,7 +163,8 @@ def features_of_parts(
     about = (name, taken.scale, taken.mean, taken.std, parts[0].input_shape, parts[0].images.dtype, kind)
     kept = cache.features(f"{about} {how}", digests, make, width=width, kind=kind)
     if kept.computed:
-        log.debug("features of %d of %d examples were computed", kept.computed, len(digests))
+        text = "frozen layers ran on %d of %d examples; %.1f MB of features are kept"
+        log.info(text, kept.computed, len(digests), kept.stored_bytes / 1e6)
     return np.split(kept.rows, np.cumsum([len(data) for data in parts])[:-1])
 
 

@@ -28,6 +28,8 @@ def mean_over_holders(updates: Iterable[GlobalUpdate], weights: Iterable[float])
     updates, weights = list(updates), [np.float64(weight) for weight in weights]
 
     def rows(name: str, start: int, stop: int) -> Array:
+        if not is_covered(updates, name):
+            return _no_change(updates, name, start, stop)
         total, reached = weighted_sum(updates, weights, name, start, stop)
         return divide_by_weight(total, sum_weights(reached, weights))
 
@@ -49,6 +51,8 @@ def exact_mean(
     weights = [np.float64(count) for count in counts]
 
     def rows(name: str, start: int, stop: int) -> Array:
+        if not is_covered(updates, name):
+            return _no_change(updates, name, start, stop)
         adding = ExactAccumulator(name, start, stop, kind_of(updates[0].delta, name)[1] or (1,))
         reached = _add_all(adding, updates, weights)
         for part in parts:
@@ -56,6 +60,16 @@ def exact_mean(
         return divide_by_weight(adding.total, sum_weights(reached, weights))
 
     return blocks.lazy_arrays(kinds_of(updates), rows)
+
+
+def is_covered(updates: Sequence[GlobalUpdate], name: str) -> bool:
+    """Whether any device has trained a part of this parameter."""
+    return any(update.coverage.index_set(name).size for update in updates)
+
+
+def _no_change(updates: Sequence[GlobalUpdate], name: str, start: int, stop: int) -> Array:
+    shape = kind_of(updates[0].delta, name)[1] or (1,)
+    return np.zeros((stop - start, *shape[1:]), np.float32)
 
 
 def _add_all(

@@ -56,7 +56,9 @@ def digest(module: nn.Module) -> str:
     return digest_of(encode_groups({"all": {name: t.detach().numpy() for name, t in tensors.items()}}))
 
 
-def stopped_after(epoch: int, path: Path, module: nn.Module, how: TrainingPlan) -> list[EpochReport]:
+def stopped_after(
+    epoch: int, path: Path, module: nn.Module, how: TrainingPlan, trained: frozenset[str] | None = None
+) -> list[EpochReport]:
     """Train until `epoch` epochs are done."""
     reports: list[EpochReport] = []
     with pytest.raises(TrainingStopped):
@@ -64,6 +66,7 @@ def stopped_after(epoch: int, path: Path, module: nn.Module, how: TrainingPlan) 
             module,
             DATA,
             how,
+            trained=trained,
             on_epoch=reports.append,
             should_stop=lambda: len(reports) == epoch,
             checkpoint=checkpoint(path),
@@ -90,6 +93,18 @@ def test_resumed_training_ends_with_the_same_bytes(tmp_path, how, epoch):
     assert digest(second) == digest(whole)
     assert without_time(result) == without_time(expected)
     assert [report.epoch for report in reports] == list(range(epoch + 1, 4))
+
+
+def test_a_checkpoint_has_no_frozen_weights_and_resumes_with_the_same_bytes(tmp_path):
+    head = frozenset({"head.weight", "head.bias"})
+    whole, part = network(), network()
+    train(whole, DATA, plan(), trained=head)
+    stopped_after(1, tmp_path, part, plan(), trained=head)
+    saved = checkpoint(tmp_path).load_values()
+    assert {name for name in saved["module"] if "weight" in name} == {"head.weight"}
+    resumed = network()
+    train(resumed, DATA, plan(), trained=head, checkpoint=checkpoint(tmp_path))
+    assert digest(resumed) == digest(whole)
 
 
 def test_a_kill_after_the_last_epoch_repeats_no_epoch(tmp_path):
