@@ -73,12 +73,9 @@ class Chain:
         return Encoded(groups if self.digits is None else _pack_codes(groups, self.digits))
 
     @property
-    def factor_type(self) -> np.dtype[Any]:
-        """The type of factors of low rank: halves if numbers are encoded at all."""
-        return decoding.FLOAT if self.number is None else quantization.Fp16.dtype
-
-    def as_factor(self, array: Array) -> AnyArray:
-        return array if self.number is None else quantization.Fp16().encode(array, _NONE, _HALF)
+    def of_factors(self) -> "Chain":
+        """The codecs of factors of low rank, which are small and never sparse."""
+        return Chain(number=self.number)
 
     def write(self, file: BinaryIO, arrays: Mapping[str, AnyArray]) -> str:
         """Write the tensors of a blob; returns its digest."""

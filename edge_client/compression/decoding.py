@@ -9,9 +9,11 @@ The group `model` holds codes instead of numbers; further groups hold what decod
     model.shapes   uint32: the shape of a sparse parameter
     model.counts   uint32 [R]: the number of values in each row of a sparse parameter
     model.columns  smallest unsigned type [N]: the columns of the values in their rows (`sparse`)
-    model.left     float32 or float16 [R, r]: the left factor of a change of low rank (`low_rank`), which is
-                   not in `model`
-    model.right    the same type [r, ...]: its right factor
+    model.left     the left factor of a change of low rank (`low_rank`), transposed [r, R]; the change itself
+                   is not in `model`
+    model.right    its right factor [r, ...]
+
+Factors are encoded as `model` is, without being sparse: `model.left.scales`, `model.left.digits`.
 
 A parameter of fewer than two axes (biases, gains, running statistics) is always float32: it is small, and an
 error might make a variance negative.
@@ -48,11 +50,19 @@ def decode_groups(groups: Groups) -> Groups:
 
     Reading an update that was not validated may raise any exception.
     """
-    model, parts = groups.get(MODEL, {}), (*PARTS, LEFT, RIGHT)
+    model = groups.get(MODEL, {})
     halves = any(kind_of(model, name)[0] == np.float16 for name in model)
-    if not halves and (LEFT not in groups) and (MODEL not in groups or not any(p in groups for p in parts)):
+    coded = halves or any(part in groups for part in PARTS)
+    if LEFT not in groups and not (MODEL in groups and coded):
         return groups
-    return {MODEL: Decoded(groups), **{name: groups[name] for name in groups if name not in (MODEL, *parts)}}
+    others = (name for name in groups if name not in (MODEL, *PARTS) and not name.startswith((LEFT, RIGHT)))
+    return {MODEL: Decoded(groups), **{name: groups[name] for name in others}}
+
+
+def groups_of_factor(groups: Groups, side: str) -> Groups:
+    """The groups of the factors `LEFT` or `RIGHT` under the names that `model` and its parts have."""
+    names = (name for name in groups if name == side or name.startswith(f"{side}."))
+    return {MODEL + name.removeprefix(side): groups[name] for name in names}
 
 
 class Decoded(LazyArrays):
@@ -60,7 +70,9 @@ class Decoded(LazyArrays):
 
     def __init__(self, groups: Groups) -> None:
         self._codes: Arrays = groups.get(MODEL, {})
-        self._left, self._right = groups.get(LEFT, {}), groups.get(RIGHT, {})
+        left, right = (groups_of_factor(groups, side) for side in (LEFT, RIGHT))
+        self._left: Arrays = Decoded(left) if left else {}
+        self._right: Arrays = Decoded(right) if right else {}
         self._scales = groups.get(SCALES, {})
         self._counts, self._columns = groups.get(COUNTED, {}), groups.get(COLUMNS, {})
         self._sparse = {name: shape_of(array) for name, array in groups.get(SHAPES, {}).items()}
@@ -70,13 +82,13 @@ class Decoded(LazyArrays):
         if name in self._digits:
             return FLOAT, self._digits[name].shape
         if name in self._left:
-            (rows, _), (_, *columns) = (kind_of(part, name)[1] for part in (self._left, self._right))
+            (_, rows), (_, *columns) = (kind_of(part, name)[1] for part in (self._left, self._right))
             return FLOAT, (rows, *columns)
         return FLOAT, self._sparse[name] if name in self._sparse else kind_of(self._codes, name)[1]
 
     def rows(self, name: str, start: int, stop: int) -> AnyArray:
         if name in self._left:
-            return product(rows_of(self._left, name, start, stop), self._right[name])
+            return product(self._left[name][:, start:stop].T, self._right[name])
         codes = self._dense(name, start, stop) if name in self._sparse else self._whole(name, start, stop)
         if name not in self._scales:
             return floats_of(codes)

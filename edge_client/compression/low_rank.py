@@ -66,8 +66,9 @@ def product(left: AnyArray, right: AnyArray) -> Array:
     terms = right.astype(np.float32, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
         total: Array = columns[0] * terms[0]
+        made = np.empty_like(total)
         for column, term in zip(columns[1:], terms[1:], strict=True):
-            total += column * term
+            total += np.multiply(column, term, out=made)
     return total
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.decoding import LEFT, MODEL, RIGHT
 from edge_client.compression.low_rank import Factors
@@ -48,18 +50,22 @@ def encode_answer(
     left = {RESIDUAL: {**waiting, **encoded.residual}} if chain.sparsifier is not None else {}
     others = {name: arrays for name, arrays in groups.items() if name != MODEL}
     kept = in_global(left, unsent, answer.spec, channel_map)
-    return Sending({**encoded.groups, **_in_groups(held, chain), **others}, chain, kept)
+    return Sending({**encoded.groups, **_in_groups(held, chain, task.training.seed), **others}, chain, kept)
 
 
-def _in_groups(factors: Mapping[str, Factors], chain: Chain) -> Groups:
-    """The groups of the factors, as halves if numbers are encoded at all.
+def _in_groups(factors: Mapping[str, Factors], chain: Chain, seed: int) -> Groups:
+    """The groups of the factors; each row of a factor is one of the r terms of the product.
 
-    An integer's step in one factor would be multiplied by the numbers of the other.
+    Both are rounded independently of each other, so that the product has no bias.
     """
     if not factors:
         return {}
-    pairs = {name: Factors(*map(chain.as_factor, pair)) for name, pair in factors.items()}
+    sides = {
+        LEFT: {name: np.ascontiguousarray(pair.left.T) for name, pair in factors.items()},
+        RIGHT: {name: pair.right for name, pair in factors.items()},
+    }
     return {
-        LEFT: {name: pair.left for name, pair in pairs.items()},
-        RIGHT: {name: pair.right for name, pair in pairs.items()},
+        side + group.removeprefix(MODEL): arrays
+        for place, (side, sent) in enumerate(sides.items())
+        for group, arrays in chain.of_factors.encode(sent, seed + place).groups.items()
     }

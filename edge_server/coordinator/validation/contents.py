@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edge_client.compression.chain import make_chain
-from edge_client.compression.low_rank import factor_size
+from edge_client.compression.low_rank import factor_shapes
 from edge_client.compression.zstd import is_compressed, unpack
 from edge_client.pruning.channel_selection import kept_count
 from edge_client.pruning.slicing import check_spec, expected_shapes
@@ -152,7 +152,7 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
         return HEADER_BYTES + 8 * answer_numbers(task.statistics, task.model)
     shapes = _answer_shapes(_smallest_honest(task, channel_map), task, channel_map, rules)
     chain, held = make_chain(task.uplink), shapes.pop("model")
-    factors = factor_sizes(task, held)
+    factors = _sent_factors(task, held)
     model = [shape for name, shape in held.items() if name not in factors]
     arrays = [
         (_dtype(name, rules).itemsize, shape)
@@ -164,19 +164,23 @@ def max_answer_bytes(task: Task, channel_map: ChannelMap, rules: Sequence[GroupR
         item * math.prod(MAX_ROWS if size is None else size for size in shape) for item, shape in arrays
     )
     scores = sum(g.channels * max(1, len(g.layers)) for g in channel_map.groups.values())
-    tensors = len(arrays) + len(model) * (1 + len(chain.parts)) + 2 * len(factors) + len(channel_map.groups)
+    tensors = len(arrays) + (len(model) + 2 * len(factors)) * (1 + len(chain.parts)) + len(channel_map.groups)
     written = sum(chain.most_bytes(tuple(size or 0 for size in shape)) for shape in model)
-    written += others + 4 * scores + chain.factor_type.itemsize * sum(factors.values())
+    written += sum(chain.of_factors.most_bytes(shape) for pair in factors.values() for shape in pair)
+    written += others + 4 * scores
     # Incompressible data grows by less than 1/128 when it is compressed.
     return (written + BYTES_PER_TENSOR * tensors) * 129 // 128 + HEADER_BYTES
 
 
-def factor_sizes(task: Task, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The numbers of the factors that an answer holds in place of arrays of these shapes."""
+def _sent_factors(task: Task, shapes: Mapping[str, Shape]) -> dict[str, list[tuple[int, ...]]]:
+    """The shapes of the factors that an answer holds in place of arrays of these shapes."""
     if not isinstance(task, TrainTask) or task.adapters is None:
         return {}
-    names, rank = task.factored & shapes.keys(), task.adapters.rank
-    return {name: factor_size(tuple(size or 0 for size in shapes[name]), rank) for name in names}
+    found = {}
+    for name in task.factored & shapes.keys():
+        left, right = factor_shapes(tuple(size or 0 for size in shapes[name]), task.adapters.rank)
+        found[name] = [left[::-1], right]
+    return found
 
 
 def examine(

@@ -224,27 +224,25 @@ def check_encoding(groups: Groups, chain: Chain, task: TrainTask | None = None) 
 
 def _check_factors(groups: Groups, chain: Chain, task: TrainTask | None) -> None:
     """Check that exactly the arrays that should be factors are, of the rank that was asked for at most."""
-    left, right = (groups.get(part, {}) for part in (decoding.LEFT, decoding.RIGHT))
+    sides = [decoding.groups_of_factor(groups, side) for side in (decoding.LEFT, decoding.RIGHT)]
+    left, right = (side.get(decoding.MODEL, {}) for side in sides)
     wanted = frozenset[str]() if task is None else task.factored
-    if (
-        left.keys() != right.keys()
-        or not left.keys() <= wanted
-        or groups.get(decoding.MODEL, {}).keys() & wanted
-    ):
+    whole, own = groups.get(decoding.MODEL, {}), {decoding.MODEL, *chain.of_factors.parts}
+    stray = [name for side in sides for name in side if name not in own]
+    if left.keys() != right.keys() or not left.keys() <= wanted or whole.keys() & wanted or stray:
         raise wrong_shape(
             f"expected factors of {sorted(wanted)[:3]} alone, got {sorted({*left, *right})[:3]}"
         )
+    for side in sides:
+        if side:
+            check_encoding(side, chain.of_factors)
+    most = task.adapters.rank if task is not None and task.adapters is not None else 0
     for name in left:
-        (kind, rows), (other, columns) = kind_of(left, name), kind_of(right, name)
-        if kind != chain.factor_type or other != kind:
-            raise wrong_shape(f"'{name}': expected factors in {chain.factor_type}, got {kind} and {other}")
-        ranks = {*rows[1:], *columns[:1]}
-        if len(rows) != 2 or not 2 <= len(columns) <= MAX_AXES or len(ranks) != 1:
-            raise wrong_shape(f"'{name}' has factors of the shapes {rows} and {columns}")
-        assert task is not None
-        assert task.adapters is not None
-        if not 1 <= columns[0] <= task.adapters.rank:
-            raise wrong_shape(f"'{name}' has rank {columns[0]}, at most {task.adapters.rank} was asked for")
+        terms, columns = (decoding.Decoded(side).kind(name)[1] for side in sides)
+        if len(terms) != 2 or not 2 <= len(columns) <= MAX_AXES or terms[0] != columns[0]:
+            raise wrong_shape(f"'{name}' has factors of the shapes {terms} and {columns}")
+        if not 1 <= terms[0] <= most:
+            raise wrong_shape(f"'{name}' has rank {terms[0]}, at most {most} was asked for")
 
 
 def _shape(groups: Groups, name: str, chain: Chain) -> tuple[int, ...]:

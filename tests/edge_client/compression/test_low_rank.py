@@ -40,7 +40,7 @@ DELTA = {
 }
 
 
-def task(*codecs: str, **more: object) -> TrainTask:
+def task(*codecs: object, **more: object) -> TrainTask:
     fields: dict[str, object] = {
         "federation": "f",
         "run": "r",
@@ -50,7 +50,7 @@ def task(*codecs: str, **more: object) -> TrainTask:
         "ratio": 0.0,
         "model": ModelSpec(name="mlp", input_shape=(1, 8, 8), num_classes=4),
         "training": {},
-        "uplink": [Component(name=codec) for codec in codecs],
+        "uplink": [Component.model_validate(codec) for codec in codecs],
         "blobs": {"state": BlobRef(digest="0" * 64, size=1)},
         "trained": tuple(MAP.parameters),
         "adapters": Adapters(rank=3, arrays=("conv.weight",)),
@@ -91,18 +91,26 @@ def test_factors_begin_with_the_product_0_and_are_the_seeds() -> None:
     assert np.abs(first.right).max() <= 30**-0.5
 
 
+FEW = {"name": "int8", "levels": 7}
+CHAINS: list[tuple[object, ...]] = [(), ("fp16",), ("int8",), (FEW,), ("top-k",), ("top-k", "int8")]
+
+
 @pytest.mark.parametrize(
     ("codecs", "number", "error"),
-    [((), 4, 1e-6), (("fp16",), 2, 2e-3), (("int8",), 2, 2e-3), (("top-k", "int8"), 2, 2e-3)],
+    [*zip(CHAINS, (4, 2, 1, 0.5, 4, 1), (1e-6, 2e-3, 0.03, 0.4, 1e-6, 0.03), strict=True)],
 )
 def test_the_factors_travel_and_are_read_as_the_product(
-    codecs: tuple[str, ...], number: int, error: float, tmp_path: Path
+    codecs: tuple[object, ...], number: float, error: float, tmp_path: Path
 ) -> None:
     asked = task(*codecs)
     groups = encoded(asked)
     assert "conv.weight" not in groups["model"]
     factors = sum(np.asarray(groups[part]["conv.weight"]).nbytes for part in ("model.left", "model.right"))
     assert factors == number * 3 * (300 + 200)
+    for other in CHAINS:
+        if (other and other[-1]) != (codecs and codecs[-1]):
+            with pytest.raises(PeerError):
+                check_encoding(groups, make_chain(task(*other).uplink), asked)
     data = encode_groups({group: {n: np.asarray(a[n]) for n in a} for group, a in groups.items()})
     assert len(data) <= max_answer_bytes(asked, MAP)
     path = tmp_path / "update"
@@ -116,6 +124,20 @@ def test_the_factors_travel_and_are_read_as_the_product(
         found, DELTA["conv.weight"], rtol=0, atol=error * np.abs(DELTA["conv.weight"]).max()
     )
     assert rows_of(model, "conv.weight", 100, 130).tobytes() == found[100:130].tobytes()
+
+
+def test_factors_in_few_levels_have_no_bias() -> None:
+    pair = Factors(PAIR.left[:6], PAIR.right[:, :5])
+    channel_map = ChannelMap(groups={}, parameters={"w": ParameterLayout(shape=(6, 5, 1, 1))})
+    total, count = np.zeros((6, 5, 1, 1)), 600
+    for seed in range(count):
+        one = {"name": "int8", "levels": 1}
+        asked = task(one, training={"seed": seed}, adapters=Adapters(rank=3, arrays=("w",)))
+        answer = Answer(asked, channel_map, {})
+        sent = encode_answer(answer, {"w": pair.rows(0, 6)}, asked, channel_map, {}, {"w": pair}).groups
+        total += decode_groups(sent)["model"]["w"]
+    # A single one is off by about 2; with the same random numbers for both factors the mean would be too.
+    np.testing.assert_allclose(total / count, pair.rows(0, 6), rtol=0, atol=0.4)
 
 
 def test_what_is_masked_or_cut_later_is_sent_whole() -> None:
@@ -136,12 +158,12 @@ def _odd(change: str) -> Groups:
     groups = {group: {n: np.array(a[n]) for n in a} for group, a in encoded(task()).items()}
     left, right = groups["model.left"], groups["model.right"]
     if change == "higher":
-        left["conv.weight"] = np.ones((300, 4), np.float32)
+        left["conv.weight"] = np.ones((4, 300), np.float32)
         right["conv.weight"] = np.ones((4, 200, 1, 1), np.float32)
     elif change == "unlike":
-        left["conv.weight"] = np.ones((300, 2), np.float32)
+        left["conv.weight"] = np.ones((2, 300), np.float32)
     elif change == "none":
-        left["conv.weight"], right["conv.weight"] = np.ones((300, 0), np.float32), right["conv.weight"][:0]
+        left["conv.weight"], right["conv.weight"] = left["conv.weight"][:0], right["conv.weight"][:0]
     elif change == "halves":
         left["conv.weight"] = left["conv.weight"].astype(np.float16)
     elif change == "flat":
@@ -151,16 +173,20 @@ def _odd(change: str) -> Groups:
     elif change == "whole":
         groups["model"]["conv.weight"] = DELTA["conv.weight"]
         del left["conv.weight"], right["conv.weight"]
+    elif change == "stray":
+        groups["model.left.other"] = {"conv.weight": np.ones(1, np.float32)}
+    elif change == "scaled":
+        groups["model.left.scales"] = {"conv.weight": np.ones(3, np.float32)}
     else:
-        left["head.weight"], right["head.weight"] = np.ones((4, 1), np.float32), np.ones((1, 300), np.float32)
+        left["head.weight"], right["head.weight"] = np.ones((1, 4), np.float32), np.ones((1, 300), np.float32)
     return groups
 
 
 @pytest.mark.parametrize(
-    "change", ["higher", "unlike", "none", "halves", "flat", "alone", "whole", "not asked"]
+    "change", ["higher", "unlike", "none", "halves", "flat", "alone", "whole", "stray", "scaled", "not asked"]
 )
 def test_other_factors_than_those_asked_for_are_refused(change: str) -> None:
-    with pytest.raises(PeerError, match=r"weight|expected factors"):
+    with pytest.raises(PeerError, match=r"weight|expected (factors|the parts)"):
         check_encoding(_odd(change), make_chain(()), task())
 
 
