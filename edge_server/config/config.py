@@ -11,17 +11,14 @@ import tomli_w
 
 from edge_server.config.object_store import HomeAssistantSettings, ObjectStoreSettings, SparkplugSettings
 from edge_server.config.privacy import PrivacySettings
-from edge_server.config.sections import (
+from edge_server.config.run_sections import (
     ClientSettings,
-    DataSettings,
     FederationSettings,
     FirewallSettings,
-    ModelSettings,
     RecipeInfo,
-    RunTrainingSettings,
     SimulationSettings,
-    TierSettings,
 )
+from edge_server.config.sections import DataSettings, ModelSettings, RunTrainingSettings, TierSettings
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.data_statistics import ROUNDS, rough_request
 from edge_server.strategy.selection.schedules import constant

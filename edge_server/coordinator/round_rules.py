@@ -1,7 +1,7 @@
 """The rules of the rounds, from a federation file."""
 
 from edge_server.config.config import Config
-from edge_server.config.sections import FederationSettings
+from edge_server.config.run_sections import FederationSettings
 from edge_server.rounds.fleet import Membership, OwnLabels
 from edge_server.rounds.openings import OpeningRules
 from edge_server.rounds.reputation import ReputationRules

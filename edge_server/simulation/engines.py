@@ -11,7 +11,7 @@ from edge_client.system.hardware.processor import usable_cores
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edge_server.config.sections import SimulationSettings
+    from edge_server.config.run_sections import SimulationSettings
     from edge_server.simulation.client_work import WorkSetup
     from edge_server.simulation.engine import Engine
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.replay import ReplayVerdict, replay
 from edge_server.coordinator.validation.harm_review import UpdateHistory
 from edge_server.storage.journal_reader import read_examined

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.model_state import ModelState
 from edge_server.coordinator.validation.consistency import check_variances
 from edge_server.coordinator.validation.leave_one_out import Closing, LeaveOneOut, model_without

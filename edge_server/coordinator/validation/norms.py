@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.consistency import out_of_bounds
 from edge_server.coordinator.validation.magnitudes import Magnitude, Magnitudes
 from edge_server.strategy.aggregation.updates import is_statistic

@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from edge_server.config.sections import FederationSettings
+from edge_server.config.run_sections import FederationSettings
 from edge_server.rounds.closing import abandon
 from edge_server.rounds.fleet import Device, Fleet
 from edge_server.rounds.openings import DEMANDS, OpeningRules, When

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from edge_client.data.sources import load_source
-from edge_server.config.sections import ENGINE_NAMES, SimulationSettings
+from edge_server.config.run_sections import ENGINE_NAMES, SimulationSettings
 from edge_server.simulation.client_work import WorkSetup
 from edge_server.simulation.engine import ClientJob, EngineError
 from edge_server.simulation.engines import ENGINES, prepare_engine
@@ -32,7 +32,7 @@ def setup(folder: Path) -> WorkSetup:
 BEGUN_AND_STOPPED = """
 import os, signal
 from multiprocessing import forkserver
-from edge_server.config.sections import ENGINE_NAMES
+from edge_server.config.run_sections import ENGINE_NAMES
 from edge_server.simulation.engines import ENGINES
 from edge_server.simulation import local_engine
 local_engine.PRELOADED = ["json"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_client.data.sources import load_source
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.norms import NormBound
 from tests.hostile.stealth.attacks import (
     TARGET,

@@ -16,7 +16,7 @@ from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_client.transport.broker_address import parse_address
 from edge_client.transport.link_events import Arrived, LinkUp
 from edge_server.config.load import load_config
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.server import Server
 from edge_server.coordinator.validation.harm_review import UpdateHistory

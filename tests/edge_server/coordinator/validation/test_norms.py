@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edge_client.compression.decoding import SCALES, Decoded
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.validation.magnitudes import magnitude_of, magnitudes_of
 from edge_server.coordinator.validation.norms import STATISTICS, NormBound, norms_of
 from schemas.errors import PeerError

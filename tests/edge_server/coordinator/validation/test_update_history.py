@@ -5,7 +5,7 @@ import pytest
 
 from edge_client.data.tasks.registry import CLASSIFICATION
 from edge_server.config.load import load_config
-from edge_server.config.sections import FirewallSettings
+from edge_server.config.run_sections import FirewallSettings
 from edge_server.coordinator.assembly import assemble
 from edge_server.coordinator.validation.harm_review import MAX_DIGESTS, Replays, UpdateHistory
 from edge_server.coordinator.validation.round_review import Canary
