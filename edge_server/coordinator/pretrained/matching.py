@@ -64,22 +64,21 @@ class Match:
 
 def match_arrays(network: Mapping[str, Shape], given: Mapping[str, Kind], outputs: Outputs) -> Match:
     """Match the arrays of a network with those `given`; numbers without a point are never taken."""
-    names = find_names(network, given)
-    head = frozenset(name for name in network if _is_output(name, network, given, names, outputs))
-    body = {
-        name: why for name in network.keys() - head if (why := _misfit(name, network, given, names.get(name)))
-    }
+    both = _Sides(network, given, find_names(network, given), outputs)
+    head = frozenset(filter(both.is_output, network))
     rows = outputs.place_rows() if outputs.layer is not None else None
-    drawn = {**body, **_head_misfits(head, network, given, names, outputs, rows)}
-    taken = {name: names[name] for name in network if name not in drawn}
+    misfits = {name: both.find_misfit(name, network[name]) for name in network.keys() - head}
+    misfits |= both.find_head_misfits(head, rows)
+    drawn = {name: why for name in network if (why := misfits.get(name))}
+    taken = {name: both.names[name] for name in network if name not in drawn}
     pointed = {name for name, (dtype, _) in given.items() if dtype.kind == "f"}
     return Match(
         taken=taken,
-        drawn={name: drawn[name] for name in network if name in drawn},
-        unused=tuple(sorted(pointed - set(names.values()))),
+        drawn=drawn,
+        unused=tuple(sorted(pointed - set(both.names.values()))),
         head=head,
         rows=rows if head & taken.keys() else None,
-        summed=frozenset(n for n in taken.keys() - head if _is_of_colours(network[n], given[names[n]][1])),
+        summed=frozenset(n for n in taken.keys() - head if _is_of_colours(network[n], both.shape_there(n))),
         share=_share(network, taken, network.keys() - head or head),
     )
 
@@ -119,58 +118,56 @@ def _prefixes(names: Collection[str]) -> list[str]:
     return prefixes
 
 
-def _is_output(
-    name: str,
-    network: Mapping[str, Shape],
-    given: Mapping[str, Kind],
-    names: Mapping[str, str],
-    outputs: Outputs,
-) -> bool:
-    if outputs.layer is not None:
-        return name.rpartition(".")[0] == outputs.layer
-    # A network that ends otherwise, as with a convolution: its arrays differ in the number of classes alone.
-    here, there = network[name], given[names[name]][1] if name in names else ()
-    return here != there and here[:1] == (len(outputs.here),) and here[1:] == there[1:] and bool(there)
-
-
 def _is_of_colours(here: Shape, there: Shape) -> bool:
     """Whether a first layer reads one colour here, [O, 1, ...], and three there."""
     return len(here) > 2 and here[1] == 1 and there == (here[0], COLOURS, *here[2:])
 
 
-def _misfit(
-    name: str, network: Mapping[str, Shape], given: Mapping[str, Kind], there: str | None
-) -> str | None:
-    """Why an array cannot be taken as it is; None if it can."""
-    if there is None:
-        return MISSING
-    dtype, shape = given[there]
-    if dtype.kind != "f":
-        return f"{'an unknown type' if dtype.kind == 'V' else dtype} in the file"
-    fits = shape == network[name] or _is_of_colours(network[name], shape)
-    return None if fits else f"{shape} in the file, {network[name]} here"
+@dataclass(frozen=True)
+class _Sides:
+    """The network and the file, with the name in the file of each array that has a counterpart there."""
 
+    network: Mapping[str, Shape]
+    given: Mapping[str, Kind]
+    names: Mapping[str, str]
+    outputs: Outputs
 
-def _head_misfits(
-    head: Collection[str],
-    network: Mapping[str, Shape],
-    given: Mapping[str, Kind],
-    names: Mapping[str, str],
-    outputs: Outputs,
-    rows: Rows | None,
-) -> dict[str, str]:
-    """Why the output layer is drawn anew, which it is as a whole; {} if it is taken."""
-    if rows is not None and not any(row is not None for row in rows):
-        return dict.fromkeys(head, "other classes in the file")
-    wanted = dict(network)
-    if rows is not None:
-        wanted |= {name: (len(outputs.there), *network[name][1:]) for name in head}
-    reasons = {name: why for name in head if (why := _misfit(name, wanted, given, names.get(name)))}
-    for name in sorted(reasons):
-        there = given[names[name]][1] if name in names else ()
-        if there and there[1:] == network[name][1:] and there[0] != len(outputs.here):
-            return dict.fromkeys(head, f"{there[0]:,} classes in the file, {len(outputs.here):,} here")
-    return {name: reasons.get(name) or next(iter(reasons.values())) for name in head} if reasons else {}
+    def shape_there(self, name: str) -> Shape:
+        """The shape of an array's counterpart; that of a number without one."""
+        return self.given[self.names[name]][1] if name in self.names else ()
+
+    def is_output(self, name: str) -> bool:
+        """Whether an array is one of the output layer."""
+        if self.outputs.layer is not None:
+            return name.rpartition(".")[0] == self.outputs.layer
+        # A network that ends otherwise, as with a convolution: the numbers of classes alone differ.
+        here, there = self.network[name], self.shape_there(name)
+        differs = bool(there) and here[1:] == there[1:] and here != there
+        return differs and here[0] == len(self.outputs.here)
+
+    def find_misfit(self, name: str, wanted: Shape) -> str | None:
+        """Why an array is not one of the `wanted` shape in the file; None if it is."""
+        if name not in self.names:
+            return MISSING
+        dtype, shape = self.given[self.names[name]]
+        if dtype.kind != "f":
+            return f"{'an unknown type' if dtype.kind == 'V' else dtype} in the file"
+        fits = shape == wanted or _is_of_colours(wanted, shape)
+        return None if fits else f"{shape} in the file, {self.network[name]} here"
+
+    def find_head_misfits(self, head: Collection[str], rows: Rows | None) -> dict[str, str]:
+        """Why the output layer is drawn anew, which it is as a whole; {} if it is taken."""
+        if rows is not None and not any(row is not None for row in rows):
+            return dict.fromkeys(head, "other classes in the file")
+        here, listed = len(self.outputs.here), len(self.outputs.there)
+        reasons = dict[str, str]()
+        for name in sorted(head):
+            shape, there = self.network[name], self.shape_there(name)
+            wanted = shape if rows is None else (listed, *shape[1:])
+            if why := self.find_misfit(name, wanted):
+                differs = bool(there) and there[1:] == shape[1:] and there[0] != here
+                reasons[name] = f"{there[0]:,} classes in the file, {here:,} here" if differs else why
+        return {name: reasons.get(name) or next(iter(reasons.values())) for name in head} if reasons else {}
 
 
 def _share(network: Mapping[str, Shape], taken: Collection[str], among: Collection[str]) -> float:
