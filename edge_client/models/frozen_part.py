@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -31,7 +31,8 @@ TOLERANCE = 1e-3  # largest difference of both parts from the network, relative 
 class SplitNetwork:
     """`rest(features(inputs))` gives the network's outputs; both are made of its own layers and tensors.
 
-    `rest` takes features [N, width], and runs in the modes of the network's layers. `arrays` are the names of
+    `rest` takes features [N, width]; its layers are those of the network, with their modes, and some networks
+    do other things in training besides, for which `rest` has a mode itself. `arrays` are the names of
     the tensors that the frozen part reads. `batch` is the number of examples of a frozen pass.
     """
 
@@ -159,6 +160,7 @@ class _Search:
         examples = self._examples(frozen_values.PROBES)
         features = parts.features(examples)
         for training in (True, False):
+            parts.rest.train(training)
             self._set_modes(training=training)
             buffers = [buffer.clone() for buffer in self._copy.buffers()]
             with torch.no_grad():
@@ -217,7 +219,7 @@ class _Cut:
     def apply(self, module: nn.Module, *, batch: int = BATCH) -> SplitNetwork:
         """The parts, of the layers and tensors of `module`."""
         frozen, *rests = (self._module(module, graph) for graph in (self._frozen, *self._rests))
-        rest = rests[0] if len(rests) == 1 else _RestByMode(module, *rests)
+        rest = rests[0] if len(rests) == 1 else _RestByMode(*rests)
         arrays = (
             name for part in (frozen.named_parameters, frozen.named_buffers) for name, _ in _named(part)
         )
@@ -262,15 +264,12 @@ class _Cut:
 class _RestByMode(nn.Module):
     """One graph in training and another in evaluation, as the network itself is in either mode."""
 
-    def __init__(self, network: nn.Module, training: nn.Module, evaluation: nn.Module) -> None:
+    def __init__(self, training: nn.Module, evaluation: nn.Module) -> None:
         super().__init__()
         self.in_training, self.in_evaluation = training, evaluation
-        self._network = ref(network)
 
     def forward(self, features: Tensor) -> Tensor:
-        network = self._network()
-        part = self.in_training if network is not None and network.training else self.in_evaluation
-        outputs: Tensor = part(features)
+        outputs: Tensor = (self.in_training if self.training else self.in_evaluation)(features)
         return outputs
 
 

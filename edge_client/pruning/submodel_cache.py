@@ -15,6 +15,8 @@ from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import Arrays
 from schemas.values import ModelSpec
 
+STATELESS = "torchvision."  # networks that keep nothing of a forward pass
+
 
 class Still(Protocol):
     """Arrays that no training changes."""
@@ -88,7 +90,9 @@ class _Ready:
 
     @classmethod
     def of(cls, module: nn.Module, device: str) -> Self:
-        fixed, parts = fixed_tensors(module.to(device)), users_parts(module)
+        fixed = fixed_tensors(module.to(device))
+        every = users_parts(module)
+        parts = [(name, part) for name, part in every if not type(part).__module__.startswith(STATELESS)]
         new = {name: tensor.detach().clone() for name, tensor in fixed.items()}
         return cls(module, fixed, new, parts, attributes_of(module, parts))
 

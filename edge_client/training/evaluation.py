@@ -27,8 +27,7 @@ def evaluate(
     if len(data) == 0:
         return NOTHING
     if features is not None:
-        outputs = feature_outputs(module, features, batch_size=batch_size)
-        return evaluate_outputs(outputs, data, features.rows)
+        return evaluate_outputs(feature_outputs(features, batch_size=batch_size), data, features.rows)
     given = data.inputs() if inputs is None else inputs
     return evaluate_outputs(_forward(module, given, batch_size), data, given)
 
@@ -40,10 +39,9 @@ def evaluate_outputs(outputs: Tensor, data: LabelledData, inputs: Inputs) -> Eva
     return Evaluation.of(data, outputs.float().cpu().numpy(), loss, targets)
 
 
-def feature_outputs(module: nn.Module, features: Features, *, batch_size: int = 256) -> Tensor:
-    """Outputs [N, classes] of the module for examples with these features, N at least 1."""
-    with evaluating(module):
-        return _forward(features.rest, features.rows, batch_size)
+def feature_outputs(features: Features, *, batch_size: int = 256) -> Tensor:
+    """Outputs [N, classes] for examples with these features, N at least 1."""
+    return _forward(features.rest, features.rows, batch_size)
 
 
 def logits(module: nn.Module, inputs: Inputs, *, batch_size: int = 256) -> Inputs:

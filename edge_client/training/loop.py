@@ -136,7 +136,8 @@ class Training:
     ) -> TrainingResult:
         """Train for the plan's epochs, after those of the checkpoint."""
         module, plan, progress, objectives = self.module, self._plan, self._progress, self.objectives
-        module.train()
+        # Before `training_only`, which sets the modes of the layers that both have.
+        self.network.train()
         with channels_innermost(self.network, self.examples.inputs), self._clean_up():
             self._set_up(context)
             self._resume(checkpoint)

@@ -15,7 +15,6 @@ from torch import nn
 
 from edge_client.data.dataset import Inputs
 from edge_client.models.build import find_factory
-from edge_client.models.fixed_state import sent_tensors
 from edge_client.models.modes import normalises_batches
 from edge_client.pruning.submodel_cache import SubModelCache
 from edge_client.pruning.surgery import trained_since
@@ -73,7 +72,7 @@ class ModuleJob(TrainingJob):
         trained: Collection[str] | None = task.trained
         if trained is not None and still is not None:
             # Behind what other tiers train, features would be others in each round.
-            trained = sent_tensors(self.module).keys() - still.arrays
+            trained = frozenset(self.received["model"]) - still.arrays
         split = split_for(self.module, trained, task.model.input_shape, self.plan, data.train)
         if split is None:
             return None

@@ -75,7 +75,7 @@ class SplitTests:
             for name, tensor in distinct(sent_tensors(prepared.module)).items():
                 if name not in self._still:
                     tensor.copy_(torch.from_numpy(np.array(arrays[name])))
-        return feature_outputs(prepared.module, prepared.features)
+        return feature_outputs(prepared.features)
 
     def _prepare(self, arrays: Arrays, data: LabelledData, module: nn.Module) -> _Prepared:
         still = {name: np.asarray(arrays[name]) for name in arrays if name in self._still}
