@@ -142,7 +142,7 @@ class _Sides:
             return name.rpartition(".")[0] == self.outputs.layer
         # A network that ends otherwise, as with a convolution: the numbers of classes alone differ.
         here, there = self.network[name], self.shape_there(name)
-        differs = bool(there) and here[1:] == there[1:] and here != there
+        differs = bool(here and there) and here[1:] == there[1:] and here != there
         return differs and here[0] == len(self.outputs.here)
 
     def find_misfit(self, name: str, wanted: Shape) -> str | None:

@@ -67,9 +67,11 @@ def test_a_head_that_reads_other_features_is_drawn_anew_as_a_whole() -> None:
 
 
 def test_a_last_layer_that_is_not_known_is_told_by_its_rows() -> None:
-    match = match_arrays(NETWORK, kinds(of_classes(5)), outputs(layer=None))
-    assert set(match.drawn) == {"head.weight", "head.bias"}
-    assert match.share == 1.0
+    network, given = {**NETWORK, "scale": ()}, kinds({**of_classes(5), "scale": (5,)})
+    match = match_arrays(network, given, outputs(layer=None))
+    assert match.head == {"head.weight", "head.bias"}
+    assert set(match.drawn) == {*match.head, "scale"}
+    assert match.share == 112 / 113
 
 
 def test_a_first_layer_of_three_colours_is_summed_for_one() -> None:
