@@ -63,7 +63,8 @@ class StrategySpec(Settings):
     first_round: Component | None = Field(default=None, exclude_if=lambda first: first is None)
     """"ridge" or "class-means": in the first round devices train nothing, and the server solves the head of
     the network from sums of their features; further rounds train as the recipe says. Its options are those
-    of the group of this name.
+    of the group of this name. Made for rounds that train the head or the last layers (`[training] train`):
+    where everything is trained, the head is soon another one. All tiers begin with the one head.
     """
     selection: Component = Component.model_construct(name="uniform")
     """Which devices a round asks."""

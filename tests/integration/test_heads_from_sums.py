@@ -10,6 +10,7 @@ from edge_client.data.sources import load_source
 from edge_server.config.load import load_config
 from edge_server.coordinator.replay import replay
 from edge_server.storage.records import RoundRecord
+from tests.edge_server.simulation.small import run
 from tests.integration.conftest import ONE_BROKER
 from tests.integration.test_statistics_round import Fleet
 
@@ -39,3 +40,20 @@ def test_one_round_gives_every_tier_a_head_of_its_own(address, tmp_path: Path, r
     assert record.completed == ("pi-0", "pi-1", "pi-2", "pi-3")
     assert [replayed.verdict for replayed in replay(tmp_path / "run")] == ["agrees"]
     assert all(accuracy(tmp_path / "run" / "onnx" / f"tier-{tier}.onnx") > 0.8 for tier in (1, 2, 3))
+
+
+def test_a_head_that_is_solved_first_is_trained_further(tmp_path: Path) -> None:
+    words = ("num-clients=5", "rounds=3", "training.train=head")
+    found = {}
+    for name, more in (("plain", ()), ("first", ("strategy.first-round=ridge",))):
+        run(tmp_path / name, "fedavg", *words, *more)
+        lines = (tmp_path / name / "history.jsonl").read_text().splitlines()
+        found[name] = [RoundRecord.model_validate_json(line) for line in lines]
+    first, *later = found["first"]
+    assert (first.local_epochs, later[0].local_epochs) == (0, 3)
+    assert first.test_accuracy is not None
+    assert first.test_accuracy > 0.92
+    # Features that nobody has trained: the head of all data in one round is better than that of three rounds.
+    plain = [record.test_accuracy for record in found["plain"]]
+    assert first.test_accuracy > max(plain) + 0.05
+    assert all(record.test_accuracy > first.test_accuracy - 0.03 for record in later)

@@ -84,11 +84,19 @@ def test_class_means_choose_the_nearest_mean() -> None:
 
 
 def test_scores_of_class_means_are_log_probabilities_of_equally_wide_classes() -> None:
-    # Means 0 and 4, each example 1 away from its own: a variance of 1 and scores of (4 f - 8) for the second.
+    # Means 0 and 2, each example 1 away from its own: a variance of 1 and scores of (2 f - 2) for the second.
+    features, targets = np.array([[-1.0], [1.0], [1.0], [3.0]]), np.eye(2)[[0, 0, 1, 1]]
+    head = class_means(Sums(np.zeros((0, 0)), sums_of(features, targets).targets, 12.0))
+    assert head.weight.tolist() == [[0, 2]]
+    assert head.offset.tolist() == [0, -2]
+
+
+def test_scores_of_class_means_that_are_far_apart_are_bounded() -> None:
+    # Means 0 and 4 would differ by 8 halfway to each; they differ by 5.
     features, targets = np.array([[-1.0], [1.0], [3.0], [5.0]]), np.eye(2)[[0, 0, 1, 1]]
     head = class_means(Sums(np.zeros((0, 0)), sums_of(features, targets).targets, 36.0))
-    assert head.weight.tolist() == [[0, 4]]
-    assert head.offset.tolist() == [0, -8]
+    assert head.weight.tolist() == [[0, 2.5]]
+    assert head.offset.tolist() == [0, -5]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -102,7 +110,7 @@ def test_a_class_that_nobody_has_is_not_chosen(bias: bool) -> None:
     assert 3 not in (features @ scores.weight + scores.offset).argmax(1)
 
 
-def test_the_scale_of_scores_is_one_over_their_error() -> None:
-    # Two examples, two classes, each score off by a half: a mean square of a quarter.
+def test_the_scale_of_scores_is_two_over_their_error() -> None:
+    # Two examples, two classes, each score off by a half, the root of a mean square of a quarter.
     held_out = sums_of(np.array([[0.0], [0.0]]), np.eye(2))
     assert least_squares.score_scale(held_out, Head(np.zeros((1, 2)), np.full(2, 0.5))) == pytest.approx(4)
