@@ -33,7 +33,7 @@ def open_metrics(args: argparse.Namespace, out: Path) -> AbstractContextManager[
 
 
 def open_trackers(args: argparse.Namespace, out: Path) -> AbstractContextManager[Watcher]:
-    from edge_server.observability.trackers.cli_option import tracker_watcher
+    from edge_server.observability.trackers.registry import tracker_watcher
 
     return tracker_watcher(args.write, out) if args.write else contextlib.nullcontext(WatcherGroup())
 

@@ -9,7 +9,7 @@ from edge_client.cli.options import Option, log_options, tls_options
 from edge_client.system.logging.setup import begin_log
 from edge_server.observability.dashboard.cli_option import DASHBOARD
 from edge_server.observability.prometheus.cli_option import METRICS, METRICS_DEVICES
-from edge_server.observability.trackers.cli_option import WRITE
+from edge_server.observability.trackers.registry import WRITE
 
 
 def config_words(hint: str = "override the file, e.g. rounds=3") -> tuple[Option, ...]:

@@ -1,37 +1,52 @@
-"""The writers by name."""
+"""`--write`: the writers by name, which write a run's rounds to TensorBoard, MLflow or Weights & Biases."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edge_server.observability.trackers.writers import Writer
+from edge_client.cli.options import Option
 from schemas.errors import ConfigError, nearest
 
+if TYPE_CHECKING:
+    from edge_server.observability.snapshot import Watcher
+    from edge_server.observability.trackers.writers import Writer
 
-def _tensorboard(target: str) -> Writer:
+WRITE = Option(
+    "--write",
+    help="write each round there: tensorboard=DIR, mlflow=URI, wandb=PROJECT; may be given several times",
+    default=(),
+    metavar="TO=WHERE",
+    many=True,
+)
+
+
+def _tensorboard(target: str) -> "Writer":
     from edge_server.observability.trackers.writers import TensorBoardWriter
 
     return TensorBoardWriter(target)
 
 
-def _mlflow(target: str) -> Writer:
+def _mlflow(target: str) -> "Writer":
     from edge_server.observability.trackers.writers import MlflowWriter
 
     return MlflowWriter(target)
 
 
-def _wandb(target: str) -> Writer:
+def _wandb(target: str) -> "Writer":
     from edge_server.observability.trackers.writers import WandbWriter
 
     return WandbWriter(target)
 
 
-WRITERS: dict[str, Callable[[str], Writer]] = {
+WRITERS: dict[str, Callable[[str], "Writer"]] = {
     "tensorboard": _tensorboard,
     "mlflow": _mlflow,
     "wandb": _wandb,
 }  # Each name is also that of the extra that installs the package
 
 
-def make_writer(word: str) -> Writer:
+def make_writer(word: str) -> "Writer":
     """The writer for `NAME=TARGET`; raises `ConfigError` for an unknown name or a missing package."""
     name, _, target = word.partition("=")
     if name not in WRITERS:
@@ -47,3 +62,18 @@ def make_writer(word: str) -> Writer:
         raise ConfigError(
             f"this needs {error.name}, which is not installed", key=f"--write {word}", remedy=remedy
         ) from error
+
+
+@contextlib.contextmanager
+def tracker_watcher(words: Sequence[str], out: Path) -> "Iterator[Watcher]":
+    """Pass the run in `out` to the writers of `words` until the block ends, then wait for them."""
+    from edge_server.observability.snapshot import WatcherGroup
+    from edge_server.observability.trackers.threads import WriterThread
+
+    writers = [(word.partition("=")[0], make_writer(word)) for word in words]
+    threads = [WriterThread(name, writer, out) for name, writer in writers]
+    try:
+        yield WatcherGroup(*threads)
+    finally:
+        for thread in threads:
+            thread.close()
