@@ -11,12 +11,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Set evaluation mode inside, then restore the mode of every part."""
+    """Set evaluation mode inside, then restore the mode of every part.
+
+    A part that keeps what it computes of its weights in evaluation, as attention with relative positions
+    does, drops it when it is told to train: before, since the weights may have changed, and after.
+    """
     modes = {part: part.training for part in module.modules()}
+    module.train()
     module.eval()
     try:
         yield
     finally:
+        module.train()
         for part, mode in modes.items():
             part.training = mode
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from edge_client.models.fixed_state import distinct, sent_tensors
+from edge_client.models.modes import evaluating
 from edge_client.pruning.slicing import check_spec, cut_axes, expect_shape
 from schemas.errors import InvariantError
 from schemas.submodel import ChannelMap, ParameterLayout, SubModelSpec
@@ -130,17 +131,14 @@ def count_macs(module: nn.Module, input_shape: tuple[int, ...]) -> int:
     def count(layer: Any, inputs: object, output: Tensor) -> None:
         counts.append(output.numel() * layer.weight[0].numel())
 
-    training = [(layer, layer.training) for layer in module.modules()]
     hooks = [layer.register_forward_hook(count) for layer in module.modules() if isinstance(layer, COUNTED)]
     like = next(module.parameters(), torch.zeros(()))
     try:
-        with torch.no_grad(), _Products(counts):
-            module.eval()(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
+        with evaluating(module), torch.no_grad(), _Products(counts):
+            module(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
     finally:
         for hook in hooks:
             hook.remove()
-        for layer, flag in training:
-            layer.training = flag
     return sum(counts) + sum(getattr(layer, "fixed_macs", 0) for layer in module.modules())
 
 

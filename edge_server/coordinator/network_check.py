@@ -13,7 +13,7 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.build import build_model
 from edge_client.models.fixed_state import drawn_state
 from edge_client.models.modes import evaluating
-from edge_client.models.registry import MODELS
+from edge_client.models.registry import MODELS, is_library_network
 from edge_client.pruning.channel_graph.ledger import Stop
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_client.pruning.channel_selection import group_ratios
@@ -154,6 +154,8 @@ def untraced_notice(config: Config, stops: Sequence[Stop]) -> str | None:
     more = [f"{len(stops) - MAX_STOPS} more"] if len(stops) > MAX_STOPS else []
     places = ", ".join([*(stop.operation for stop in stops[:MAX_STOPS]), *more])
     remedies = "; ".join(dict.fromkeys(stop.remedy for stop in stops[:MAX_STOPS]))
+    if is_library_network(config.model.name):
+        remedies = "a table says which networks of torchvision and timm are cut as a whole (guide: data)"
     return (
         f"'{config.model.name}' keeps all channels at {places} on every tier, because they cannot be traced "
         f"there: {remedies}"

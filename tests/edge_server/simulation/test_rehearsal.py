@@ -8,10 +8,12 @@ import pytest
 
 from edge_client.data.said_once import say_once
 from edge_client.inference.export.metadata import ExportRefused
+from edge_client.pruning.channel_graph.ledger import Stop
 from edge_server.cli.main import main
 from edge_server.config.config import Config
 from edge_server.config.load import load_config
 from edge_server.coordinator.global_model import GlobalModel
+from edge_server.coordinator.network_check import untraced_notice
 from edge_server.simulation import rehearsal
 from edge_server.simulation.rehearsal import Rehearsed, check_run
 from edge_server.simulation.simulator import simulate
@@ -170,6 +172,14 @@ def test_channels_that_cannot_be_traced_are_named_by_their_operation_with_a_reme
         f"'{NAME}:{network}' keeps all channels at {operation} on every tier, because they cannot be traced "
         f"there: {remedy}"
     )
+
+
+def test_the_remedy_for_a_librarys_network_is_the_table_of_networks() -> None:
+    config = load_config("heterofl", ["data.source=digits", "model.name=timm:vit_tiny_patch16_224"])
+    notice = untraced_notice(config, [Stop("reshape"), Stop("cat")])
+    assert notice is not None
+    assert "at reshape(), cat() on every tier" in notice
+    assert notice.endswith("which networks of torchvision and timm are cut as a whole (guide: data)")
 
 
 @pytest.mark.parametrize("network", ["linear", "recurrent"])
