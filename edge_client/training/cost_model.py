@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
+from edge_client.compression.low_rank import factor_size
 from edge_client.models.modes import evaluating, training_only
 from edge_client.pruning.surgery import count_macs
 from edge_client.training.optimizer_names import kept_per_number
-from schemas.strategy import TrainingSettings
+from schemas.strategy import Adapters, TrainingSettings
 from schemas.values import TRAINING_PASSES
 
 LABEL_BYTES = 8
@@ -65,7 +66,8 @@ class NetworkCost:
     """The cost of a network for any data, from its shapes.
 
     In bytes: `parameters` with buffers, `trained` parameters, and a step's working memory `fixed` and
-    `per_example`. `macs` are the multiply-accumulates of one example's forward pass.
+    `per_example`; those of `adapted` weights, which are copied, and of their `factors`, which the optimizer
+    has in their place. `macs` are the multiply-accumulates of one example's forward pass.
     """
 
     input_shape: tuple[int, ...]
@@ -74,6 +76,8 @@ class NetworkCost:
     fixed: int
     per_example: float
     macs: int
+    adapted: int = 0
+    factors: int = 0
 
     def training(
         self, plan: TrainingSettings, *, examples: int, batch: int | None = None, pixel_bytes: int = 1
@@ -86,8 +90,8 @@ class NetworkCost:
         size = max(1, min(batch or plan.batch_size, examples))
         return TrainingCost(
             parameters=self.parameters,
-            gradients=self.trained,
-            optimizer=kept_per_number(plan) * self.trained,
+            gradients=self.trained + self.factors,
+            optimizer=kept_per_number(plan) * (self.trained - self.adapted + self.factors),
             activations=max(0, self.fixed + round(self.per_example * size)),
             data=pixels * (4 + pixel_bytes) + examples * LABEL_BYTES,
         )
@@ -102,16 +106,20 @@ class NetworkCost:
 
 
 def network_cost(
-    module: nn.Module, input_shape: tuple[int, ...], trained: Collection[str] | None = None
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    trained: Collection[str] | None = None,
+    adapters: Adapters | None = None,
 ) -> NetworkCost:
-    """The cost of training the arrays `trained` (None: all) for inputs of that shape.
-
+    """The cost of training the arrays `trained` (None: all), or `adapters` of them, for inputs of that shape.
 
     Working memory is a linear function of the batch size, which two small batches determine.
     """
     with evaluating(module), training_only(module, trained):
         kept = [kept_bytes(module, input_shape, size) for size in (2, 4)]
         gradients = [_bytes(weight) for weight in module.parameters() if weight.requires_grad]
+    names, rank = (adapters.arrays, adapters.rank) if adapters is not None else ((), 1)
+    adapted = {name: weight for name, weight in module.named_parameters() if name in names}
     few, more = (round(FRAGMENTS * every + WORKING * largest) for every, largest in kept)
     # The largest gradient exists twice: as it is computed, and as it is kept.
     extra = max(gradients, default=0) + KERNELS * any(
@@ -124,7 +132,12 @@ def network_cost(
         fixed=2 * few - more + extra,
         per_example=(more - few) / 2,
         macs=count_macs(module, input_shape),
+        adapted=sum(map(_bytes, adapted.values())),
+        factors=sum(_FLOAT * factor_size(tuple(weight.shape), rank) for weight in adapted.values()),
     )
+
+
+_FLOAT = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ from edge_client.training.trainer import (
 from schemas.errors import PeerError
 from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Adapters, TrainingPlan
 from schemas.tensors.blobs import Groups
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
@@ -57,7 +57,9 @@ class ModuleJob(TrainingJob):
     def micro_batch(self) -> int | None:
         """Number of examples per forward pass that fits into memory before training; None for all."""
         shape, count = self.task.model.input_shape, len(self.data.train)
-        fit = partial(micro_batch, self.module, shape, self.plan, examples=count, trained=self.task.trained)
+        trained, adapters = self.task.trained, self.task.adapters
+        needs = partial(micro_batch, self.module, shape, self.plan, trained=trained, adapters=adapters)
+        fit = partial(needs, examples=count)
         with suppress(PeerError):
             if fit(memory=memory(self.board)) is None:
                 return None
@@ -193,7 +195,7 @@ class TorchTrainer(Trainer):
 MARGIN = 1.2  # factor by which free memory must exceed the estimate, which may be a fifth too low
 PER_BATCH = frozenset({"mix"})  # objectives that decide once per batch
 
-_costs: WeakKeyDictionary[nn.Module, dict[tuple[str, ...] | None, NetworkCost]] = WeakKeyDictionary()
+_costs: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], NetworkCost]] = WeakKeyDictionary()
 
 
 def micro_batch(
@@ -204,6 +206,7 @@ def micro_batch(
     examples: int,
     memory: Memory,
     trained: tuple[str, ...] | None = None,
+    adapters: Adapters | None = None,
 ) -> int | None:
     """Number of examples per forward pass that fits into memory; None for whole batches.
 
@@ -212,9 +215,10 @@ def micro_batch(
     if memory.free is None or plan.local_epochs == 0 or examples == 0:
         return None
     costs = _costs.setdefault(module, {})
-    if trained not in costs:
-        costs[trained] = network_cost(module, input_shape, trained)
-    cost = costs[trained]
+    key = trained, adapters
+    if key not in costs:
+        costs[key] = network_cost(module, input_shape, trained, adapters)
+    cost = costs[key]
     whole = min(plan.batch_size, examples)
     is_whole = normalises_batches(module, trained) or any(part.name in PER_BATCH for part in plan.objectives)
     for size in (whole,) if is_whole else equal_parts(whole):

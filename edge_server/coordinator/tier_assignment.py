@@ -15,7 +15,7 @@ from torch import nn
 from edge_client.training.choice import PROCESS_BYTES
 from edge_client.training.cost_model import NetworkCost, network_cost
 from edge_client.training.step_graphs.drawing.estimate import estimate_step
-from edge_client.training.step_graphs.running.memory import sizes, step_bytes
+from edge_client.training.step_graphs.running.memory import LowRankBytes, sizes, step_bytes
 from edge_client.training.step_graphs.running.objectives.registry import why_unsupported
 from edge_server.config.config import Config
 from edge_server.coordinator.model_state import ModelState
@@ -202,7 +202,7 @@ class TierAssigner:
     def needs_of(self, tier: int) -> tier_evidence.TrainingNeeds:
         module = self._build(tier).requires_grad_(True)
         trained, plan = self._parts.of(tier), self._config.training
-        cost = network_cost(module, self._input_shape, trained)
+        cost = network_cost(module, self._input_shape, trained, self._parts.adapters_of(tier))
         each = cost.training(plan, examples=1).data
         whole = cost.training(plan, examples=plan.batch_size)
         with_torch = tier_evidence.MemoryNeeds(whole.total - plan.batch_size * each, each)
@@ -239,7 +239,8 @@ def _step_graph_bytes(
     step = estimate_step(module, cost.input_shape, trained)
     part = sizes(step, plan.batch_size, cost.trained)[0]
     split = part < plan.batch_size
-    return cost.parameters + step_bytes(step, plan, cost.trained, batch=part, split=split)
+    low = LowRankBytes(cost.adapted, cost.factors)
+    return cost.parameters + step_bytes(step, plan, cost.trained, batch=part, split=split, low=low)
 
 
 def _means(profile: CapabilityProfile, trainer: TrainerName) -> tier_evidence.Means:

@@ -18,7 +18,7 @@ from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
 from edge_server.strategy.pruning.pruners import PRUNERS
-from edge_server.strategy.pruning.trained_part import LORA
+from edge_server.strategy.pruning.trained_part import is_lora
 from edge_server.strategy.selection.policies import RATIOS
 from edge_server.strategy.strategy import Strategy
 from edge_server.strategy.weighting.interface import Need
@@ -86,7 +86,7 @@ def _local_optimizers(config: Config, strategy: Strategy) -> Iterator[ConfigErro
 
 def _low_rank(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Changes of low rank are those of the received weights."""
-    if not any(LORA in items for items in config.trained_parts):
+    if not any(is_lora(item) for items in config.trained_parts for item in items):
         return
     for component, objective in objectives_of(config):
         if objective.starts_elsewhere:

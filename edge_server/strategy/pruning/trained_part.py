@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TypeVar
 
 from edge_client.compression.low_rank import factor_size, is_matrix
@@ -102,10 +102,10 @@ def find_trained_parts(
     numbers, such as `layer3.1`, or a layer if it numbers nothing), and globs of arrays, layers or blocks.
     Statistics are trained with "all", or by a glob that names them. "lora" adapts the weights of linear
     layers and of convolutions of one position by changes of the tier's rank, as far as no other item names
-    them; one that is `tied` to another, or has no more numbers than its factors, is trained whole. Raises
-    `ConfigError` for an item that matches nothing.
+    them; one that is `tied` to another, or has no more numbers than its factors, is trained whole.
+    "lora:last-4" adapts those of a part. Raises `ConfigError` for an item that matches nothing.
     """
-    tiers = range(1, max(len(statements), len(ranks) if any(LORA in each for each in statements) else 1) + 1)
+    tiers = range(1, max(len(statements), len(ranks) if any(map(is_lora, chain(*statements))) else 1) + 1)
     found = [
         _trained(of_tier(statements, tier), channel_map, head, of_tier(ranks, tier), tied) for tier in tiers
     ]
@@ -121,12 +121,14 @@ def _trained(
 ) -> tuple[Names | None, Adapters | None]:
     if ALL in items:
         return None, None
-    others = frozenset(name for item in items if item != LORA for name in _matched(item, channel_map, head))
-    matrices = _matrices(channel_map) if LORA in items else ()
+    others = frozenset(
+        name for item in items if not is_lora(item) for name in _matched(item, channel_map, head)
+    )
+    matrices = [name for item in items if is_lora(item) for name in _matrices(item, channel_map, head)]
     trained, shapes = others.union(matrices), channel_map.parameters
     adapted = tuple(
         name
-        for name in matrices
+        for name in dict.fromkeys(matrices)
         if name not in others
         and name not in tied
         and factor_size(shapes[name].shape, rank) < math.prod(shapes[name].shape)
@@ -141,15 +143,22 @@ def _trained(
     return None if trained == channel_map.parameters.keys() and adapters is None else trained, adapters
 
 
-def _matrices(channel_map: ChannelMap) -> list[str]:
-    """The weights of linear layers, and of convolutions whose kernel is one position."""
-    layouts = channel_map.parameters.items()
-    found = [name for name, layout in layouts if name.endswith("weight") and is_matrix(layout.shape)]
+def is_lora(item: str) -> bool:
+    """Whether an item asks for changes of low rank, of the whole network or of a part: "lora:last-4"."""
+    return item == LORA or item.startswith(f"{LORA}:")
+
+
+def _matrices(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
+    """The weights of linear layers, and of convolutions whose kernel is one position, of an item's part."""
+    part = item.removeprefix(LORA).removeprefix(":")
+    names = _matched(part, channel_map, head) if part else [*channel_map.parameters]
+    shapes = channel_map.parameters
+    found = [name for name in names if name.endswith("weight") and is_matrix(shapes[name].shape)]
     if not found:
         raise ConfigError(
-            "the network has no linear layer, and no convolution of one position",
+            f"'{item}': there is no linear layer, and no convolution of one position",
             key="[training] train",
-            remedy='leave out "lora"',
+            remedy=f"leave out '{item}'",
         )
     return found
 

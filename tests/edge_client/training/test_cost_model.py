@@ -6,7 +6,7 @@ from torch import nn
 
 from edge_client.pruning.surgery import arrays_of
 from edge_client.training.cost_model import network_cost
-from schemas.strategy import TrainingPlan
+from schemas.strategy import Adapters, TrainingPlan
 
 
 class Net(nn.Module):
@@ -63,3 +63,16 @@ def test_estimating_the_cost_does_not_change_the_network():
     assert all((array == before[name]).all() for name, array in arrays_of(module).items())
     assert not module.training
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_of_adapted_weights_the_optimizer_has_the_factors_only() -> None:
+    module = nn.Sequential(nn.Linear(100, 50), nn.Linear(50, 10))
+    adam, adapters = plan(optimizer="adam"), Adapters(rank=2, arrays=("0.weight",))
+    trained = ("0.weight", "1.weight", "1.bias")
+    whole = network_cost(module, (100,), trained).training(adam, examples=10)
+    low = network_cost(module, (100,), trained, adapters).training(adam, examples=10)
+    factors = 4 * 2 * (100 + 50)
+    # A copy of the adapted weight takes the place of its gradient, and both factors have one.
+    assert low.gradients == whole.gradients + factors
+    assert low.optimizer == whole.optimizer - 2 * (4 * 5_000 - factors)
+    assert low.activations == whole.activations

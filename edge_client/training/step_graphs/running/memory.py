@@ -6,16 +6,17 @@ holds.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from edge_client.compression.low_rank import factor_size
 from edge_client.system.hardware.memory import memory
 from edge_client.system.process_memory import trim_heap
 from edge_client.training.optimizer_names import kept_per_number
 from edge_client.training.step_graphs.running.graph_file import StepGraph
 from edge_client.training.trainer import equal_parts, no_memory
-from schemas.strategy import TrainingSettings
+from schemas.strategy import Adapters, TrainingSettings
 
 MARGIN = 1.2  # factor by which free memory must exceed the estimate
 AT_ONCE, PER_WEIGHT_BYTE, PER_FIXED_BYTE, MIN_EXAMPLES = 3_000_000, 1.5, 1.5, 4
@@ -40,14 +41,33 @@ class Step(Protocol):
     def size(self) -> int: ...
 
 
-def step_bytes(step: Step, plan: TrainingSettings, weights: int, *, batch: int, split: bool) -> int:
+class LowRankBytes(NamedTuple):
+    """The bytes of adapted weights, which are copied, and of their factors, which the optimizer has."""
+
+    adapted: int = 0
+    factors: int = 0
+
+
+NO_LOW_RANK = LowRankBytes()
+
+
+def step_bytes(
+    step: Step,
+    plan: TrainingSettings,
+    weights: int,
+    *,
+    batch: int,
+    split: bool,
+    low: LowRankBytes = NO_LOW_RANK,
+) -> int:
     """Bytes that training needs besides the network of `weights` bytes and the examples.
 
     Without epochs there are neither gradients nor an optimizer; the gradients of a `split` batch are summed.
     """
-    copies = (1 + kept_per_number(plan) + split) * (plan.local_epochs > 0)
+    optimizer = kept_per_number(plan) * (weights - low.adapted + low.factors)
+    copies = (1 + split) * weights + optimizer + low.adapted + 2 * low.factors
     session = PER_GRAPH_BYTE * step.size + PER_WORKING_BYTE * working_bytes(step, batch)
-    return round(copies * weights + session)
+    return round(copies * (plan.local_epochs > 0) + session)
 
 
 def working_bytes(step: Step, batch: int) -> float:
@@ -71,6 +91,7 @@ def micro_batch(
     *,
     examples: int,
     board: Path,
+    adapters: Adapters | None = None,
 ) -> int | None:
     """Number of examples per run, so that little memory is used and none is missing; None for whole batches.
 
@@ -82,9 +103,17 @@ def micro_batch(
     trim_heap()
     free = memory(board).free
     weights = sum(arrays[name].nbytes for name in graph.trained_parameters & arrays.keys())
+    low = _low_rank_bytes(arrays, adapters)
     for size in sizes(graph, whole, weights):
-        needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole)
+        needed = MARGIN * step_bytes(graph, plan, weights, batch=size, split=size < whole, low=low)
         if free is None or needed <= free:
             return None if size == whole else size
     assert free is not None
     raise no_memory(needed, free, size)
+
+
+def _low_rank_bytes(arrays: Mapping[str, NDArray[Any]], adapters: Adapters | None) -> LowRankBytes:
+    adapted = [arrays[name] for name in adapters.arrays if name in arrays] if adapters is not None else []
+    rank = adapters.rank if adapters is not None else 1
+    factors = sum(array.itemsize * factor_size(array.shape, rank) for array in adapted)
+    return LowRankBytes(sum(array.nbytes for array in adapted), factors)

@@ -210,7 +210,8 @@ def _refusals() -> Iterator[None]:
 def _prepare_step(job: TrainingJob, arrays: Mapping[str, Array]) -> tuple[StepGraph, int | None]:
     """The step graph, and the examples per run, for which memory is reserved."""
     graph = read_step_graph(job.graphs[STEP])
-    part = micro_batch(graph, job.plan, arrays, examples=len(job.data.train), board=job.board)
+    count, adapters = len(job.data.train), job.task.adapters
+    part = micro_batch(graph, job.plan, arrays, examples=count, board=job.board, adapters=adapters)
     reserve(working_bytes(graph, part or job.plan.batch_size))
     return graph, part
 

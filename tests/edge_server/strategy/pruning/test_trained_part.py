@@ -6,6 +6,7 @@ from edge_client.models.build import build_model
 from edge_client.pruning.channel_graph.trace import trace_channels
 from edge_server.strategy.pruning.trained_part import ALL_TRAINED, TrainedParts, find_trained_parts
 from schemas.errors import ConfigError
+from schemas.strategy import Adapters
 from schemas.submodel import ChannelMap
 from schemas.values import ModelSpec
 
@@ -108,6 +109,9 @@ def test_a_weight_that_is_named_tied_or_small_is_trained_whole() -> None:
 
     assert adapted("lora") == {"linear1.weight", "linear2.weight", "linear3.weight"}
     assert adapted("lora", "head") == {"linear1.weight", "linear2.weight"}
+    part = find_trained_parts([("lora:last-2", "head")], MLP, lambda: "linear3")
+    assert part.of(1) == {"linear2.weight", "linear3.weight", "linear3.bias"}
+    assert part.adapters_of(1) == Adapters(rank=8, arrays=("linear2.weight",))
     assert adapted("lora", tied=("linear2.weight",)) == {"linear1.weight", "linear3.weight"}
     # 60 (200 + 64) and 60 (200 + 200) against 200 x 64 and 200 x 200; the last has 10 x 200.
     assert adapted("lora", ranks=(60,)) == {"linear2.weight"}
@@ -125,5 +129,5 @@ def test_each_tier_has_its_rank_and_all_is_all() -> None:
 
 def test_a_network_of_wide_kernels_has_nothing_to_adapt() -> None:
     kernels = MLP.of_parameters(["linear1.bias"])
-    with pytest.raises(ConfigError, match=r"no linear layer.*leave out .lora."):
+    with pytest.raises(ConfigError, match=r"'lora': there is no linear layer.*leave out .lora."):
         find_trained_parts([("lora",)], kernels, lambda: "linear3")

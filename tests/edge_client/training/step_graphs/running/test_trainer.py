@@ -224,6 +224,9 @@ def test_a_look_at_the_data_needs_no_memory_for_gradients() -> None:
         for plan, split in ((settings, False), (settings, True), (look, True), (sharp, False))
     )
     assert (whole - seen, parts - whole, kept - whole) == (3000, 1000, 1000)
+    # A copy of 800 bytes, factors of 50 with their gradients, and Adam's state of those and of 200 bytes.
+    low = memory.step_bytes(graph, settings, 1000, batch=4, split=False, low=memory.LowRankBytes(800, 50))
+    assert low - seen == 1000 + 800 + 2 * 50 + 2 * (200 + 50)
 
 
 def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
