@@ -138,7 +138,9 @@ def test_the_limit_of_a_control_group_applies(tmp_path: Path) -> None:
 
 def job(module: nn.Module) -> ModuleJob:
     """A training job with 40 examples."""
-    task: Any = SimpleNamespace(model=SimpleNamespace(input_shape=SHAPE), spec=SubModelSpec())
+    task: Any = SimpleNamespace(
+        model=SimpleNamespace(input_shape=SHAPE), spec=SubModelSpec(), trained=None, adapters=None
+    )
     data = LocalData(examples(40), examples(0))
     board, nothing = Path("/"), lambda *_: False
     return ModuleJob(
