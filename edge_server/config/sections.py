@@ -44,7 +44,8 @@ class ModelSettings(Settings):
     """The model to start from: a version of the registry, a run folder, a folder `models/round-NNNN`, or a
     state.safetensors. It must be of the same network. Classes are matched by name; those that it does not
     know begin with drawn weights. Or weights from elsewhere: a safetensors file, a state dict of torch
-    (.pt, .pth, .ckpt, .bin), an ONNX file, `torchvision:NAME` or `timm:NAME` (with the extra `pretrained`),
+    (.pt, .pth, .ckpt, .bin), an ONNX file, one of these in a Python package
+    (`package:NAME/weights.pth`), `torchvision:NAME` or `timm:NAME` (with the extra `pretrained`),
     with `.WEIGHTS` for others than the default ones; the server downloads those. Three quarters of the
     network's numbers must be in them, its output layer apart.
     """

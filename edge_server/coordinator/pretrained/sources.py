@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from edge_client.models.inputs import InputRecord
 from edge_server.coordinator.pretrained import files, libraries
 from edge_server.coordinator.pretrained.file_inputs import inputs_of_file
 from edge_server.coordinator.pretrained.weight_file import WeightFile
+from schemas.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,41 @@ def _file_kind(example: str, read: Callable[[Path], WeightFile], *suffixes: str)
     )
 
 
-SOURCES: Mapping[str, SourceKind] = {
+PACKAGE = "package:"
+
+
+def _in_package(text: str) -> Path:
+    """The file `package:NAME/PATH` of an installed Python package, which is not imported."""
+    name, _, inside = text.removeprefix(PACKAGE).partition("/")
+    spec = find_spec(name) if name.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            f"there is no Python package {name!r} here", key="[model] from", remedy=f"pip install {name}"
+        )
+    folder = Path(spec.submodule_search_locations[0]).resolve()
+    path = (folder / inside).resolve()
+    if not inside or not path.is_relative_to(folder):
+        raise ConfigError(
+            f"{text} is not a file of the package",
+            key="[model] from",
+            remedy=f"write {PACKAGE}NAME/PATH, where PATH begins in the package's folder",
+        )
+    return path
+
+
+def _read_from_package(text: str, shape: tuple[int, ...]) -> WeightFile:
+    path = _in_package(text)
+    found = next((kind for kind in FILES.values() if kind.is_meant(str(path))), None)
+    if found is None:
+        raise ConfigError(
+            f"{path.name} is not a file of weights",
+            key="[model] from",
+            remedy=f"name one such as {', '.join(kind.example for kind in FILES.values())}",
+        )
+    return found.read(str(path), shape)
+
+
+FILES: Mapping[str, SourceKind] = {
     "safetensors": _file_kind("weights.safetensors", files.read_safetensors, ".safetensors"),
     "torch": _file_kind(
         "weights.pth",
@@ -45,6 +81,16 @@ SOURCES: Mapping[str, SourceKind] = {
         ".tar",
     ),
     "onnx": _file_kind("network.onnx", files.read_onnx, ".onnx"),
+}
+SOURCES: Mapping[str, SourceKind] = {
+    # Before files, which are known by the end of the text.
+    "package": SourceKind(
+        "package:NAME/weights.pth",
+        lambda text: text.startswith(PACKAGE),
+        lambda text: inputs_of_file(_in_package(text)),
+        _read_from_package,
+    ),
+    **FILES,
     "torchvision": SourceKind(
         "torchvision:resnet18",
         lambda text: text.startswith("torchvision:"),

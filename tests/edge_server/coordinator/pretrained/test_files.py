@@ -365,3 +365,31 @@ def test_check_shows_the_table_and_ends_with_2_for_a_bad_file(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "would run 'posix.mkdir'" in said
+
+
+def test_a_file_in_a_python_package_is_read_without_importing_the_package(
+    tmp_path: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shipped_weights" / "files").mkdir(parents=True)
+    (tmp_path / "shipped_weights" / "__init__.py").write_text("raise RuntimeError")
+    save_file(weights, tmp_path / "shipped_weights" / "files" / "net.safetensors")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "package:shipped_weights/files/net.safetensors"
+    source = find_source(text)
+    assert source is not None
+    assert set(source.read(text, SPEC.input_shape).arrays) == set(weights)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("package:no_such_weights/net.pth", "no Python package 'no_such_weights' here: pip install no_such"),
+        ("package:torch/../net.pth", "not a file of the package: write package:NAME/PATH"),
+        ("package:torch/py.typed", "py.typed is not a file of weights: name one such as weights.safetensors"),
+    ],
+)
+def test_a_package_without_such_a_file_is_told(text: str, words: str) -> None:
+    source = find_source(text)
+    assert source is not None
+    with pytest.raises(ConfigError, match=words):
+        source.read(text, SPEC.input_shape)
