@@ -298,6 +298,7 @@ def test_the_papers_tables_and_our_own_comparisons_are_shipped():
         "attending-table-4",
         "fedrad-table-1-2",
         "igfl-figure-2",
+        "pretrained",
         "igfl-table-1-2-3-5",
         "igfl-table-4",
         "league",
