@@ -17,7 +17,7 @@ def header_name(module: nn.Module, input_shape: tuple[int, ...]) -> str:
     Raises `ConfigError` if the outputs [B, classes] are not those of a linear layer.
     """
     made: dict[str, Tensor] = {}
-    layers = [(name, layer) for name, layer in module.named_modules() if type(layer) is nn.Linear]
+    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     hooks = [
         layer.register_forward_hook(lambda _, __, output, name=name: made.update({name: output}))
         for name, layer in layers

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from edge_client.models.build import build_model
+from edge_client.models.header import header_of
 from edge_client.models.inputs import InputRecord
 from edge_client.models.registry import entry, is_ours
 from edge_client.models.zoo import input_record, with_colours
@@ -125,6 +126,11 @@ def test_the_inputs_of_weights_are_those_that_the_library_states(name, expected)
 def test_unknown_weights_are_refused(name, complaint):
     with pytest.raises(ConfigError, match=complaint):
         input_record(name)
+
+
+@pytest.mark.parametrize(("name", "header"), zip(SMALL, ("fc", "classifier"), strict=True))
+def test_the_header_is_found_also_if_it_is_a_librarys_linear_layer(name, header):
+    assert header_of(spec(name)) == header
 
 
 def test_a_stem_of_other_colours_keeps_all_else():
