@@ -1,0 +1,121 @@
+"""Training on features is training of the whole network, of which all but the rest is frozen."""
+
+import numpy as np
+import pytest
+import torch
+
+from edge_client.data.dataset import LabelledData
+from edge_client.data.sources import load_source
+from edge_client.models.build import build_model
+from edge_client.pruning.surgery import arrays_of
+from edge_client.training.evaluation import evaluate
+from edge_client.training.feature_cache import FeatureCache
+from edge_client.training.features import Features, features_of, split_for, why_whole
+from edge_client.training.loop import train
+from edge_client.training.objectives.registry import OBJECTIVES
+from edge_client.training.results import TrainingResult
+from edge_client.training.step_capture import Recorder
+from schemas.strategy import Component, TrainingPlan
+from schemas.values import ModelSpec
+
+SPEC = ModelSpec(name="cnn-batch", input_shape=(1, 8, 8), num_classes=10)
+HEAD = ("linear2.weight", "linear2.bias", "linear3.weight", "linear3.bias")
+OPTIONS = {"magnitude-scores": {"layers": ("linear2",)}, "prox": {"mu": 1.0}}
+NONE = FeatureCache()
+
+
+def digits(count: int = 20) -> LabelledData:
+    return load_source("digits").subset(range(count))
+
+
+def plan(*names: str, **more) -> TrainingPlan:
+    objectives = tuple(Component(name=name, options=OPTIONS.get(name, {})) for name in names)
+    settings = {
+        "batch_size": 8,
+        "seed": 3,
+        "participants": 4,
+        "local_epochs": 2,
+        "learning_rate": 0.05,
+        **more,
+    }
+    return TrainingPlan(objectives=objectives, **settings)
+
+
+def trained(how: TrainingPlan, *, by_features: bool, **more) -> tuple[dict[str, np.ndarray], TrainingResult]:
+    module, data, features = build_model(SPEC, seed=1), digits(), None
+    if by_features:
+        split = split_for(module, HEAD, SPEC.input_shape, how, data)
+        assert split is not None
+        (features,) = features_of(split, (data,), NONE, "")
+    result = train(module, data, how, trained=HEAD, features=features, **more)
+    return arrays_of(module), result
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if OBJECTIVES[name].reads_outputs_only])
+def test_an_objective_that_reads_outputs_only_makes_no_difference(name):
+    (arrays, result), (whole, wanted) = (trained(plan(name), by_features=given) for given in (True, False))
+    assert all(np.allclose(arrays[each], whole[each], atol=1e-5) for each in whole)
+    assert result.groups.keys() == wanted.groups.keys()
+    for group, expected in wanted.groups.items():
+        assert all(np.allclose(result.groups[group][each], expected[each], atol=1e-4) for each in expected)
+    start = arrays_of(build_model(SPEC, seed=1))
+    assert {each for each in start if not np.array_equal(start[each], arrays[each])} == set(HEAD)
+
+
+@pytest.mark.parametrize(
+    "more", [{"momentum": 0.9, "weight_decay": 0.1}, {"sam_radius": 0.05, "local_epochs": 4}]
+)
+def test_other_steps_train_on_features_too(more):
+    (arrays, _), (whole, _) = (trained(plan(**more), by_features=given) for given in (True, False))
+    assert all(np.allclose(arrays[each], whole[each], atol=1e-4) for each in whole)
+
+
+def test_parts_of_batches_and_recorded_steps_train_on_features_too():
+    (plain, _), (parts, _), (recorded, _) = (
+        trained(plan(momentum=0.9), by_features=True, **more)
+        for more in ({}, {"micro_batch": 3}, {"recorder": Recorder()})
+    )
+    assert all(np.allclose(plain[each], parts[each], atol=1e-5) for each in plain)
+    assert all(np.array_equal(plain[each], recorded[each]) for each in plain)
+
+
+def test_the_objective_that_needs_more_than_outputs_is_named():
+    task = digits().learning_task
+    assert (
+        why_whole(plan("prox", "distil").objectives, task) == "the objective 'distil' needs more than outputs"
+    )
+    assert not why_whole(plan("prox", "scaffold").objectives, task)
+
+
+def test_an_evaluation_by_features_is_that_of_the_network():
+    module, data = build_model(SPEC, seed=1), digits(50)
+    split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
+    assert split is not None
+    (features,) = features_of(split, (data,), NONE, "")
+    found, wanted = evaluate(module, data, features=features), evaluate(module, data)
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-4)
+    assert found.metrics["accuracy"] == wanted.metrics["accuracy"]
+    assert evaluate(module, digits(0), features=Features(features.rest, features.rows[:0])).examples == 0
+
+
+def test_rounded_features_train_as_they_are_kept(tmp_path):
+    module, data = build_model(SPEC, seed=1), digits()
+    split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
+    assert split is not None
+    caches = (FeatureCache(tmp_path, limit=10**6), FeatureCache(tmp_path, limit=10**6), NONE)
+    rows = [features_of(split, (data,), cache, "", "fp16")[0].rows for cache in caches]
+    assert np.array_equal(rows[0], rows[1])
+    assert np.array_equal(rows[0], rows[2])
+    exact = features_of(split, (data,), NONE, "")[0].rows
+    assert np.array_equal(rows[0], exact.astype(np.float16).astype(np.float32))
+
+
+def test_features_of_several_parts_are_in_their_order():
+    module, data = build_model(SPEC, seed=1), digits(40)
+    split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
+    assert split is not None
+    parts = (data.subset(range(13)), data.subset(()), data.subset(range(13, 40)))
+    first, none, last = features_of(split, parts, NONE, "")
+    whole = split.features(torch.from_numpy(data.inputs())).numpy()
+    assert len(none.rows) == 0
+    assert np.allclose(np.concatenate([first.rows, last.rows]), whole, atol=1e-6)
