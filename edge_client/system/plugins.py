@@ -9,13 +9,14 @@ A package states, for instance:
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from inspect import Parameter
 
 T = TypeVar("T")
 
@@ -51,6 +52,15 @@ class Registry(Mapping[str, T]):
     def origin(self, name: str) -> str:
         """The package that adds a component; empty for one that ships."""
         return "" if name in self.shipped else origin(plugins(self.concept)[name])
+
+
+@cache
+def options_of(factory: Callable[..., object]) -> "Mapping[str, Parameter]":
+    """The arguments of a component's factory; a recipe makes some twenty components each time it is read."""
+    # A board that only infers needs neither.
+    from inspect import signature
+
+    return signature(factory).parameters
 
 
 class Traits:

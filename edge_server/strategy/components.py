@@ -1,6 +1,5 @@
 """Make a strategy's components from the names and options in a recipe."""
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, get_type_hints
 
@@ -9,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from edge_client.compression.chain import make_chain
 from edge_client.compression.downlink import make_downlink
 from edge_client.pruning.channel_selection import Ratio
+from edge_client.system.plugins import options_of
 from edge_client.training.objectives.registry import OBJECTIVES
 from edge_server.strategy.aggregation.combiners import COMBINERS
 from edge_server.strategy.aggregation.transforms import TRANSFORMS
@@ -37,7 +37,7 @@ def make_component(
     factory = registry.get(component.name)
     if factory is None:
         raise ConfigError(f"unknown {concept} '{component.name}'{nearest(component.name, registry)}")
-    parameters = inspect.signature(factory).parameters
+    parameters = options_of(factory)
     allowed, named = set(parameters) - set(provided), f"{concept} '{component.name}'"
     options = {
         key: _check_option(named, factory, key, value, allowed) for key, value in component.options.items()

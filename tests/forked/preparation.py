@@ -11,6 +11,8 @@ from tests.changes import change_modules
 
 IMPORTED = ("pytest", "xdist.remote", "pytest_timeout", "hypothesis.stateful", "_hypothesis_pytestplugin")
 """What pytest's processes import, beside the packages."""
+LATE = ("dp_accounting",)
+"""What pytest's processes import with their first recipe that has privacy: it takes a second."""
 NOT_IMPORTED = ("edge_client.training.flower", "edge_server.simulation.ray_engine")
 """Modules whose libraries take seconds to import, which few tests need."""
 NO_OUTPUT = ("-p", "no:terminal", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-s")
@@ -42,7 +44,7 @@ def prepare(*, tests: bool) -> None:
     for package in ("schemas", "edge_client", "edge_server"):
         _import_modules(package)
     with contextlib.suppress(ImportError):
-        for name in IMPORTED:
+        for name in (*IMPORTED, *(LATE if tests else ())):
             import_module(name)
     change_modules()
     if tests:

@@ -53,9 +53,8 @@ def test_ctrl_c_during_a_run_ends_server_and_devices_and_keeps_the_last_model(
 ) -> None:
     out = tmp_path / "run"
     with running_broker("embedded", tmp_path / "broker") as broker:
-        process = command(
-            "edge-server", "demo", "rounds=1000", "num-clients=1", "--broker", broker.url, "--out", str(out)
-        )
+        words = ("rounds=1000", "num-clients=1", "model.name=mlp", "local-epochs=1")
+        process = command("edge-server", "demo", *words, "--broker", broker.url, "--out", str(out))
         read_until(process, "round 2 of 1000 closed")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from edge_client.system.plugins import Registry
+from edge_client.system.plugins import Registry, options_of
 from edge_client.training.objectives.attentive import Attentive
 from edge_client.training.objectives.batch_statistics import BatchStatistics
 from edge_client.training.objectives.distil import Distil
@@ -54,7 +54,7 @@ def _build(component: Component) -> LocalObjective:
     make = OBJECTIVES.get(component.name)
     if make is None:
         raise ConfigError(f"unknown objective {component.name!r}{nearest(component.name, OBJECTIVES)}")
-    parameters = inspect.signature(make).parameters
+    parameters = options_of(make)
     options: dict[str, Any] = dict(component.options)
     for option in options:
         if option not in parameters:

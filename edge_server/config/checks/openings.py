@@ -1,8 +1,8 @@
 """Checks of when rounds begin, and of runs without end."""
 
-import inspect
 from collections.abc import Iterator
 
+from edge_client.system.plugins import options_of
 from edge_server.config.config import Config
 from edge_server.strategy.selection.schedules import SCHEDULES
 from edge_server.strategy.strategy import Strategy
@@ -36,7 +36,7 @@ def opening_problems(config: Config, strategy: Strategy) -> Iterator[ConfigError
             remedy="set rounds or when, or leave the objective out",
         )
     for key, schedule in (("fraction", spec.fraction), ("local-epochs", spec.local_epochs)):
-        if schedule is not None and "rounds" in inspect.signature(SCHEDULES[schedule.name]).parameters:
+        if schedule is not None and "rounds" in options_of(SCHEDULES[schedule.name]):
             yield ConfigError(
                 f"'{schedule.name}' spreads over all rounds, and with [federation] rounds = 0 there "
                 "is no last one",

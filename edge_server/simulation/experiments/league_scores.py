@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -264,16 +264,20 @@ def _scale(metric: Metric) -> int:
     return (100 if metric.share else 1) * (1 if metric.higher_is_better else -1)
 
 
+@cache
+def _resamples(count: int) -> NDArray[np.int64]:
+    """The places [resamples, count] of `count` values that each resample has."""
+    if count <= EXACT:
+        return np.array(list(itertools.product(range(count), repeat=count)))
+    return np.random.default_rng(0).integers(count, size=(DRAWN, count))
+
+
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % bootstrap interval of the mean of `values`, the same in every call; infinite for one value."""
     count = len(values)
     if count == 1:
         return -math.inf, math.inf
-    if count <= EXACT:
-        places = np.array(list(itertools.product(range(count), repeat=count)))
-    else:
-        places = np.random.default_rng(0).integers(count, size=(DRAWN, count))
-    means = np.array(values)[places].mean(axis=1)
+    means = np.array(values)[_resamples(count)].mean(axis=1)
     # Outwards to the next mean: with two seeds the interval is that of both values.
     return (
         float(np.quantile(means, 0.025, method="lower")),

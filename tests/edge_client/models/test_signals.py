@@ -108,12 +108,12 @@ def test_every_tier_learns_to_tell_frequencies_apart(tmp_path: Path, name: str) 
         "model.name": name,
         "data.source": f"npz:{waves(tmp_path / 'waves.npz')}",
         "num-clients": 5,
-        "rounds": 8,
+        "rounds": 5,
         "local-epochs": 3,
         "batch-size": 16,
         "optimizer": "adam",
         "learning-rate": 0.005,
-        "federation.evaluate-every": 8,
+        "federation.evaluate-every": 5,
         "workers": 1,
     }
     config = load_config("attending", [f"{key}={value}" for key, value in settings.items()])
