@@ -16,6 +16,7 @@ from tests.changes import change_modules
 from tests.forked.child import UNSYNCED
 from tests.forked.connection import forked_python, start_server
 from tests.forked.fork_servers import fork_fork_servers
+from tests.unsynced import sync_nothing
 
 # Must be set before torch is imported. With networks this small a second thread costs more than it saves,
 # ten times as much on a busy machine.
@@ -28,9 +29,7 @@ os.environ["EDGE_SERVICE"] = str(Path(__file__).parents[1] / ".pytest_cache" / "
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# No test cuts the power of this machine, and a killed process loses nothing that it has written. A sync takes
-# 0.4 ms of processor time and several to wait for; tests that let a sync fail replace this function.
-os.fsync = lambda descriptor: None
+sync_nothing()
 os.environ[UNSYNCED] = "1"
 
 # A server that ends in a test would let the collector look through all modules and tests again.

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from tests.forked.interpreter import run_python
 from tests.forked.request import Request
+from tests.unsynced import sync_nothing
 
 PR_SET_PDEATHSIG = 1
 UNSYNCED = "EDGE_TESTS_UNSYNCED"
@@ -34,7 +35,7 @@ def become(request: Request, descriptors: Mapping[int, int]) -> NoReturn:
     os.environ.update(request.environ)
     os.chdir(request.cwd)
     if UNSYNCED in os.environ:
-        os.fsync = lambda descriptor: None
+        sync_nothing()
     code = _ended_with(_main_of(request))
     # An interpreter does this as it ends. It also calls destructors of C++, which abort in a forked process
     # since they wait for threads that only the first process has.

@@ -18,6 +18,7 @@ from schemas.errors import ConfigError
 from schemas.messages import Update, decode_task
 from schemas.values import CapabilityProfile, DataCard
 from tests.schemas.examples import MESSAGES_BY_KIND
+from tests.unsynced import CONNECT
 
 ROOT = Path(__file__).parents[3]
 ONE, TWO = "1" * 64, "2" * 64
@@ -163,11 +164,13 @@ def test_a_reopened_journal_continues_after_its_last_entry(path):
         assert [planned.attempt for planned in reader.plannings()] == [1, 2]
 
 
-def test_the_journal_is_written_ahead_and_synced(journal, path):
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    # 2 is FULL: each commit is synced, so committed entries survive a power cut.
-    assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+def test_the_journal_is_written_ahead_and_synced(path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "connect", CONNECT)
+    with closing(Journal(path)) as journal:
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        # 2 is FULL: each commit is synced, so committed entries survive a power cut.
+        assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_the_journal_may_be_used_by_several_threads(journal, reader):
