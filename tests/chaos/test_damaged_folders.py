@@ -27,7 +27,7 @@ CONFIG = load_config(
     "fedavg",
     [
         *("federation.name=single", "data.source=digits", "test-samples=20", "num-clients=2", "quorum=1"),
-        *("batch-size=8", "local-epochs=1", "rounds=3", "deliver=none"),
+        *("batch-size=8", "local-epochs=1", "rounds=3", "deliver=none", "model.name=mlp"),
     ],
 )
 Damage = Callable[[Path], None]

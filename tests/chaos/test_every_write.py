@@ -112,7 +112,7 @@ class Commits(sqlite3.Connection):
 
 WORDS = [
     *("federation.name=single", "data.source=digits", "test-samples=20", "num-clients=2", "min-clients=2"),
-    *("quorum=1", "batch-size=8", "local-epochs=1"),
+    *("quorum=1", "batch-size=8", "local-epochs=1", "model.name=mlp"),
 ]
 IN_ROUNDS = load_config("attending", [*WORDS, "rounds=2", "deliver-every=1"])
 CHANGES = load_config(

@@ -31,6 +31,7 @@ from schemas.values import CapabilityProfile, DataCard, TrainerName
 from tests.other_networks import NAME as OTHERS
 
 NAMES = ("weak", "strong")
+WORDS = ("data.source=digits", "model.name=mlp", "rounds=2", "batch-size=8", "strategy.uplink=[]")
 CARD = DataCard(source="digits", examples=22, input_shape=(1, 8, 8), num_classes=10)
 
 
@@ -46,7 +47,8 @@ class Bench:
         names: Sequence[str] = NAMES,
     ) -> None:
         config = load_config(
-            recipe, ["data.source=digits", "rounds=2", "batch-size=8", "strategy.uplink=[]", *words]
+            recipe,
+            [*WORDS, *words],
         )
         self.folder = RunFolder.create(folder / "run", config)
         self.coordinator = assemble(config, "run-1", self.folder, signer=manifest_signer)

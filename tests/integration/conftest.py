@@ -44,6 +44,7 @@ def demo_config(**overrides: Any) -> Config:
     """Five devices on digits, small enough for a test."""
     settings = {
         "federation.name": "test",
+        "model.name": "mlp",
         "rounds": 2,
         "local-epochs": 1,
         "rejoin-s": 2.0,

@@ -16,9 +16,10 @@ from edge_server.rounds.participant import Status
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.recovery import Recovered
 from schemas.errors import ConfigError
+from tests.integration.bench import WORDS as BENCH_WORDS
 from tests.integration.bench import Bench
 
-WORDS = ("data.source=digits", "rounds=3", "batch-size=8", "strategy.uplink=[]", "replay-mb=100")
+WORDS = (*BENCH_WORDS, "rounds=3", "replay-mb=100")
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def federation(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def trained_together(address: BrokerAddress, programs: Path, folder: Path) -> Federation:
     """Run the federation; the server and the device with torch are threads of this process."""
-    words = {"clients.num-clients": 2, "rounds": ROUNDS, "training.local-epochs": 5}
+    words = {"model.name": NETWORK.name, "clients.num-clients": 2, "rounds": ROUNDS, "local-epochs": 5}
     config = demo_config(**words, **{"data.source": f"npz:{folder}/pictures.npz#test"})
     own = config.data.model_copy(update={"source": f"npz:{folder}/pictures.npz#train"})
     of_devices, state = config.model_copy(update={"data": own}), folder / "devices"
