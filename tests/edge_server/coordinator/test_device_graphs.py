@@ -24,7 +24,7 @@ class Drawn:
     def __init__(self, *_: Any) -> None:
         self.calls: list[int] = []
 
-    def of(self, params: Any, spec: SubModelSpec, *_: Any, trains: bool, own_model: bool) -> dict[str, bytes]:
+    def of(self, params: Any, spec: SubModelSpec, *_: Any, trains: bool, **__: Any) -> dict[str, bytes]:
         kept = spec.count("hidden", 9)
         self.calls.append(kept)
         if kept == 1:
@@ -36,7 +36,9 @@ class Drawn:
 def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeviceGraphs:
     monkeypatch.setattr(device_graphs, "StepGraphs", Drawn)
     monkeypatch.setattr(DeviceGraphs, "widths_of", lambda *_: {})
-    context = SimpleNamespace(channel_map=None, spec=SimpleNamespace(input_shape=(1,), name="network"))
+    spec = SimpleNamespace(input_shape=(1,), name="network")
+    network = SimpleNamespace(parts=SimpleNamespace(frozen=lambda channels: frozenset()))
+    context = SimpleNamespace(channel_map=None, spec=spec, network=network)
     model = SimpleNamespace(network=None, context=context, params_of=lambda spec: {})
     return DeviceGraphs(cast(Any, model), BlobStore(tmp_path))
 
