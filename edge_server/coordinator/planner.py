@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from edge_client.data.tasks.registry import learning_task
 from edge_client.pruning.channel_selection import mean_ratio
 from edge_server.coordinator.device_graphs import DeviceGraphs, GraphBlobs
 from edge_server.coordinator.exporter import EarlyGraphs
@@ -120,7 +121,7 @@ class Planner:
     ) -> None:
         self._context, self._model, self._storage = model.context, model, storage
         self._assigning, self._publisher, self._tiering = assigning, publisher, tiering
-        self._journaled = journaled
+        self._journaled, self._told_whole = journaled, False
         self._exaggerated: Mapping[str, str] = {}
         self._too_old: Mapping[str, str] = {}
         self._graphs, self._early = DeviceGraphs(model, storage.store, early), early
@@ -199,8 +200,21 @@ class Planner:
         if ended := self._context.privacy.over_budget(self._model.state):
             return Chosen(ended=ended)
         jobs = self._kept_private(jobs, command)
+        self._say_what_runs_whole(jobs)
         graphs = self._graphs.for_training(jobs, command.devices, chunk_bytes, self._tiering.trainer)
         return Chosen(jobs, graphs, None if needed is None else min(needed, len(jobs)), choices)
+
+    def _say_what_runs_whole(self, jobs: Mapping[str, TaskPlan]) -> None:
+        """Log once why devices run frozen layers in every step, if they do."""
+        # Imported here, as it takes torch: a server of statistics needs none.
+        from edge_client.training.features import why_whole
+
+        cuts = (job.cut for job in jobs.values())
+        partly = [cut.objectives for cut in cuts if cut.train and cut.trained is not None]
+        why = why_whole(partly[0], learning_task(self._context.spec.task)) if partly else ""
+        if why and not self._told_whole:
+            self._told_whole = True
+            log.warning("devices run frozen layers in every step: %s", why)
 
     def _name_data(self, command: PlanRound) -> None:
         """Write what devices have agreed on to disk before any of them trains by it."""

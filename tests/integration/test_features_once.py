@@ -79,9 +79,12 @@ def test_what_other_tiers_train_is_behind_the_features(
     assert sum(passed) == EXAMPLES + 3 * TESTED
 
 
-def test_an_objective_that_needs_inputs_runs_all_layers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_objective_that_needs_inputs_runs_all_layers_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with counting(monkeypatch) as passed:
-        run(tmp_path / "run", "fjord", *WORDS, "rounds=1")
+        run(tmp_path / "run", "fjord", *WORDS, "rounds=2")
     assert set(passed) == {TESTED}
+    said = [record.getMessage() for record in caplog.records if "every step" in record.getMessage()]
+    reason = "the objective 'ordered-dropout' needs more than outputs"
+    assert said.count(f"devices run frozen layers in every step: {reason}") == 1
