@@ -62,6 +62,7 @@ class RunReporter:
         self.counters, self.phases = counters, PhaseClock()
         self.began = time.monotonic()
         self._every_s, self._share = every_s, share
+        self._trained = coordinator.context.trained_share
         self._next_snapshot = 0.0
         about(federation=coordinator.context.config.federation.name, run=coordinator.context.run)
 
@@ -128,6 +129,7 @@ class RunReporter:
             onnx={tier: f"onnx/{path.name}" for tier, path in exported.items()},
             duration_s=time.monotonic() - self.began,
             started_from=self._coordinator.model.started_from,
+            trained=self._trained,
         )
         self._coordinator.finish(summary)
         self.show(summary)
@@ -156,7 +158,7 @@ class RunReporter:
             load=load,
             summary=summary,
         )
-        return replace(shown, **moment.simulated)
+        return replace(shown, trained=self._trained, **moment.simulated)
 
 
 def round_closed(record: RoundRecord) -> Note:

@@ -1,6 +1,7 @@
 """What stays the same during a run: its configuration, strategy, network, test data and privacy mechanism."""
 
 import hashlib
+import math
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from edge_server.coordinator.network_check import (
 from edge_server.coordinator.tasks.task import TaskTemplate
 from edge_server.observability.durations import Durations
 from edge_server.rounds.agreed_lists import ClassList, ColumnList
-from edge_server.storage.records import RoundRecord
+from edge_server.storage.records import RoundRecord, TrainedShare
 from edge_server.strategy.aggregation.transforms import behind_normalisations
 from edge_server.strategy.privacy import mechanism as dp
 from edge_server.strategy.privacy.accounting import KEY_BYTES
@@ -156,6 +157,14 @@ class RunContext:
         return self.network.parts.frozen(self.channel_map)
 
     @property
+    def trained_share(self) -> TrainedShare | None:
+        """How many numbers devices train; None if all."""
+        numbers = self.network.parts.count_trained(self.channel_map)
+        sizes = {name: math.prod(layout.shape) for name, layout in self.channel_map.parameters.items()}
+        frozen = sum(sizes[name] for name in self.still)
+        return TrainedShare(numbers=numbers, of=sum(sizes.values()), frozen=frozen) if numbers else None
+
+    @property
     def own_layers(self) -> tuple[str, ...]:
         """The layers of each device's model file that are its own."""
         own = self.strategy.own
@@ -217,9 +226,11 @@ def make_context(
     measured = unmeasured_notice(config, strategy, network)
     unscaled = unscaled_notice(config, testing.model_spec)
     inputs, kept = describe_inputs(testing.model_spec, testing.preprocessing), _describe_kept(strategy, own)
-    told = (*whole, unscaled, inputs, measured, kept, parts.in_words(traced.channel_map))
+    told = (*whole, unscaled, inputs, measured, kept)
     notices = tuple(text for text in told if text)
     context = RunContext(config, run, strategy, network, testing, privacy, resumable, durable, notices, drawn)
+    if share := context.trained_share:
+        context = replace(context, notices=(*notices, f"devices train {share.in_words()}"))
     return context, module
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from edge_server.observability.durations import DurationHistogram
-from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary, TrainedShare
 from schemas.values import BoardState, CapabilityProfile, DataCard
 
 
@@ -106,7 +106,8 @@ class Snapshot:
 
     In a simulation `virtual_s` is the virtual time and `left_s` the estimated remaining real time. `no_link`
     is the reason for a missing connection to the broker, else empty. `tested_on` describes the test data,
-    `waits_for` what a waiting run waits for. A run without end has 0 `rounds`.
+    `waits_for` what a waiting run waits for. `trained` is None if devices train all of the network. A run
+    without end has 0 `rounds`.
     """
 
     federation: str
@@ -124,6 +125,7 @@ class Snapshot:
     no_link: str = ""
     tested_on: str = ""
     waits_for: str = ""
+    trained: TrainedShare | None = None
     virtual_s: float | None = None
     left_s: float | None = None
     load: Workload = field(default_factory=Workload)

@@ -17,7 +17,7 @@ from edge_server.rounds.machine import Federation
 from edge_server.rounds.participant import Participant, Status
 from edge_server.rounds.quarantine import quarantine_end
 from edge_server.rounds.state import Phase
-from edge_server.storage.records import DeviceRecord, StartedFrom, Summary, UndoneRecord
+from edge_server.storage.records import DeviceRecord, StartedFrom, Summary, TrainedShare, UndoneRecord
 from schemas.values import BoardState, CapabilityProfile
 
 TierOf = Callable[[Device], int]
@@ -187,6 +187,7 @@ def make_summary(
     onnx: Mapping[int, str],
     duration_s: float,
     started_from: StartedFrom | None = None,
+    trained: TrainedShare | None = None,
 ) -> Summary:
     last = tally.history[-1] if tally.history else None
     ratios = config.tiers.levels
@@ -215,6 +216,7 @@ def make_summary(
             for undone in federation.undone
         ),
         started_from=started_from,
+        trained=trained,
     )
 
 

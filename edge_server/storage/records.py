@@ -6,11 +6,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from edge_client.data.classes import shorten_names
+from edge_server.config.units import bytes_text
 from schemas.base import Frozen
 from schemas.counted import format_count
 from schemas.names import Digest
 from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
 
+BYTES = 4  # of a float32
 SHOWN_NAMES = 3  # The most arrays that a row names
 
 # Statistics of all devices' data, as a round has found them.
@@ -229,6 +231,27 @@ class WeightsTaken(Frozen):
         return tuple(f"  {a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
 
 
+class TrainedShare(Frozen):
+    """What devices train of the whole network: `numbers` tier by tier (one for all that train alike) of `of`.
+
+    `frozen` are those that no tier trains: devices receive them once, and send none of them back.
+    """
+
+    numbers: tuple[int, ...]
+    of: int
+    frozen: int
+
+    def in_words(self) -> str:
+        counts = " / ".join(f"{count:,}" for count in self.numbers)
+        by_tier = " (by tier)" if len(self.numbers) > 1 else ""
+        return f"{counts} of {self.of:,} numbers of the network{by_tier}"
+
+    def describe_frozen(self) -> str:
+        """The frozen part and its bytes as float32; empty if some tier trains everything."""
+        share, sent = f"{self.frozen / self.of:.1%}", bytes_text(BYTES * self.frozen)
+        return f"{share} of the network, {sent}, which a device receives once" if self.frozen else ""
+
+
 def _some(names: Collection[str]) -> str:
     """The first few names, and how many more there are."""
     more = [f"{len(names) - SHOWN_NAMES} more"] if len(names) > SHOWN_NAMES else []
@@ -273,7 +296,8 @@ class Summary(Frozen):
 
     `test_metrics` are the figures of the last tested round, the leading one first; `best_metric` is the best
     of that one over all rounds. `client_metrics` are the devices' means on their own data in the last round,
-    `own_metrics` those of models that they keep for themselves.
+    `own_metrics` those of models that they keep for themselves. `trained` is None if devices train all of the
+    network.
 
     `downlink_bytes` and `uplink_bytes` are the server's, a broadcast counted once; the devices' sums are
     larger, as each device receives the broadcast.
@@ -302,3 +326,4 @@ class Summary(Frozen):
     onnx: Mapping[int, str] = Field(default_factory=dict)
     undone: tuple[UndoneRecord, ...] = ()
     started_from: StartedFrom | None = None
+    trained: TrainedShare | None = Field(default=None, exclude_if=lambda trained: trained is None)

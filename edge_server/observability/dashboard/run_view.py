@@ -20,7 +20,7 @@ from edge_server.observability.data_statistics import (
 from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
 from edge_server.observability.report.figure_tables import class_figures, newest_counts
 from edge_server.observability.snapshot import Snapshot, Workload
-from edge_server.storage.records import DeviceRecord, RoundRecord, Summary
+from edge_server.storage.records import DeviceRecord, RoundRecord, Summary, TrainedShare
 from schemas.submodel import ChannelMap
 
 Json = dict[str, Any]
@@ -62,6 +62,7 @@ def run_value(
         "notes": list(shown.notes),
         "warnings": warning_texts(history_of(facts, snapshot), summary.devices if summary else ()),
         "parameters": summary.parameters if summary else facts.parameters,
+        "trained": _trained_texts(summary.trained if summary else shown.trained),
         "tiers": tier_values(facts, _delivered_models(facts, snapshot)),
         "privacy": _privacy(history_of(facts, snapshot)),
         **_bytes(facts, snapshot, summary),
@@ -223,6 +224,14 @@ def _statistics(history: Sequence[RoundRecord]) -> Json | None:
         return None
     heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
     return {**heads, **asdict(as_texts(found))}
+
+
+def _trained_texts(share: TrainedShare | None) -> list[str]:
+    """What devices train of the network, and what is frozen; empty if they train everything."""
+    if share is None:
+        return []
+    frozen = share.describe_frozen()
+    return [f"devices train {share.in_words()}", *([f"frozen: {frozen}"] if frozen else [])]
 
 
 def _privacy(history: Sequence[RoundRecord]) -> Json | None:

@@ -26,7 +26,7 @@ from edge_server.observability.report.html_page import html_page
 from edge_server.observability.report.markdown import markdown_page
 from edge_server.observability.report.sections import run_sections
 from edge_server.observability.terminal.tables import epsilon_text
-from edge_server.storage.records import Summary
+from edge_server.storage.records import Summary, TrainedShare
 from edge_server.storage.run_folder import run_title
 from schemas.errors import ConfigError
 from schemas.labels import EVERY, Where
@@ -82,6 +82,7 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         *((("id", summary.run),) if summary.run != title else ()),
         ("recipe", summary.recipe or "none"),
         ("model", f"{summary.model}, {count_text(summary.parameters)} parameters"),
+        *_trained(summary.trained),
         ("rounds", count_text(summary.rounds)),
         ("devices", count_text(len(summary.devices))),
         ("duration", duration_text(summary.duration_s)),
@@ -91,6 +92,12 @@ def _facts(summary: Summary, title: str) -> tuple[tuple[str, str], ...]:
         ("received by the server", bytes_text(summary.uplink_bytes)),
         *([("privacy spent", epsilon_text(summary))] if summary.epsilon is not None else []),
     )
+
+
+def _trained(share: TrainedShare | None) -> tuple[tuple[str, str], ...]:
+    """What devices train of the network, and what is frozen; nothing if they train everything."""
+    rows = (("trained", share.in_words()), ("frozen", share.describe_frozen())) if share else ()
+    return tuple(row for row in rows if row[1])
 
 
 SUFFIXES = {"html": ".html", "markdown": ".md", "json": ".json"}

@@ -92,6 +92,10 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print()
         console.print(Text(f"warning: {text}"))
     console.print()
+    if snapshot.summary is not None and (share := snapshot.summary.trained):
+        console.print(Text(f"devices trained {share.in_words()}"))
+        if frozen := share.describe_frozen():
+            console.print(Text(f"frozen: {frozen}"))
     console.print(Text(_outcome(snapshot), style="bold"))
 
 

@@ -50,16 +50,13 @@ class TrainedParts:
         frozen = self.frozen(channel_map)
         return channel_map.of_parameters([name for name in channel_map.parameters if name not in frozen])
 
-    def in_words(self, channel_map: ChannelMap) -> str:
-        """What devices train, for the user; empty if everything."""
+    def count_trained(self, channel_map: ChannelMap) -> tuple[int, ...]:
+        """How many numbers of the whole network are trained, tier by tier; empty if all are."""
         if not any(self.tiers):
-            return ""
+            return ()
         shapes = {name: layout.shape for name, layout in channel_map.parameters.items()}
         tiers = range(1, max(len(self.tiers), len(self.adapters)) + 1)
-        trained = [_numbers(shapes, self.of(tier), self.adapters_of(tier)) for tier in tiers]
-        counts = " / ".join(f"{count:,}" for count in trained)
-        by_tier = " (by tier)" if len(trained) > 1 else ""
-        return f"devices train {counts} of {_numbers(shapes, None, None):,} numbers of the network{by_tier}"
+        return tuple(_numbers(shapes, self.of(tier), self.adapters_of(tier)) for tier in tiers)
 
     def frozen(self, channel_map: ChannelMap) -> Names:
         """The arrays that no tier trains."""

@@ -75,7 +75,7 @@ export class RunView {
 
   _head(run, history) {
     const closed = history.at(-1)?.round ?? 0;
-    const { title, phase, progress, facts, parts, detail } = this._parts;
+    const { title, phase, progress, facts, trained, parts, detail } = this._parts;
     write(title, run.outcome ? `${some(closed, "round")}${ofRounds(run)}` : `Round ${run.round}${ofRounds(run)}`);
     write(phase, run.outcome ?? (run.waits_for ? `${run.phase} for ${run.waits_for}` : run.phase ?? ""));
     mark(phase, "data-state", run.outcome ?? "going");
@@ -84,6 +84,8 @@ export class RunView {
     progress.value = closed;
     progress.textContent = `${closed}${ofRounds(run)} rounds closed`;
     write(facts, describe(run));
+    write(trained, (run.trained ?? []).join(" · "));
+    mark(trained, "hidden", !trained.textContent);
     write(parts, run.live ? describeParts(run.parts) : "");
     mark(parts, "hidden", !parts.textContent);
     write(detail, run.no_link ? `No connection to the broker: ${run.no_link}` : (run.detail ?? ""));
@@ -136,12 +138,13 @@ function makeHead() {
     left: el("strong", { class: "value" }),
     progress: el("progress", { "aria-label": "Rounds closed" }),
     facts: el("p", { class: "note" }),
+    trained: el("p", { class: "note" }),
     parts: el("p", { class: "note" }),
     detail: el("p", { class: "detail" }),
   };
   parts.deadline = el("p", { class: "deadline", hidden: true }, "deadline in ", parts.left);
   parts.head = el("div", { class: "head" }, el("div", { class: "line" }, parts.title, parts.phase, parts.deadline),
-    parts.progress, parts.facts, parts.parts, parts.detail);
+    parts.progress, parts.facts, parts.trained, parts.parts, parts.detail);
   return parts;
 }
 

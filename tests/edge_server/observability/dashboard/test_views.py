@@ -10,7 +10,7 @@ from edge_server.observability.dashboard.model_view import channel_value, evenly
 from edge_server.observability.dashboard.run_reader import read_facts
 from edge_server.observability.dashboard.run_view import round_values, run_value
 from edge_server.observability.snapshot import DeviceView, ServerParts, Snapshot, Workload
-from edge_server.storage.records import DataStatistics, Distribution, MeasuredDevice
+from edge_server.storage.records import DataStatistics, Distribution, MeasuredDevice, TrainedShare
 from schemas.errors import ConfigError
 from schemas.values import BoardState, DataCard, DriftFinding, SkippedFiles
 from tests.edge_server.observability.dashboard.folders import (
@@ -113,6 +113,18 @@ def test_a_live_run_is_read_from_the_snapshot(tmp_path):
     assert (reported["phase"], reported["live"], reported["outcome"]) == ("training", True, None)
     assert reported["deadline_at"] == 1030.0
     assert reported["parts"] is None
+
+
+def test_the_page_says_what_is_trained_and_what_is_frozen(tmp_path):
+    folder, journal = begun(tmp_path / "run")
+    journal.close()
+    facts = read_facts(folder.path, live=True)
+    assert run_value(facts, MOMENT, now=NOW, live=True)["trained"] == []
+    share = TrainedShare(numbers=(1000,), of=10_000, frozen=9000)
+    assert run_value(facts, replace(MOMENT, trained=share), now=NOW, live=True)["trained"] == [
+        "devices train 1,000 of 10,000 numbers of the network",
+        "frozen: 90.0% of the network, 36 kB, which a device receives once",
+    ]
 
 
 def test_what_serves_a_run_is_shown(tmp_path):

@@ -17,12 +17,20 @@ from edge_server.observability.report.charts import (
     separate_labels,
     value_axis,
 )
+from edge_server.observability.report.contents import read_run_contents
 from edge_server.observability.report.document import Table
 from edge_server.observability.report.figure_tables import accuracy_chart
-from edge_server.observability.report.report import write_report
+from edge_server.observability.report.report import run_document, write_report
 from edge_server.observability.report.sections import round_section
 from edge_server.storage.provenance import provenance
-from edge_server.storage.records import DeviceRecord, Rejected, RoundRecord, Summary, UndoneRecord
+from edge_server.storage.records import (
+    DeviceRecord,
+    Rejected,
+    RoundRecord,
+    Summary,
+    TrainedShare,
+    UndoneRecord,
+)
 from schemas.errors import ConfigError
 from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, record, scored, summary
@@ -97,6 +105,20 @@ def test_the_report_describes_the_run(tmp_path: Path) -> None:
     for reported in ("75.00%, best 80.00%", "onnx/tier-1.onnx", "tier 5", "498,365", 'name = "home"'):
         assert reported in page.text
     assert "edge-server run federation.toml" in page.text
+
+
+def test_the_report_says_what_is_trained_and_what_is_frozen(tmp_path: Path) -> None:
+    page = page_of(tmp_path, end=summary(trained=TrainedShare(numbers=(500, 1000), of=10_000, frozen=9000)))
+    assert "500 / 1,000 of 10,000 numbers of the network (by tier)" in page.text
+    # 9,000 numbers of four bytes.
+    assert "90.0% of the network, 36 kB, which a device receives once" in page.text
+
+
+def test_a_network_that_is_trained_whole_has_no_facts_of_its_parts(tmp_path: Path) -> None:
+    assert "trained" not in summary().model_dump_json()
+    assert (
+        not {"trained", "frozen"} & dict(run_document(read_run_contents(folder(tmp_path))).facts.rows).keys()
+    )
 
 
 def test_each_chart_is_an_svg_with_a_title(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from edge_server.observability.terminal.final_summary import print_closing
 from edge_server.observability.terminal.tables import LAST_ROUNDS, device_table, round_table, trial_table
-from edge_server.storage.records import DeviceRecord
+from edge_server.storage.records import DeviceRecord, TrainedShare
 from schemas.values import DeliveryVerdict, Personalisation
 from tests.edge_server.observability.terminal.shown import MEASURED, drawn, record, scored, snapshot, summary
 
@@ -95,6 +95,15 @@ def test_the_closing_output_says_what_training_on_own_data_has_changed() -> None
     ]
     # Many devices are counted, not listed.
     assert "Models trained" not in closing(*[better] * 30)
+
+
+def test_the_closing_output_says_what_devices_trained() -> None:
+    share = TrainedShare(numbers=(500,), of=10_000, frozen=0)
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_closing(console, snapshot(summary=summary(trained=share)))
+    text = console.export_text()
+    assert "devices trained 500 of 10,000 numbers of the network\n" in text
+    assert "frozen" not in text
 
 
 def test_virtual_time_is_labelled() -> None:
