@@ -62,7 +62,7 @@ def with_frozen(received: Groups, frozen: Arrays) -> Groups:
     return {**received, "model": GatheredArrays({name: (part, name) for part in parts for name in part})}
 
 
-def _returned(delta: Arrays, task: TrainTask) -> Arrays:
+def _select_returned(delta: Arrays, task: TrainTask) -> Arrays:
     if task.returned is None:
         return delta
     names = frozenset(task.returned)
@@ -80,7 +80,7 @@ class Answer:
 
     def groups(self, delta: Arrays) -> Groups:
         """All groups to send, with `delta` as `model`."""
-        whole = {**self._groups, "model": _returned(delta, self._task)}
+        whole = {**self._groups, "model": _select_returned(delta, self._task)}
         if self._task.personal is None:
             return whole
         return in_sub_model(whole, self.spec, self._channel_map)

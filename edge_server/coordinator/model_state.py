@@ -181,7 +181,7 @@ def open_model(
 
 def _describe_stuck(context: RunContext, weights: WeightsTaken) -> str:
     """The warning of arrays that are drawn anew although no device trains them; empty if there are none."""
-    frozen = context.network.parts.frozen(context.network.registered)
+    frozen = context.network.parts.frozen(context.network.registered_map)
     stuck = [name for name in weights.drawn if name in frozen]
     if not stuck:
         return ""

@@ -325,7 +325,7 @@ class Planner:
         ratio = self._context.config.tiers.ratios[tier - 1]
         level = mean_ratio(ratio)
         provenance = self._model.provenance(tier, level)
-        trained = network.parts.in_order(tier, network.registered)
+        trained = network.parts.in_order(tier, network.registered_map)
         adapters = network.parts.adapters_of(tier)
         cut = Cut(
             self._model.tier_spec(ratio), trained=trained, adapters=adapters, own=self._context.own_layers

@@ -168,7 +168,7 @@ class RunContext:
     def own_layers(self) -> tuple[str, ...]:
         """The layers of each device's model file that are its own."""
         own = self.strategy.own
-        return own.layers(self.network.registered) if own is not None else ()
+        return own.layers(self.network.registered_map) if own is not None else ()
 
     @property
     def task_terms(self) -> TaskTemplate:
@@ -220,7 +220,7 @@ def make_context(
     check_outputs(module, testing.model_spec)
     if strategy.statistics:
         check_features(testing.model_spec)
-    own = _own_layers(strategy.own, module, testing.model_spec, network.registered)
+    own = _own_layers(strategy.own, module, testing.model_spec, network.registered_map)
     privacy = PrivacyGuard(config, strategy.privacy)
     whole = unpruned_notice(config, network), untraced_notice(config, traced.stops)
     measured = unmeasured_notice(config, strategy, network)
@@ -251,7 +251,7 @@ def _own_layers(
         header_name(module, spec.input_shape)
     layers = own.layers(channel_map)
     tensors = sent_tensors(module)
-    if tied := _divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
+    if tied := _find_divided(tensors, {name for name in tensors if name.rpartition(".")[0] in layers}):
         raise ConfigError(
             f"{tied} are one weight, and a device would keep the one for itself and share the other",
             key="[strategy] own",
@@ -266,10 +266,10 @@ def _trained_parts(
     """What each tier trains; `ConfigError` for a statement that does not fit the network."""
     head = partial(header_name, module, spec.input_shape)
     tensors = sent_tensors(module)
-    tied = {name for pair in _tied(tensors) for name in pair}
+    tied = {name for pair in _find_tied(tensors) for name in pair}
     parts = find_trained_parts(config.trained_parts, channel_map, head, ranks=config.ranks, tied=tied)
     for names in filter(None, parts.tiers):
-        if pair := _divided(tensors, names):
+        if pair := _find_divided(tensors, names):
             raise ConfigError(
                 f"{pair} are one weight, and only one of them would be trained",
                 key="[training] train",
@@ -278,14 +278,14 @@ def _trained_parts(
     return parts
 
 
-def _tied(tensors: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+def _find_tied(tensors: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """Pairs of names of one weight."""
     firsts = {id(tensor): name for name, tensor in distinct(tensors).items()}
     pairs = [(name, firsts[id(tensor)]) for name, tensor in tensors.items()]
     return [(name, first) for name, first in pairs if name != first]
 
 
-def _divided(tensors: Mapping[str, Tensor], names: Collection[str]) -> str:
+def _find_divided(tensors: Mapping[str, Tensor], names: Collection[str]) -> str:
     """Two names of one weight, of which only one is among these names; empty if there are none."""
-    divided = (pair for pair in _tied(tensors) if (pair[0] in names) != (pair[1] in names))
+    divided = (pair for pair in _find_tied(tensors) if (pair[0] in names) != (pair[1] in names))
     return next((f"'{name}' and '{first}'" for name, first in divided), "")

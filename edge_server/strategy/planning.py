@@ -73,18 +73,18 @@ def cut(
         return Cut(strategy.pruner.tier(by_group, network.channel_map, evidence), train=False, returned=())
     if strategy.is_summed(evidence.round):
         spec = strategy.pruner.tier(by_group, network.channel_map, evidence)
-        trained = network.parts.in_order(tier, network.registered)
+        trained = network.parts.in_order(tier, network.registered_map)
         return Cut(spec, objectives=strategy.summing, train=False, returned=(), trained=trained)
-    made = strategy.pruner.cut(by_group, network.registered, evidence)
-    own = strategy.own.layers(network.registered) if strategy.own and strategy.withholds else ()
+    made = strategy.pruner.cut(by_group, network.registered_map, evidence)
+    own = strategy.own.layers(network.registered_map) if strategy.own and strategy.withholds else ()
     is_due = evidence.round % strategy.measure_every == 0
     if made.personal is None and is_due and measures_statistics(strategy, network):
         return Cut(made.spec, objectives=strategy.measuring, train=False, returned=(), own=own)
     returned = made.returned
     if own:
-        layers = dict.fromkeys(name.rpartition(".")[0] for name in network.registered.parameters)
+        layers = dict.fromkeys(name.rpartition(".")[0] for name in network.registered_map.parameters)
         returned = tuple(layer for layer in (layers if returned is None else returned) if layer not in own)
-    if (trained := network.parts.in_order(tier, network.registered)) is not None:
+    if (trained := network.parts.in_order(tier, network.registered_map)) is not None:
         returned = tuple(name for name in trained if is_returned(name, returned))
         made = replace(made, trained=trained, adapters=network.parts.adapters_of(tier))
     objectives = strategy.objectives + made.objectives

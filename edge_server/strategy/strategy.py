@@ -144,7 +144,7 @@ class Network:
     order: tuple[str, ...] = ()
 
     @cached_property
-    def registered(self) -> ChannelMap:
+    def registered_map(self) -> ChannelMap:
         """The channel map with its parameters in the network's order, by which layers are first and last."""
         return self.channel_map.of_parameters(self.order) if self.order else self.channel_map
 

@@ -69,12 +69,12 @@ class ModelVersion:
     chunk_bytes: int
     frozen: frozenset[str] = frozenset()
 
-    def trained(self, spec: SubModelSpec) -> Groups:
+    def moving_groups(self, spec: SubModelSpec) -> Groups:
         """The groups that a sub-model receives, without what is frozen."""
         groups = self.holding(spec)
         return {**groups, MODEL: _without(groups[MODEL], self.frozen)} if self.frozen else groups
 
-    def still(self, spec: SubModelSpec) -> Groups:
+    def frozen_groups(self, spec: SubModelSpec) -> Groups:
         """What is frozen of a sub-model."""
         model = self.holding(spec)[MODEL]
         return {MODEL: GatheredArrays({name: (model, name) for name in model if name in self.frozen})}
@@ -147,7 +147,7 @@ class ModelPublisher:
         known = f"{state} {version.chunk_bytes} {sorted(wanted)}"
         if known != self._frozen_of:
             put = partial(self._store.put_groups, chunk_bytes=version.chunk_bytes)
-            paths = publish_increments(wanted.values(), version.still, put, self._channel_map)
+            paths = publish_increments(wanted.values(), version.frozen_groups, put, self._channel_map)
             self._frozen, self._frozen_of = PublishedVersion(paths, round=version.round), known
         return self._frozen
 
@@ -188,7 +188,7 @@ class ModelPublisher:
             return ref
 
         def holding(spec: SubModelSpec) -> Groups:
-            return sent_groups(encoded, version.trained(spec), spec, self._channel_map)
+            return sent_groups(encoded, version.moving_groups(spec), spec, self._channel_map)
 
         return PublishedVersion(
             publish_increments(specs, holding, put, self._channel_map), sizes, version.round

@@ -29,11 +29,11 @@ def lite0(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     for name, part in [*network.named_modules()]:
         if type(part).__name__ == "Conv2dStaticSamePadding":
             owner, _, attribute = name.rpartition(".")
-            setattr(network.get_submodule(owner), attribute, _padded(part))
+            setattr(network.get_submodule(owner), attribute, _with_padding(part))
     return network
 
 
-def _padded(part: Any) -> nn.Module:
+def _with_padding(part: Any) -> nn.Module:
     """The package's convolution as one that can be cut: its padding is a layer of its own."""
     around = getattr(part.static_padding, "padding", (0, 0, 0, 0))
     even = len(set(around)) == 1

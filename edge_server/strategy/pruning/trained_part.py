@@ -104,12 +104,12 @@ def find_trained_parts(
     """
     tiers = range(1, max(len(statements), len(ranks) if any(map(is_lora, chain(*statements))) else 1) + 1)
     found = [
-        _trained(of_tier(statements, tier), channel_map, head, of_tier(ranks, tier), tied) for tier in tiers
+        _names_of(of_tier(statements, tier), channel_map, head, of_tier(ranks, tier), tied) for tier in tiers
     ]
     return TrainedParts(tuple(names for names, _ in found), tuple(adapters for _, adapters in found))
 
 
-def _trained(
+def _names_of(
     items: Sequence[str],
     channel_map: ChannelMap,
     head: Callable[[], str],
@@ -119,7 +119,7 @@ def _trained(
     if ALL in items:
         return None, None
     others = frozenset(
-        name for item in items if not is_lora(item) for name in _matched(item, channel_map, head)
+        name for item in items if not is_lora(item) for name in _match_item(item, channel_map, head)
     )
     matrices = [name for item in items if is_lora(item) for name in _matrices(item, channel_map, head)]
     trained, shapes = others.union(matrices), channel_map.parameters
@@ -148,7 +148,7 @@ def is_lora(item: str) -> bool:
 def _matrices(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
     """The weights of linear layers, and of convolutions whose kernel is one position, of an item's part."""
     part = item.removeprefix(LORA).removeprefix(":")
-    names = _matched(part, channel_map, head) if part else [*channel_map.parameters]
+    names = _match_item(part, channel_map, head) if part else [*channel_map.parameters]
     shapes = channel_map.parameters
     found = [name for name in names if name.endswith("weight") and is_matrix(shapes[name].shape)]
     if not found:
@@ -160,7 +160,7 @@ def _matrices(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> li
     return found
 
 
-def _matched(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
+def _match_item(item: str, channel_map: ChannelMap, head: Callable[[], str]) -> list[str]:
     weights = [name for name in channel_map.parameters if not is_statistic(name)]
     if item == "head":
         return _of_layers(weights, {head()})
