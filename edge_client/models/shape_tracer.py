@@ -20,10 +20,9 @@ from torch.fx.proxy import Attribute, Proxy, TraceError
 
 # What tells the shape or the kind of a tensor, and nothing of its values.
 SHAPES = frozenset({
-    "shape", "size", "ndim", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "layout",
-    "dtype", "type", "is_floating_point", "is_complex", "device", "get_device", "is_cuda", "requires_grad",
+    "shape", "size", "ndim", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous",
+    "type", "is_floating_point", "is_complex", "get_device", "is_cuda", "requires_grad",
 })  # fmt: skip
-
 KINDS = frozenset({"dtype", "device", "layout"})
 # Functions and methods whose results have as many places as a condition holds at.
 SELECTING = frozenset({"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive"})
