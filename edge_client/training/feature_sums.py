@@ -2,7 +2,7 @@
 
 A head's features f are what it takes, and the number 1 behind them. With targets y (one-hot for classes) the
 sums are G = sum f f^T, C = sum f y^T and the sum of |y|^2: all that least squares needs. Nearest class means
-need C, and the sum of |f|^2 without the 1 in place of the others. An example belongs
+need C, and the sum of f's mean square without the 1 in place of the others. An example belongs
 to one of two parts by a digest of its inputs, however examples are shared out: most to the first part, a
 fifth to the second, by which the server chooses what the first part leaves open. Everything is float64.
 """
@@ -100,8 +100,8 @@ class FeatureSums:
         for part in range(PARTS):
             own, answers = columns[parts == part], wanted[parts == part]
             self._targets[part] += own.T @ answers
-            squared = answers if self._with_gram else own[:, :-1]
-            self._squares[part] += float(np.square(squared).sum())
+            squares = np.square(answers).sum(1) if self._with_gram else np.square(own[:, :-1]).mean(1)
+            self._squares[part] += float(squares.sum())
             if self._with_gram:
                 self._gram[part] += own.T @ own
 

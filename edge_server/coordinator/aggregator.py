@@ -27,7 +27,9 @@ from edge_server.coordinator.tasks.masking import (
     figures_map,
     sum_masked_answers,
     sum_masked_figures,
+    sum_masked_sums,
     sum_masked_updates,
+    sums_map,
 )
 from edge_server.coordinator.tasks.task import counts_classes
 from edge_server.coordinator.tier_assignment import TierAssigner
@@ -159,6 +161,10 @@ class Aggregator:
         asked = statistics_request(context.strategy, self._model.state)
         if asked is not None:
             return sum_masked_answers(masked, opened, asked, context.spec)
+        if context.strategy.is_summed(self._model.state.round + 1):
+            (spec,) = opened.terms.specs
+            numbers = sums_map(context.strategy.groups, spec, context.spec, context.channel_map)
+            return sum_masked_sums(masked, opened, numbers)
         if context.strategy.trains:
             return sum_masked_updates(masked, opened, context.network.parts.cut(context.channel_map))
         by_class = counts_classes(context.config, context.spec)

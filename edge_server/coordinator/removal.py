@@ -13,6 +13,7 @@ from edge_client.storage.atomic_files import unlink
 from edge_server.config.load import load_config
 from edge_server.coordinator.global_model import GlobalModel
 from edge_server.security.manifest_signer import ManifestSigner
+from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.storage.journal import Journal
 from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
@@ -102,6 +103,8 @@ def _sums_of(strategy: Strategy, state: State, run: Path) -> tuple[HeadRule, lis
 
 def _without(sums: list[DeviceSums], device: str, run: Path) -> list[DeviceSums]:
     names = [each.device for each in sums]
+    if names == [COHORT]:
+        raise ConfigError(f"{run} holds the masked sum of all devices, and that of none by itself")
     if device not in names:
         raise ConfigError(f"{run} holds no sums of '{device}'{nearest(device, names)}")
     left = [each for each in sums if each.device != device]

@@ -7,10 +7,15 @@ import onnxruntime
 import pytest
 
 from edge_client.data.sources import load_source
+from edge_client.security.secure_aggregation.mask_update import means_of_sums
 from edge_server.config.load import load_config
+from edge_server.coordinator.removal import forget_device
 from edge_server.coordinator.replay import replay
 from edge_server.storage.records import RoundRecord
-from tests.edge_server.simulation.small import run
+from edge_server.storage.run_folder import RunFolder
+from edge_server.strategy.groups.feature_sums import held_sums
+from schemas.errors import ConfigError, PeerError
+from tests.edge_server.simulation.small import history, run
 from tests.integration.conftest import ONE_BROKER
 from tests.integration.test_statistics_round import Fleet
 
@@ -57,3 +62,26 @@ def test_a_head_that_is_solved_first_is_trained_further(tmp_path: Path) -> None:
     plain = [record.test_accuracy for record in found["plain"]]
     assert first.test_accuracy > max(plain) + 0.05
     assert all(record.test_accuracy > first.test_accuracy - 0.03 for record in later)
+
+
+def test_masked_sums_give_the_same_head_and_are_those_of_all_devices(tmp_path: Path) -> None:
+    words, weights, right = ("num-clients=4", "federation.deliver=none"), {}, {}
+    for name, more in (("plain", ()), ("masked", ("privacy.secure-aggregation=true",))):
+        run(tmp_path / name, "ridge", *words, *more)
+        state = RunFolder(tmp_path / name).load_state(1)
+        weights[name] = state.params["linear3.weight"]
+        right[name] = history(tmp_path / name)[0]["test_accuracy"]
+        devices = [sums.device for sums in held_sums(state.groups["feature-sums"])]
+        assert devices == (["sum-of-the-cohort"] if more else [f"device-000{k}" for k in range(1, 5)])
+    apart = np.linalg.norm(weights["masked"] - weights["plain"]) / np.linalg.norm(weights["plain"])
+    assert apart < 0.01
+    assert abs(right["masked"] - right["plain"]) < 0.01
+    with pytest.raises(ConfigError, match="the masked sum of all devices"):
+        forget_device(tmp_path / "masked", "device-0001")
+
+
+def test_masks_need_one_tier_and_products_within_their_range() -> None:
+    with pytest.raises(ConfigError, match="tiers have sums of different features"):
+        load_config("ridge", ["privacy.secure-aggregation=true", "tiers.ratios=[0.5, 0.0]"])
+    with pytest.raises(PeerError, match=r"a mean product of features is 12, beyond \+-8"):
+        means_of_sums({"head/gram": np.array([[24.0, 2.0]])}, 2, 8.0)

@@ -9,10 +9,11 @@ from edge_client.security.secure_aggregation import masked_figures, masks, proto
 from edge_client.security.secure_aggregation.cohort import Membership
 from edge_client.security.secure_aggregation.masks import quantise
 from edge_client.storage.blob_store import BlobStore
+from schemas.errors import PeerError
 from schemas.messages import Update
 from schemas.submodel import ChannelMap
-from schemas.tensors.blobs import CHUNK_BYTES, FileGroups, Groups
-from schemas.values import TrainingMetrics
+from schemas.tensors.blobs import CHUNK_BYTES, Arrays, FileGroups, Groups
+from schemas.values import Reason, TrainingMetrics
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ def _answer(
     if not masked_figures.only_measures(task):
         trained = [name for name in channel_map.parameters if name in groups["model"]]
         return groups["model"], channel_map.of_parameters(trained), metrics
+    if sums := [name for name in groups if name != "model"]:
+        means = means_of_sums(groups[sums[0]], metrics.examples, membership.terms.value_range)
+        return means, masked_figures.map_of(masked_figures.shapes_of(means), channel_map.groups), metrics
     figures, limit = masked_figures.as_numbers(metrics, task), membership.terms.value_range
     if (largest := float(np.abs(figures[masked_figures.FIGURES]).max())) > limit:
         log.warning(
@@ -56,6 +60,18 @@ def _answer(
         )
     seen = TrainingMetrics(examples=metrics.measured_on, epochs=0, steps=0)
     return figures, masked_figures.map_of(masked_figures.shapes_of(figures), channel_map.groups), seen
+
+
+def means_of_sums(sums: Arrays, examples: int, limit: float) -> dict[str, Any]:
+    """The sums of features over the number of examples; `PeerError` where masks would cut one."""
+    means = {name: np.asarray(sums[name], np.float64) / max(1, examples) for name in sums}
+    if (largest := max(float(np.abs(mean).max(initial=0)) for mean in means.values())) > limit:
+        raise PeerError(
+            f"a mean product of features is {largest:.4g}, beyond +-{limit:g}, the range of masked numbers "
+            "([privacy] value-range of the server)",
+            reason=Reason.OUT_OF_BOUNDS,
+        )
+    return means
 
 
 def masked_groups(groups: Groups, examples: int, membership: Membership, channel_map: ChannelMap) -> Groups:

@@ -68,7 +68,14 @@ def _components(config: Config) -> Iterator[ConfigError]:
 def _groups(config: Config, strategy: Strategy) -> Iterator[ConfigError]:
     """Additional groups would need masking rules of their own; measured ones are not sent at all."""
     for component, rule in zip(config.strategy.groups, strategy.groups, strict=True):
-        if not GROUPS.traits(component.name).of_server and not rule.measured:
+        traits = GROUPS.traits(component.name)
+        if traits.is_sum and len(set(map(str, config.tiers.ratios))) > 1:
+            yield ConfigError(
+                f"'{component.name}': tiers have sums of different features, and {_KEY} shows those of all",
+                key="[tiers] ratios",
+                remedy="give all tiers one ratio, such as ratios = [0.0]",
+            )
+        if not (traits.of_server or traits.is_sum or rule.measured):
             how = "devices send it one by one" if rule.uplink else "it is made of single updates"
             yield ConfigError(
                 f"'{component.name}': {how}, and {_KEY} shows the model's sum alone",

@@ -12,7 +12,13 @@ from edge_server.coordinator.tasks.increments import (
     TaskBlobs,
     name_blobs,
 )
-from edge_server.coordinator.tasks.masking import figures_map, figures_terms, masking_terms, statistics_terms
+from edge_server.coordinator.tasks.masking import (
+    figures_map,
+    figures_terms,
+    masking_terms,
+    statistics_terms,
+    sums_map,
+)
 from edge_server.coordinator.tasks.model_publisher import ModelPublisher, ModelVersion
 from edge_server.coordinator.tasks.task import TaskPlan, TaskTemplate, counts_classes, make_task
 from edge_server.coordinator.validation.contents import max_answer_bytes
@@ -133,6 +139,9 @@ class TaskAssigner:
         if (asked := cuts[0].statistics) is not None:
             return statistics_terms(config, asked, model, examples)
         specs = [cut.spec for cut in cuts]
+        if self._strategy.is_summed(command.round):
+            numbers = sums_map(self._strategy.groups, specs[0], model, self._channel_map)
+            return figures_terms(config, specs, examples, numbers)
         if not self._strategy.trains:
             figures = figures_map(model, self._channel_map, by_class=counts_classes(config, model))
             return figures_terms(config, specs, examples, figures)

@@ -105,7 +105,7 @@ def held_sums(held: Arrays) -> list[DeviceSums]:
     ]
 
 
-@GroupTraits(ignores_models=True)
+@GroupTraits(ignores_models=True, is_sum=True)
 class HeadRule(GroupRule):
     """What both rules have in common: they differ in how a head is solved.
 
@@ -245,7 +245,7 @@ class HeadRule(GroupRule):
         return {weight: whole, bias: head.offset.astype(np.float32)}
 
 
-@GroupTraits(ignores_models=True)
+@GroupTraits(ignores_models=True, is_sum=True)
 class RidgeHead(HeadRule):
     """The head is the least-squares solution of all devices' examples together.
 
@@ -310,7 +310,7 @@ class RidgeHead(HeadRule):
         return {device: as_held(device, about) for device, about in tested.items()}
 
 
-@GroupTraits(ignores_models=True)
+@GroupTraits(ignores_models=True, is_sum=True)
 class ClassMeansHead(HeadRule):
     """The head chooses the class whose mean of all devices' features is nearest."""
 

@@ -219,8 +219,8 @@ def class_means(sums: Sums, *, bias: bool = True) -> Head:
     """The head that chooses the class with the nearest mean (Legate et al. 2023, FedNCM).
 
     Of equally wide classes the log-probability of m is (m^T f - |m|^2 / 2) / v up to a constant, where v is a
-    feature's variance within a class; `squares` is here the sum of |f|^2. Features depend on each other, so
-    that scores are too sure of themselves: `MARGIN` bounds them. Without a bias all means have
+    feature's variance within a class; `squares` is here the sum of f's mean square. Features depend on each
+    other, so that scores are too sure of themselves: `MARGIN` bounds them. Without a bias all means have
     length 1. A class without examples has the mean of all, and is less likely by the widest distance of two.
     """
     counts = sums.targets[-1]
@@ -232,7 +232,7 @@ def class_means(sums: Sums, *, bias: bool = True) -> Head:
         return Head(means / np.sqrt(np.where(lengths > 0, lengths, 1)), np.zeros(len(counts)))
     distance = np.square(means - overall[:, None]).sum(0).max(initial=0)
     offset = -lengths / 2 - np.where(counts > 0, 0, distance)
-    variance = (sums.squares - counts @ lengths) / (count * max(1, len(means)))
+    variance = (sums.squares - counts @ lengths / max(1, len(means))) / count
     between = np.square(means[:, :, None] - means[:, None]).sum(0)[:, counts > 0][counts > 0]
     nearest = np.sort(between, 1)[:, 1:2].mean() / 2 if len(between) > 1 else SMALLEST_VARIANCE
     factor = min(1 / max(variance, SMALLEST_VARIANCE), MARGIN / max(nearest, SMALLEST_VARIANCE))

@@ -45,12 +45,13 @@ class GroupTraits(Traits):
     """What a rule takes on trust, in words, and what it needs of single updates.
 
     `ignores_models`: combines nothing of the size of a model that devices send. `of_server`: the server
-    computes it from the global model or from the tiers.
+    computes it from the global model or from the tiers. `is_sum`: needs no more than its sum over devices.
     """
 
     trusts: str = ""
     ignores_models: bool = False
     of_server: bool = False
+    is_sum: bool = False
 
 
 class GroupRule(Protocol):

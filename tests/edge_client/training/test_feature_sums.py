@@ -33,7 +33,7 @@ def test_sums_for_class_means_have_squares_of_features_instead_of_products() -> 
     arrays = sums.arrays()
     assert set(arrays) == {TARGETS, SQUARES}
     assert arrays[TARGETS][0].tolist() == [[3, 1], [0, 2], [1, 1]]
-    assert arrays[SQUARES].tolist() == [14, 0]
+    assert arrays[SQUARES].tolist() == [7, 0]
 
 
 def test_no_examples_have_no_sums() -> None:

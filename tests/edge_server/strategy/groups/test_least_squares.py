@@ -76,7 +76,9 @@ def test_the_first_features_are_the_leading_block() -> None:
 
 def test_class_means_choose_the_nearest_mean() -> None:
     features, targets = drawn()
-    sums = Sums(np.zeros((0, 0)), sums_of(features, targets).targets, float(np.square(features).sum()))
+    sums = Sums(
+        np.zeros((0, 0)), sums_of(features, targets).targets, float(np.square(features).mean(1).sum())
+    )
     head = class_means(sums)
     means = np.stack([features[targets[:, c] == 1].mean(0) for c in range(4)])
     nearest = np.square(features[:, None] - means).sum(2).argmin(1)
@@ -103,7 +105,7 @@ def test_scores_of_class_means_that_are_far_apart_are_bounded() -> None:
 def test_a_class_that_nobody_has_is_not_chosen(bias: bool) -> None:
     features, targets = drawn(classes=3)
     padded = np.concatenate([targets, np.zeros((len(targets), 1))], 1)
-    sums = Sums(np.zeros((0, 0)), sums_of(features, padded).targets, float(np.square(features).sum()))
+    sums = Sums(np.zeros((0, 0)), sums_of(features, padded).targets, float(np.square(features).mean(1).sum()))
     chosen = (features @ class_means(sums, bias=bias).weight + class_means(sums, bias=bias).offset).argmax(1)
     assert bias is False or 3 not in chosen
     scores = ridge(sums_of(features, padded), 0.1)
