@@ -23,7 +23,8 @@ from edge_client.models.random_state import seed_generators
 log = logging.getLogger(__name__)
 
 BATCH = 16  # examples of a frozen pass: the bits of a row depend on the number of rows
-MAX_GROWTH = 8  # numbers of an example's features, at most, per number of its inputs
+MAX_GROWTH = 4  # numbers of an example's features, at most, per number of its inputs: both are in memory
+FEW = 4096  # numbers of features that any example may have
 TOLERANCE = 1e-3  # largest difference of both parts from the network, relative to its largest output
 
 
@@ -126,7 +127,7 @@ class _Search:
         changing = {id(tensor) for name, tensor in every if name in self._trained}
         frozen = Frozen(self._copy, training, changing, self._examples(frozen_values.PROBES))
         cut = _Cut(frozen, training, evaluation, self._numbers, self._copy)
-        if cut.width > MAX_GROWTH * prod(self._input_shape):
+        if cut.width > max(FEW, MAX_GROWTH * prod(self._input_shape)):
             raise NoSplit(f"an example would have {cut.width} features of {prod(self._input_shape)} inputs")
         own = cut.apply(self._copy)
         if not own.arrays:

@@ -176,6 +176,12 @@ def test_a_network_with_a_trained_beginning_or_without_a_frozen_array_is_not_spl
     assert split(module, [name for name, _ in module.named_parameters()], PICTURE) is None
 
 
+def test_features_that_take_far_more_memory_than_inputs_are_not_made() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 65, 1), nn.Flatten(), nn.Linear(65 * 64, 2))
+    with pytest.raises(NoSplit, match="4160 features of 192 inputs"):
+        find_split(module, head_of(module), PICTURE)
+
+
 def test_a_network_that_cannot_be_traced_is_not_split_and_says_why() -> None:
     class Deciding(nn.Module):
         def __init__(self) -> None:
