@@ -12,7 +12,7 @@ import pytest
 from edge_server.rounds.machine import RoundRules
 from tests.edge_server.rounds.site_world import SiteWorld
 
-TREES = int(os.environ.get("EDGE_TREES", "6"))
+TREES = int(os.environ.get("EDGE_TREES", "4"))
 PATIENT = RoundRules(
     rounds=2, deadline_s=10**6, rejoin_s=10**6, attempts=10**6, quorum=1.0, deliver=False, start_clients=4
 )

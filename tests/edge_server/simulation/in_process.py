@@ -1,7 +1,7 @@
 """An engine without processes: each job is done where its outcome is requested.
 
-A worker process would record the training steps of each network, which takes longer than the few rounds of
-a test. Tests of the processes themselves use those.
+Starting a worker process takes longer than the few rounds of a test. Tests of the processes themselves use
+those.
 """
 
 from collections.abc import Callable, Iterator
