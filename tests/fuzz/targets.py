@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,13 @@ from edge_client.compression import decoding
 from edge_client.compression.chain import Chain, make_chain
 from edge_client.compression.downlink import added_up, changes
 from edge_client.compression.layered_model import Holding, assemble
+from edge_client.compression.low_rank import draw_factors
 from edge_client.compression.quantization import Fp16, Int8
+from edge_client.compression.uplink import encode_answer
 from edge_client.compression.zstd import unpack
 from edge_client.data.sounds.sound_files import read_sound
 from edge_client.pruning.slicing import extract
+from edge_client.pruning.update_coordinates import Answer
 from edge_client.storage.client_archive import DamagedArchive, unpack_wheels
 from edge_client.transport.message_parts import PART_HEADER_BYTES, Parts, split
 from edge_server.coordinator.tasks.increments import difference
@@ -38,7 +42,7 @@ from edge_server.transport.broker.packets import V5, V311, Connect, Packet, Publ
 from edge_server.transport.broker.packets import Filter as TopicFilter
 from schemas.errors import ConfigError, PeerError
 from schemas.messages import Refusal, decode_message, encode_message
-from schemas.strategy import Component
+from schemas.strategy import Adapters, Component
 from schemas.submodel import ChannelMap, SubModelSpec
 from schemas.tensors.blobs import FileGroups, Groups, decode_chunk, decode_json, encode_chunk, encode_json
 from schemas.topics import Channel, DeviceTopic, StateTopic, parse_topic
@@ -64,6 +68,9 @@ CHAINS: tuple[Chain, ...] = tuple(
     make_chain([Component.model_validate(target) for target in named])
     for named in ((), ("fp16",), ("int8",), (FEW,), (MIN_LEVELS,), ("top-k",), ("top-k", "int8"))
 )
+
+
+FACTORED = PLAIN.model_copy(update={"adapters": Adapters(rank=2, arrays=("hidden.weight",))})
 
 
 @cache
@@ -111,13 +118,13 @@ def _update(data: bytes) -> None:
 
 
 def _encoded(data: bytes) -> None:
-    """An encoded update of a plain task, by the first codecs that fit its form."""
+    """An encoded update of a plain task or of one of low rank, by the first codecs that fit its form."""
     path = _spool() / "encoded"
     path.write_bytes(data)
-    for chain in CHAINS:
+    for task, chain in product((PLAIN, FACTORED), CHAINS):
         with contextlib.suppress(PeerError):
-            check_encoding(FileGroups(path), chain)
-            examine(update(PREFIX), decoding.decode_groups(FileGroups(path)), PLAIN, MAP)
+            check_encoding(FileGroups(path), chain, task)
+            examine(update(PREFIX), decoding.decode_groups(FileGroups(path)), task, MAP)
             return
     raise PeerError("of no form")
 
@@ -151,6 +158,14 @@ def _read_all(groups: Groups) -> None:
 
 def _in_form(chain: Chain) -> bytes:
     groups = chain.encode(HONEST["model"], 0).groups
+    return encode_groups({group: dict(parts) for group, parts in groups.items()})
+
+
+def _in_factors(number: str) -> bytes:
+    """An update of a change of low rank."""
+    task = FACTORED.model_copy(update={"uplink": (Component(name=number),)})
+    pairs = {"hidden.weight": draw_factors((3, 4), 2, 0, "hidden.weight")}
+    groups = encode_answer(Answer(task, MAP, {}), HONEST["model"], task, MAP, {}, pairs).groups
     return encode_groups({group: dict(parts) for group, parts in groups.items()})
 
 
@@ -284,7 +299,9 @@ TARGETS: Mapping[str, Target] = {
     "chunk": Target(decode_chunk, (encode_chunk(DIGEST, 3, b"some bytes"),)),
     "groups": Target(_groups, (encode_groups(GROUPS), *LIES.values())),
     "update": Target(_update, (encode_groups(HONEST), encode_groups(HONEST_PERSONAL))),
-    "encoded-update": Target(_encoded, tuple(_in_form(chain) for chain in CHAINS)),
+    "encoded-update": Target(
+        _encoded, (*map(_in_form, CHAINS), *map(_in_factors, ("delta", "fp16", "int8")))
+    ),
     "frame": Target(_frame, tuple(encode_groups(frame) for frame in _FRAMES)),
     "layer": Target(_layer, (encode_groups(difference(_PART, _WHOLE, MAP)),)),
     "sum": Target(_sum, (_of_a_sum(),)),

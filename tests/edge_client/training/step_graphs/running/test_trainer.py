@@ -237,8 +237,10 @@ def test_the_same_task_gives_the_same_bytes(tmp_path: Path) -> None:
     )
 
 
-def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path) -> None:
-    bench = TorchFreeBench(tmp_path, "attending", "local-epochs=3", "training.momentum=0.5")
+@pytest.mark.parametrize("part", ["all", "lora"])
+def test_a_killed_training_resumes_with_the_same_bytes(tmp_path: Path, part: str) -> None:
+    words = ("local-epochs=3", "training.momentum=0.5", f"training.train={part}")
+    bench = TorchFreeBench(tmp_path, "attending", *words)
     bench.close(1, bench.answers(1))
     task = bench.tasks(2, 2)["strong"]
     place = replace(bench.places["strong"], checkpoints=EpochCheckpoints(tmp_path / "epochs", interval_s=0))
