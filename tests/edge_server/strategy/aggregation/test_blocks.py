@@ -235,7 +235,8 @@ def test_arrays_that_do_not_fit_the_sub_model_are_refused_when_read():
 
 
 def test_every_group_of_parameters_is_among_the_cases():
-    assert GROUPS.keys() - CASES.keys() == {"header", "mean-data", "statistics", "tier-norms", "widths"}
+    others = {"class-means", "header", "mean-data", "ridge", "statistics", "tier-norms", "widths"}
+    assert GROUPS.keys() - CASES.keys() == others
 
 
 @pytest.mark.parametrize("numbers", [1, 500, 10**6])
