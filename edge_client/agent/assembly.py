@@ -256,7 +256,7 @@ def _make_context(
         private=state_store.private,
         signed_only=settings.trust is not None,
         checkpoints=state_store.checkpoints,
-        features=settings.state / "features",
+        features=state_store.features,
         variants=settings.variants,
         board=root,
         min_examples=settings.min_examples,

@@ -16,6 +16,7 @@ from edge_client.storage.free_space import check_free
 from edge_client.storage.private_state import PrivateState
 from edge_client.training.checkpoints import EpochCheckpoints
 from edge_client.transport.chunk_transfer import WriteChunk
+from schemas.errors import PeerError
 from schemas.messages import Task, Update
 from schemas.tensors.chunks import BlobRef
 
@@ -61,6 +62,7 @@ class StateStore:
         self.blobs = BlobStore(settings.state / "blobs", durable=False, writes_over=True)
         self.private = PrivateState(settings.state / "private")
         self.checkpoints = EpochCheckpoints(settings.state / "epochs", interval_s=settings.checkpoint_s)
+        self.features = settings.state / "features"
         self._settings = settings
         self._file = SnapshotFile(settings.state / "task.json")
         self._remembered: Session | None = None
@@ -95,12 +97,23 @@ class StateStore:
             log.warning("round %d: the private state cannot be saved: %s", result.round, error)
 
     def check_room(self, task: Task) -> None:
-        """Raise `PeerError` if the missing blobs and the unpacked layers of a task do not fit on the disk."""
+        """Raise `PeerError` if the missing blobs and the unpacked layers of a task do not fit on the disk.
+
+        Features, which can be computed again, make room for them.
+        """
         missing = {ref.digest: ref.size for ref in task.blobs.values() if ref.digest not in self.blobs}
-        needed = sum(missing.values()) + sum(layer.unpacked or 0 for layer in task.layers)
+        needed = sum(missing.values()) + sum(layer.unpacked or 0 for layer in (*task.layers, *task.frozen))
         # Files of other tasks go once this one is begun.
         others = self.blobs.bytes_without({ref.digest for ref in task.blobs.values()} - missing.keys())
-        check_free(self.blobs.directory, needed - others)
+        try:
+            check_free(self.blobs.directory, needed - others)
+        except PeerError:
+            features = [*self.features.glob("*")]
+            for path in features:
+                path.unlink(missing_ok=True)
+            if not features:
+                raise
+            check_free(self.blobs.directory, needed - others)
 
     def make_room(self, session: Session) -> frozenset[str]:
         """Remove all blobs but those of the task and its result; returns the digests of those that remain."""

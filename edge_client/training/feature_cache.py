@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from edge_client.data.dataset import LabelledData
 from edge_client.storage.atomic_files import write_synced
+from edge_client.storage.free_space import check_free
+from schemas.errors import PeerError
 from schemas.values import FeatureType
 
 log = logging.getLogger(__name__)
@@ -113,9 +115,11 @@ class FeatureCache:
         content = digests + rows.tobytes()
         header = _HEADER.pack(_FORMAT, zlib.crc32(content), rows.shape[1], len(rows))
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._make_room(path, len(header) + len(content))
+            check_free(path.parent, len(header) + len(content))
             write_synced(path, header + content)
-        except OSError as error:
+        except (OSError, PeerError) as error:
             log.warning("features are not kept: %s", error)
 
     def _make_room(self, path: Path, size: int) -> None:

@@ -89,6 +89,22 @@ def test_a_task_that_the_disk_has_no_room_for_is_declined(
     assert life.phase is SessionPhase.FETCHING
 
 
+def test_features_make_room_for_a_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    features = tmp_path / "features" / "some.features"
+    features.parent.mkdir()
+    features.write_bytes(bytes(8))
+    monkeypatch.setattr(
+        free_space, "space_of", lambda _: Space(2000 * MB, 100 * MB if features.exists() else 120 * MB)
+    )
+    life = Life(tmp_path)
+    life.hear(task(blobs={"state": blob(1, 30 * MB, 64 * 1024)}))
+    assert features.exists()
+    life = Life(tmp_path)
+    life.hear(task(2, blobs={"state": blob(2, 40 * MB, 64 * 1024)}))
+    assert life.phase is SessionPhase.FETCHING
+    assert not features.exists()
+
+
 def test_files_of_a_task_that_is_replaced_go(disk: Any, tmp_path: Path) -> None:
     life = Life(tmp_path)
     life.hear(task())
