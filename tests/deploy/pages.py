@@ -45,9 +45,30 @@ def files_of(page: Path) -> dict[str, str]:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Write the page's files into `folder`."""
+    """Write the page's files into `folder`, and weights of the networks of torchvision that it names.
+
+    These are drawn, and lie where torch looks before it would download: tests are without a network.
+    """
     for name, text in files_of(page).items():
         (folder / name).write_text(text)
+    tried = "\n".join([*files_of(page).values(), *(command for command, _ in commands(page))])
+    for network in sorted({*re.findall(r"torchvision:(\w+)", tried)}):
+        _write_drawn_weights(network, folder / ".cache" / "torch" / "hub" / "checkpoints")
+
+
+def _write_drawn_weights(network: str, folder: Path) -> None:
+    import torch
+    from torchvision import models
+
+    torch.manual_seed(0)
+    module = models.get_model(network, weights=None)
+    for part in module.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.momentum = 1.0
+    # Frozen layers keep their statistics: without any that fit, training on drawn weights diverges.
+    module(torch.rand(16, 3, 96, 96))
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(module.state_dict(), folder / models.get_model_weights(network).DEFAULT.url.rpartition("/")[2])
 
 
 def commands(page: Path) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edge_client.cli.options import Option, add_verb
@@ -49,6 +49,8 @@ name = "{name}"
 from = "{weights}"    # the server downloads these weights once
 input-shape = [3, 96, 96]    # three colours, height, width: photos of other sizes are resized
 """
+WHOLE = "fedavg"
+"""The recipe for published weights: tiers would cut frozen layers, which nobody trains again."""
 HEAD = """\
 train = "head"               # the rest keeps its weights, and is sent once; "last-2" and "all" train more
 """
@@ -146,7 +148,9 @@ def execute(args: argparse.Namespace) -> int:
 
     if args.file.exists() and not args.force:
         raise ConfigError(f"{args.file} exists", remedy="name another file, or add --force")
-    answers = {each.key: each.read(each.default) if args.yes else _ask(each) for each in QUESTIONS}
+    *others, recipe = QUESTIONS
+    questions = (*others, replace(recipe, default=WHOLE if args.network else recipe.default))
+    answers = {each.key: each.read(each.default) if args.yes else _ask(each) for each in questions}
     network, trained = _describe_network(args.network)
     text = TEXT.format(file=args.file, network=network, trained=trained, **answers)
     args.file.write_text(text, encoding="utf-8")

@@ -71,6 +71,8 @@ def test_a_pretrained_network_is_named_with_its_weights_and_its_head_trained(
     assert config.model.name == "torchvision:squeezenet1_1"
     assert config.model.from_ == "torchvision:squeezenet1_1.IMAGENET1K_V1"
     assert config.training.train == "head"
+    # Tiers would cut frozen layers, which nobody trains again.
+    assert config.tiers.ratios == (0.0,)
 
 
 def test_an_input_that_ends_early_leaves_no_file(
