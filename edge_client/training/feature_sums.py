@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-GROUP = "feature-sums"
+GROUP, MEANS_GROUP = "feature-sums", "class-sums"  # with products of features, and without
 GRAM, TARGETS, SQUARES = "gram", "targets", "squares"
 PARTS = 2
 HELD_OUT = 5  # One example in so many belongs to the second part
@@ -30,7 +30,7 @@ STRIP = 4096  # Features that are projected at once
 
 
 def of_head(head: str, sums: dict[str, Floats]) -> dict[str, Any]:
-    """The arrays of the group `GROUP`: the sums under the names that they have for this layer."""
+    """The arrays of either group: the sums under the names that they have for this layer."""
     return {f"{head}/{name}": array for name, array in sums.items()}
 
 

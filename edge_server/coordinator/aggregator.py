@@ -163,8 +163,9 @@ class Aggregator:
             return sum_masked_answers(masked, opened, asked, context.spec)
         if context.strategy.is_summed(self._model.state.round + 1):
             (spec,) = opened.terms.specs
-            numbers = sums_map(context.strategy.groups, spec, context.spec, context.channel_map)
-            return sum_masked_sums(masked, opened, numbers)
+            rules = context.strategy.groups
+            numbers = sums_map(rules, spec, context.spec, context.channel_map)
+            return sum_masked_sums(masked, opened, rules, numbers)
         if context.strategy.trains:
             return sum_masked_updates(masked, opened, context.network.parts.cut(context.channel_map))
         by_class = counts_classes(context.config, context.spec)

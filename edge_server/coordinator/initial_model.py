@@ -21,7 +21,6 @@ from edge_client.data.tasks.registry import learning_task
 from edge_client.models.header import header_of
 from edge_client.models.inputs import InputRecord
 from edge_client.storage.atomic_files import write_synced
-from edge_client.training.feature_sums import GROUP
 from edge_server.config.config import Config
 from edge_server.coordinator.pretrained.file_inputs import record_of
 from edge_server.coordinator.pretrained.model import PretrainedModel
@@ -99,8 +98,8 @@ class RunModel:
             )
         return fixed
 
-    def read_sums(self, spec: ModelSpec, names: Sequence[str]) -> tuple[Arrays, Rows]:
-        """The sums of devices that its run keeps for this version, and the place there of each class here.
+    def read_sums(self, group: str, spec: ModelSpec, names: Sequence[str]) -> tuple[Arrays, Rows]:
+        """The sums of devices that its run keeps in this group, and the place there of each class here.
 
         {} for a model without its run. Raises `ConfigError` for sums of classes that this run lacks.
         """
@@ -108,7 +107,7 @@ class RunModel:
         checkpoint = RunFolder(self.path.absolute().parents[2]).checkpoint(number)
         if number < 0 or not checkpoint.is_file():
             return {}, None
-        sums = load_checkpoint(checkpoint, FileGroups(self.path)).groups.get(GROUP, {})
+        sums = load_checkpoint(checkpoint, FileGroups(self.path)).groups.get(group, {})
         rows = self._rows(spec, names)
         left = [] if rows is None else [name for k, name in enumerate(self._class_list) if k not in rows]
         if sums and left:

@@ -223,7 +223,7 @@ def _with_earlier_sums(
     rule = next((r for r in context.strategy.groups if isinstance(r, HeadRule) and r.continues), None)
     if rule is None or not isinstance(first, RunModel):
         return state, ()
-    earlier, rows = first.read_sums(context.spec, context.testing.classes)
+    earlier, rows = first.read_sums(rule.name, context.spec, context.testing.classes)
     folded = rule.continue_sums(earlier, rows, state.params, context.channel_map)
     devices = [sums.device for sums in held_sums(folded.held)]
     if not devices:

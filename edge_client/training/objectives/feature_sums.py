@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_client.system.lazy_torch import Tensor, nn, torch
 from edge_client.training import feature_sums
-from edge_client.training.feature_sums import GROUP
+from edge_client.training.feature_sums import GROUP, MEANS_GROUP
 from edge_client.training.objectives.objective import LocalObjective, TrainingContext
 from schemas.tensors.blobs import Groups
 
@@ -22,7 +22,7 @@ class Ridge(LocalObjective):
     sends = frozenset({GROUP})
     labels = frozenset({"classes", "numbers"})
     sums: ClassVar[bool] = True
-    gram: ClassVar[bool] = True
+    group: ClassVar[str] = GROUP
 
     def __init__(self) -> None:
         self._module: nn.Module | None = None
@@ -46,9 +46,9 @@ class Ridge(LocalObjective):
             lambda batch: _features(module, head, torch.from_numpy(batch).to(inputs)),
             ((own.cpu().numpy(), wanted.cpu().numpy()) for own, wanted in zip(*parts, strict=True)),
             len(head.weight),
-            gram=self.gram,
+            gram=self.group == GROUP,
         )
-        return {GROUP: feature_sums.of_head(name, sums)}
+        return {self.group: feature_sums.of_head(name, sums)}
 
     def close(self) -> None:
         self._module = None
@@ -57,11 +57,13 @@ class Ridge(LocalObjective):
 class ClassMeans(Ridge):
     """Sum the head's features of each class; nothing is trained.
 
-    As `ridge`, with the sums of features and targets alone: one row of features per class.
+    As `ridge`, with the sums of features and targets alone: one row of features per class, in the group
+    `class-sums`.
     """
 
+    sends = frozenset({MEANS_GROUP})
     labels = frozenset({"classes"})
-    gram: ClassVar[bool] = False
+    group: ClassVar[str] = MEANS_GROUP
 
 
 def _features(module: "nn.Module", head: "nn.Linear", inputs: "Tensor") -> feature_sums.Array:

@@ -11,7 +11,6 @@ from edge_client.pruning.slicing import expected_shapes
 from edge_client.security.secure_aggregation import masked_figures
 from edge_client.security.secure_aggregation.mask_update import GROUP
 from edge_client.security.secure_aggregation.masks import Ring, most_weight
-from edge_client.training import feature_sums
 from edge_server.config.config import Config
 from edge_server.config.privacy import PrivacySettings
 from edge_server.coordinator.tasks.task import TaskPlan
@@ -20,6 +19,7 @@ from edge_server.rounds.fleet import Device
 from edge_server.security.secure_aggregation.protocol import COHORT
 from edge_server.security.secure_aggregation.unmasking import OpenedSecrets, mean_over_survivors, unmasked_sum
 from edge_server.strategy.aggregation.updates import ClientUpdate
+from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.groups.rule import GroupRule
 from edge_server.strategy.weighting.registry import WEIGHTINGS
 from schemas.errors import ConfigError
@@ -121,20 +121,24 @@ def sums_map(
     rules: Sequence[GroupRule], spec: SubModelSpec, model: ModelSpec, channel_map: ChannelMap
 ) -> ChannelMap:
     """Where the numbers of masked sums of features are."""
-    (rule,) = (rule for rule in rules if rule.name == feature_sums.GROUP)
+    rule = _rule_of_sums(rules)
     shapes = rule.shapes(expected_shapes(spec, channel_map), model)
     whole = {name: tuple(size or 0 for size in shape) for name, shape in shapes.items()}
     return masked_figures.map_of(whole, channel_map.groups)
 
 
+def _rule_of_sums(rules: Sequence[GroupRule]) -> GroupRule:
+    return next(rule for rule in rules if isinstance(rule, HeadRule))
+
+
 def sum_masked_sums(
-    updates: Sequence[ClientUpdate], opened: OpenedSecrets, numbers: ChannelMap
+    updates: Sequence[ClientUpdate], opened: OpenedSecrets, rules: Sequence[GroupRule], numbers: ChannelMap
 ) -> ClientUpdate:
     """The sums of features of all survivors, which have one sub-model."""
     total = sum_masked_updates(updates, opened, numbers)
     means = total.groups["model"]
     sums: dict[str, Any] = {name: np.asarray(means[name], np.float64) * total.examples for name in means}
-    return replace(total, spec=opened.terms.specs[0], groups={"model": {}, feature_sums.GROUP: sums})
+    return replace(total, spec=opened.terms.specs[0], groups={"model": {}, _rule_of_sums(rules).name: sums})
 
 
 def with_local_examples(plans: Mapping[str, TaskPlan], devices: Sequence[Device]) -> dict[str, TaskPlan]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edge_client.pruning.index_sets import submodel_index_set, to_array
 from edge_client.training import feature_sums
-from edge_client.training.feature_sums import GRAM, GROUP, PARTS, SQUARES, TARGETS
+from edge_client.training.feature_sums import GRAM, GROUP, MEANS_GROUP, PARTS, SQUARES, TARGETS
 from edge_server.strategy.aggregation.array_stores import store_arrays
 from edge_server.strategy.aggregation.updates import ClientUpdate, sources_of
 from edge_server.strategy.explanations import Observed
@@ -189,7 +189,8 @@ class HeadRule(GroupRule):
         sources = sources_of(result.updates)
         if any(source.groups["model"] for source in sources):
             return FoldedGroup({}, result.after)
-        sent = [_sums_of(source, result.channel_map) for source in sources if source.groups.get(GROUP)]
+        senders = [source for source in sources if source.groups.get(self.name)]
+        sent = [_sums_of(source, source.groups[self.name], result.channel_map) for source in senders]
         if not sent:
             return FoldedGroup(held, result.after)
         if not self.owns:
@@ -314,6 +315,7 @@ class RidgeHead(HeadRule):
 class ClassMeansHead(HeadRule):
     """The head chooses the class whose mean of all devices' features is nearest."""
 
+    name: ClassVar[str] = MEANS_GROUP
     gram: ClassVar[bool] = False
 
     def solve(self, parts: Sequence[Sums], *, bias: bool) -> Head:
@@ -331,9 +333,8 @@ def sums_of_tier(
     )
 
 
-def _sums_of(source: ClientUpdate, channel_map: ChannelMap) -> DeviceSums:
+def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> DeviceSums:
     """A device's sums, scaled to as many examples as it is believed to have."""
-    sent = source.groups[GROUP]
     head = next(iter(sent)).partition("/")[0]
     arrays = {name.partition("/")[2]: sent[name] for name in sent}
     counted = _examples_of(arrays)

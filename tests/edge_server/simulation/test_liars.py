@@ -73,7 +73,7 @@ ENTRIES = [
     *(("transforms", name) for name in TRANSFORMS),
     *(("groups", name) for name in GROUPS),
 ]
-QUICK = dict(reversed(ENTRIES))
+QUICK = {**dict(reversed(ENTRIES)), "groups": "control"}
 """One entry of each concept."""
 SENT_GROUPS = [name for name in GROUPS if make_component("group rule", GROUPS, Component(name=name)).uplink]
 
@@ -170,8 +170,10 @@ SHARED = {"silent": SILENT, "exaggerated": EXAGGERATED, "one-large": ONE_LARGE}
 def test_a_device_that_exaggerates_all_its_statements_ruins_no_run(concept, name, runs):
     words = words_for(concept, name)
     assert runs.accuracy(words, EXAGGERATED) > runs.without(words) - POINTS
-    exaggerated = [line["exaggerated"] for line in history(runs.folder(words, EXAGGERATED))]
-    assert any(LIAR in devices for devices in exaggerated)
+    lines = history(runs.folder(words, EXAGGERATED))
+    # Sums that count other examples than are claimed are refused.
+    refused = {rejected["device"] for line in lines for rejected in line["rejected"]}
+    assert any(LIAR in line["exaggerated"] for line in lines) or LIAR in refused
 
 
 @pytest.mark.parametrize("worst", [WORST, slow(-WORST)])

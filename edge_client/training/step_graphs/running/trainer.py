@@ -93,7 +93,8 @@ class OnnxTrainer(Trainer):
         features_of, outputs = _run_graph(graph, arrays, self._threads), len(arrays[f"{head}.weight"])
         sums = feature_sums.sum_features(features_of, _batches(data), outputs, gram=gram)
         return_memory()
-        groups = {feature_sums.GROUP: feature_sums.of_head(head, sums)} if sums else {}
+        group = feature_sums.GROUP if gram else feature_sums.MEANS_GROUP
+        groups = {group: feature_sums.of_head(head, sums)} if sums else {}
         result = TrainingResult(groups, progress.metrics(len(data)))
         return Trained.of(result, before, before, delta=_since(arrays, job.received["model"]))
 
