@@ -94,7 +94,7 @@ def test_a_site_sums_products(tmp_path: Path) -> None:
     [
         ("attending", ()),
         ("attending-literal", ()),
-        ("fedavg", ("personalise-epochs=1", "local-epochs=1")),
+        ("fedavg", ("personalise-epochs=1", "hold-out=0.2", "local-epochs=1")),
         ("adafl-scaffold", ()),
         ("fedadam", ("local-epochs=0", "rounds=2")),
         ("ditto", ()),
