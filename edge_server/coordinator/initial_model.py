@@ -30,7 +30,7 @@ from edge_server.releases.registry.registry import FILE, Registry
 from edge_server.storage.records import StartedFrom
 from edge_server.storage.run_folder import FIXED_STATE, STATE, RunFolder, read_fixed, read_manifest
 from edge_server.strategy.closing import load_checkpoint
-from edge_server.strategy.groups.feature_sums import Rows
+from edge_server.strategy.groups.device_sums import Rows
 from schemas.errors import ConfigError, PeerError, near
 from schemas.submodel import ChannelMap
 from schemas.tensors.arrays import kind_of

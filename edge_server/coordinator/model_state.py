@@ -24,7 +24,8 @@ from edge_server.storage.recovery import Resumption
 from edge_server.storage.run_folder import RunFolder
 from edge_server.strategy.aggregation.array_stores import NewArrayStore, store_arrays
 from edge_server.strategy.closing import load_checkpoint
-from edge_server.strategy.groups.feature_sums import HeadRule, held_sums
+from edge_server.strategy.groups.device_sums import held_sums
+from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.planning import params_of, tier_spec
 from edge_server.strategy.strategy import State, start_state
 from schemas.errors import ConfigError

@@ -19,7 +19,8 @@ from edge_server.storage.journal_reader import JournalReader
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder, read_fixed, read_manifest
 from edge_server.strategy.explanations import Observed
-from edge_server.strategy.groups.feature_sums import DeviceSums, HeadRule, held_sums
+from edge_server.strategy.groups.device_sums import DeviceSums, held_sums
+from edge_server.strategy.groups.feature_sums import HeadRule
 from edge_server.strategy.planning import params_of
 from edge_server.strategy.strategy import State, Strategy
 from schemas.errors import ConfigError, nearest

@@ -13,7 +13,7 @@ from edge_server.coordinator.removal import forget_device
 from edge_server.coordinator.replay import replay
 from edge_server.storage.records import RoundRecord
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.groups.feature_sums import held_sums
+from edge_server.strategy.groups.device_sums import held_sums
 from schemas.errors import ConfigError, PeerError
 from tests.edge_server.simulation.small import history, run
 from tests.integration.conftest import ONE_BROKER

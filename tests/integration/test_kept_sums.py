@@ -14,7 +14,8 @@ from edge_server.coordinator.replay import replay
 from edge_server.releases.registry.register import enter_run
 from edge_server.releases.registry.registry import Registry
 from edge_server.storage.run_folder import RunFolder
-from edge_server.strategy.groups.feature_sums import RidgeHead, held_sums
+from edge_server.strategy.groups.device_sums import held_sums
+from edge_server.strategy.groups.feature_sums import RidgeHead
 from schemas.errors import ConfigError
 from schemas.submodel import ChannelMap
 

@@ -23,7 +23,8 @@ from edge_server.strategy.aggregation.updates import ClientUpdate
 from edge_server.strategy.closing import close_round
 from edge_server.strategy.components import make_strategy
 from edge_server.strategy.groups import least_squares
-from edge_server.strategy.groups.feature_sums import RidgeHead, held_sums, last_groups
+from edge_server.strategy.groups.device_sums import held_sums, last_groups
+from edge_server.strategy.groups.feature_sums import RidgeHead
 from edge_server.strategy.planning import cut, params_of
 from edge_server.strategy.strategy import Network, State, Strategy, start_state
 from schemas.errors import PeerError
