@@ -267,7 +267,13 @@ class _RestByMode(nn.Module):
 
     def __init__(self, training: nn.Module, evaluation: nn.Module) -> None:
         super().__init__()
-        self.in_training, self.in_evaluation = training, evaluation
+        self.in_training = training
+        # No submodule: torch's `functional_call` would swap the layers of both twice, and restore them once.
+        self._evaluation = (evaluation,)
+
+    @property
+    def in_evaluation(self) -> nn.Module:
+        return self._evaluation[0].eval()
 
     def forward(self, features: Tensor) -> Tensor:
         outputs: Tensor = (self.in_training if self.training else self.in_evaluation)(features)

@@ -11,10 +11,13 @@ from torch import Tensor, nn
 
 from edge_client.data.dataset import LabelledData
 from edge_client.models.build import build_model
+from edge_client.models.frozen_part import find_split
+from edge_client.models.modes import training_only
 from edge_client.training import step_capture
 from edge_client.training.loop import train
-from edge_client.training.optimizers import fused_sgd
-from edge_client.training.step_capture import Recorder, Recording
+from edge_client.training.losses import loss_of
+from edge_client.training.optimizers import Sgd, fused_sgd
+from edge_client.training.step_capture import Examples, Recorder, Recording
 from schemas.strategy import TrainingPlan
 from schemas.values import ModelSpec, Preprocessing
 from tests.slow import slow
@@ -260,3 +263,36 @@ def test_a_step_that_cannot_be_recorded_runs_plainly(monkeypatch: pytest.MonkeyP
     plain, _ = trained(named("mlp")(), plan(), None)
     same, _ = trained(named("mlp")(), plan(), Recorder())
     assert all(torch.equal(same[name], plain[name]) for name in plain)
+
+
+class _Deciding(nn.Module):
+    """A network whose code is another in training, so that what follows its frozen layer has two graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.first(x))
+        return outputs * 2 if self.training else outputs
+
+
+def test_recording_a_step_of_the_rest_of_a_network_leaves_its_tensors_alone() -> None:
+    module = _Deciding()
+    parts = find_split(module, ("last.weight", "last.bias"), (4,))
+    optimizer = Sgd(parts.rest.parameters(), TrainingPlan(learning_rate=0.1))
+    loss = loss_of("classification")
+
+    def plain(examples: Examples) -> Tensor:
+        optimizer.zero_grad()
+        mean = loss(parts.rest(examples.inputs), examples.labels)
+        mean.backward()
+        optimizer.step()
+        return mean.detach()
+
+    examples = Examples(torch.ones(2, parts.width), torch.tensor([0, 1]))
+    parts.rest.train()
+    with training_only(module, ("last.weight", "last.bias")):
+        step = Recorder().steps(parts.rest, optimizer, plain, loss)
+        assert all(type(step(examples)) is Tensor for _ in range(3))
+    assert all(type(tensor) is nn.Parameter for tensor in parts.rest.parameters())
