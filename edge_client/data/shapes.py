@@ -100,7 +100,7 @@ def redrawn(
     from PIL import Image
 
     how, (channels, height, width) = how or Resizing(), shape
-    box = _taken(pixels.shape[1:], size or pixels.shape[1:], shape[1:], how.crop)
+    box = _crop_box(pixels.shape[1:], size or pixels.shape[1:], shape[1:], how.crop)
     if pixels.shape == shape and box is None:
         return pixels
     by = Image.Resampling[how.interpolation.upper()]
@@ -116,7 +116,7 @@ def redrawn(
     return np.stack([np.asarray(resize(plane)) for plane in planes])
 
 
-def _taken(
+def _crop_box(
     own: Shape, size: Shape, wanted: Shape, crop: float | None
 ) -> tuple[float, float, float, float] | None:
     """Left, top, right and bottom of the part that is resized of a picture, stretched from `size` to `own`.

@@ -123,7 +123,7 @@ class _Search:
         if self._number_of_result(training) != self._number_of_result(again):
             raise NoSplit("it is another network each time it is run")
         self._set_modes(training=True)
-        every = (*_named(self._copy.named_parameters), *_named(self._copy.named_buffers))
+        every = (*_every_name(self._copy.named_parameters), *_every_name(self._copy.named_buffers))
         changing = {id(tensor) for name, tensor in every if name in self._trained}
         frozen = Frozen(self._copy, training, changing, self._examples(frozen_values.PROBES))
         cut = _Cut(frozen, training, evaluation, self._numbers, self._copy)
@@ -222,7 +222,7 @@ class _Cut:
         frozen, *rests = (self._module(module, graph) for graph in (self._frozen, *self._rests))
         rest = rests[0] if len(rests) == 1 else _RestByMode(*rests)
         arrays = (
-            name for part in (frozen.named_parameters, frozen.named_buffers) for name, _ in _named(part)
+            name for part in (frozen.named_parameters, frozen.named_buffers) for name, _ in _every_name(part)
         )
         return SplitNetwork(frozen, rest, self.width, frozenset(arrays), batch)
 
@@ -240,7 +240,7 @@ class _Cut:
         places = dict(zip(self._stored, accumulate(self._sizes, initial=0), strict=False))
         wanted = frozen_values.roots(self._root, graph)
         given = {node for node in graph.nodes if numbers[node] in places or numbers[node] in self._constants}
-        needed = set(frozen_values.needed(wanted, given))
+        needed = set(frozen_values.find_needed(wanted, given))
         writes = any(frozen_values.changes_its_input(self._root, node) for node in needed)
         count = rest.call_method("size", (features, 0))
         for node in graph.nodes:
@@ -283,7 +283,7 @@ class _RestByMode(nn.Module):
 def _copy_frozen(stored: Collection[fx.Node], frozen: Collection[fx.Node]) -> fx.Graph:
     """A graph from inputs to the stored values."""
     graph = fx.Graph()
-    needed = set(frozen_values.needed(stored, ()))
+    needed = set(frozen_values.find_needed(stored, ()))
     copied: dict[fx.Node, fx.Node] = {}
     for node in frozen:
         if node in needed or node.op == "placeholder":
@@ -305,7 +305,7 @@ def _with_count(value: Any, count: fx.Node) -> Any:
     return count if value is BatchSize else value
 
 
-def _named(method: Any) -> Any:
+def _every_name(method: Any) -> Any:
     return method(remove_duplicate=False)
 
 

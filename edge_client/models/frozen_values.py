@@ -103,7 +103,7 @@ def tensors_of(module: nn.Module, node: fx.Node) -> dict[str, Tensor]:
     return {f"{target}.{name}": tensor for name, tensor in every}
 
 
-def needed(wanted: Iterable[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:
+def find_needed(wanted: Iterable[fx.Node], given: Collection[fx.Node]) -> Iterator[fx.Node]:
     """The wanted nodes and all that they depend on, but for what is given."""
     waiting, seen = list(wanted), set[fx.Node]()
     while waiting:
@@ -176,7 +176,7 @@ class Frozen:
 
     def boundary(self) -> Boundary:
         """The values to store, as few numbers as possible without storing what stands before weights."""
-        rest = dict.fromkeys(needed(roots(self._module, self._graph), self.nodes))
+        rest = dict.fromkeys(find_needed(roots(self._module, self._graph), self.nodes))
         while (more := self._better_in_rest(rest)) is not None:
             rest[more] = None
         crossing = self._crossing(rest)

@@ -73,7 +73,7 @@ class FeatureCache:
         new = np.array(sorted(first[digest] for digest in first.keys() - kept.keys()), dtype=np.int64)
         held = {**kept, **{digests[place]: len(kept) + number for number, place in enumerate(new)}}
         if len(new):
-            rows = np.concatenate([rows, _rounded(make(new), store)])
+            rows = np.concatenate([rows, _round_rows(make(new), store)])
         rows = rows[[held[digest] for digest in digests]] if digests else rows[:0]
         places = sorted(first.values())[: self._room(rows)]
         if {digests[place] for place in places} != kept.keys():
@@ -203,7 +203,7 @@ def digest_examples(images: NDArray[Any]) -> list[bytes]:
     return [hashlib.blake2b(one.data, digest_size=DIGEST).digest() for one in each]
 
 
-def _rounded(rows: Rows, store: np.dtype[Any]) -> NDArray[Any]:
+def _round_rows(rows: Rows, store: np.dtype[Any]) -> NDArray[Any]:
     if store.itemsize == rows.itemsize:
         return rows
     largest = np.finfo(store).max

@@ -40,7 +40,7 @@ def read_safetensors(path: Path) -> WeightFile:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except Exception as error:  # the library raises types of its own, and others for foreign headers
-        raise _damaged(path, "safetensors file", error) from error
+        raise _damage_error(path, "safetensors file", error) from error
     return _make_file(path, as_arrays(tensors), _class_names(metadata))
 
 
@@ -64,14 +64,14 @@ def read_onnx(path: Path) -> WeightFile:
     except ConfigError:
         raise
     except Exception as error:  # onnx and protobuf raise types of their own
-        raise _damaged(path, "ONNX file", error) from error
+        raise _damage_error(path, "ONNX file", error) from error
 
     def make(name: str, start: int, stop: int) -> AnyArray:
         try:
             array = onnx.numpy_helper.to_array(tensors[name], str(path.parent))
             whole = np.asarray(array, np.float32 if kinds[name][0].kind == "f" else None)
         except Exception as error:
-            raise _damaged(path, "ONNX file", error) from error
+            raise _damage_error(path, "ONNX file", error) from error
         return whole[start:stop] if whole.ndim else whole
 
     metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -96,7 +96,7 @@ def _make_file(path: Path, arrays: ComputedArrays, classes: tuple[str, ...]) -> 
     return WeightFile(arrays, str(path), digest, classes=classes)
 
 
-def _damaged(path: Path, kind: str, error: Exception) -> ConfigError:
+def _damage_error(path: Path, kind: str, error: Exception) -> ConfigError:
     return refuse(f"{path} is no {kind}, or is cut off: {one_line(error)}", "copy it again")
 
 
@@ -120,7 +120,7 @@ def _load_torch(path: Path) -> Any:
         if "weights_only" in text:
             kind = "a network of TorchScript" if "TorchScript" in text else "no state dict"
             raise refuse(f"{path} is {kind}, or is cut off", SAVE_ALONE) from error
-        raise _damaged(path, "file of torch", error) from error
+        raise _damage_error(path, "file of torch", error) from error
 
 
 def _find_tensors(content: Any, path: Path) -> tuple[Mapping[str, Any], str]:

@@ -54,7 +54,7 @@ class DeviceSums:
         packed = np.asarray(self.arrays[GRAM]) if GRAM in self.arrays else None
         grams = [empty if packed is None else feature_sums.unpack(packed[p], rows) for p in range(PARTS)]
         whole = [Sums(grams[part], targets[part], float(squares[part])) for part in range(PARTS)]
-        return whole if self.weight == 1 else [part.weighted(self.weight) for part in whole]
+        return whole if self.weight == 1 else [part.with_weight(self.weight) for part in whole]
 
     @property
     def examples(self) -> float:

@@ -176,7 +176,7 @@ class HeadRule(GroupRule):
         parts = total_parts(each.parts_for(tier.features) for each in counting)
         head = self.solve(parts, bias=bias in channel_map.parameters)
         whole = np.zeros(channel_map.parameters[weight].shape, np.float32)
-        whole[:, tier.features] = unprojected(head.weight, len(tier.features)).T
+        whole[:, tier.features] = undo_projection(head.weight, len(tier.features)).T
         if bias not in channel_map.parameters:
             return {weight: whole}
         return {weight: whole, bias: head.offset.astype(np.float32)}
@@ -215,7 +215,7 @@ class RidgeHead(HeadRule):
         if not one_hot or not fitted.examples:
             return head
         tried = least_squares.ridge(fitted, ratio, bias=bias)
-        return head.scaled(least_squares.score_scale(held_out, tried))
+        return head.with_scale(least_squares.score_scale(held_out, tried))
 
     def _ratio_of(self, parts: Sequence[Sums], *, bias: bool) -> float:
         return self._ratio or least_squares.choose_ratio(*parts, bias=bias)
@@ -268,7 +268,7 @@ def _sums_of(source: ClientUpdate, sent: Arrays, channel_map: ChannelMap) -> Dev
     return sums_of_tier(head, source.spec, channel_map, source.client, arrays)
 
 
-def unprojected(weight: Any, features: int) -> Any:
+def undo_projection(weight: Any, features: int) -> Any:
     """The weight [D, L] of a head of features whose projection has this weight [`MAX_FEATURES`, L]."""
     if features <= feature_sums.MAX_FEATURES:
         return weight

@@ -38,7 +38,7 @@ class Sums:
     def __sub__(self, other: "Sums") -> "Sums":
         return Sums(self.gram - other.gram, self.targets - other.targets, self.squares - other.squares)
 
-    def weighted(self, weight: float) -> "Sums":
+    def with_weight(self, weight: float) -> "Sums":
         return Sums(self.gram * weight, self.targets * weight, self.squares * weight)
 
     @property
@@ -59,7 +59,7 @@ class Head:
     weight: Floats
     offset: Floats
 
-    def scaled(self, factor: float) -> "Head":
+    def with_scale(self, factor: float) -> "Head":
         return Head(self.weight * factor, self.offset * factor)
 
 
@@ -236,4 +236,4 @@ def class_means(sums: Sums, *, bias: bool = True) -> Head:
     between = np.square(means[:, :, None] - means[:, None]).sum(0)[:, counts > 0][counts > 0]
     nearest = np.sort(between, 1)[:, 1:2].mean() / 2 if len(between) > 1 else SMALLEST_VARIANCE
     factor = min(1 / max(variance, SMALLEST_VARIANCE), MARGIN / max(nearest, SMALLEST_VARIANCE))
-    return Head(means, offset).scaled(factor)
+    return Head(means, offset).with_scale(factor)

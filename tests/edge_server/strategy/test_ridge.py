@@ -109,7 +109,7 @@ def test_the_head_is_the_one_of_least_squares_on_the_features() -> None:
     )
     ratio = least_squares.choose_ratio(fitted, held_out)
     scale = least_squares.score_scale(held_out, least_squares.ridge(fitted, ratio))
-    wanted = least_squares.ridge(fitted + held_out, ratio).scaled(scale)
+    wanted = least_squares.ridge(fitted + held_out, ratio).with_scale(scale)
     found = closed([update("a", DATA)]).params
     assert found[f"{HEAD}.weight"] == pytest.approx(wanted.weight.T, rel=1e-3, abs=1e-3)
     assert found[f"{HEAD}.bias"] == pytest.approx(wanted.offset, rel=1e-3, abs=1e-3)
@@ -205,7 +205,7 @@ def test_features_of_a_wide_head_are_projected_and_the_head_is_of_the_networks_s
 def of_labels(data: LabelledData, labels: np.ndarray, times: int = 1) -> list[least_squares.Sums]:
     """The sums of both parts of the examples with these labels, counted several times; of 64 features."""
     values, parts, targets = features(data)[:, :64].astype(float), parts_of(data.inputs()), np.eye(10)[labels]
-    return [sums_of(values[parts == part], targets[parts == part]).weighted(times) for part in (0, 1)]
+    return [sums_of(values[parts == part], targets[parts == part]).with_weight(times) for part in (0, 1)]
 
 
 def test_flipped_labels_that_count_five_times_are_named_in_20_of_20() -> None:
