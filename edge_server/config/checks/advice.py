@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from edge_server.config.checks.groups import trainer_advice
 from edge_server.config.config import Config
 from edge_server.strategy.aggregation.combiners import TRIM
+from edge_server.strategy.pruning.trained_part import ALL
 
 ORDERED_DROPOUT = "ordered-dropout"
 
@@ -43,6 +44,12 @@ def advice(config: Config) -> Iterator[str]:
         yield (
             "advice: a tier's model is trained by its own devices alone. Recipe 'attending' trains it on "
             "larger devices too, and raised the accuracy of all tiers (guide: recipes)"
+        )
+    all_freeze = not any(ALL in items for items in config.trained_parts)
+    if len(set(levels)) > 1 and config.model.from_ and all_freeze:
+        yield (
+            "advice: tiers cut channels of frozen layers, which nobody trains again. Recipes whose devices "
+            "have the whole network keep what it knows: 'fedavg', 'ridge' (guide: twenty photos per class)"
         )
     if "attention-matching" in transforms:
         yield (

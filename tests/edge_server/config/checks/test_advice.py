@@ -35,6 +35,14 @@ def test_smaller_tiers_that_do_not_exist_get_advice() -> None:
     assert "recipe 'fedavgm' does the same with less" in line
 
 
+def test_tiers_of_frozen_layers_get_advice() -> None:
+    started, head = "from=weights.safetensors", "training.train=head"
+    (line,) = advice(load_config("attending", [started, head]))
+    assert "tiers cut channels of frozen layers" in line
+    assert list(advice(load_config("attending", [started]))) == []
+    assert list(advice(load_config("fedavg", [started, head]))) == []
+
+
 def test_a_trimmed_mean_that_trims_nothing_gets_advice() -> None:
     (line,) = advice(load_config("trimmed-mean", ["num-clients=4"]))
     assert "trim = 0.2 trims nothing of at most 4 devices: set trim to 0.25 or more" in line
