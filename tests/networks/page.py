@@ -20,9 +20,10 @@ def page_of(rows: Sequence[Measured]) -> str:
         f"{len(rows)} networks by name, of {releases}, with drawn weights, for pictures of {SIDE} x {SIDE} "
         f"pixels and {CLASSES} classes. `cut` is the network with half of the channels of each group: {cut} "
         f"networks then have at most a third of their parameters; in {some} others more channels stay whole, "
-        f"because they are not followed past the operation named. {exported} networks become an ONNX "
-        "graph that takes the whole and the cut weights; `difference` is the largest one of onnxruntime's "
-        "outputs from torch's, whole / cut, relative to the largest output. Written by `make networks`.",
+        f"because they are not followed past the operation named. {exported} networks were exported: one "
+        "ONNX graph takes the whole and the cut weights, and `difference` is the largest of onnxruntime's "
+        "outputs from torch's, whole / cut, relative to the largest output; an empty cell was not measured. "
+        "Written by `make networks`.",
         "",
         "| network | parameters | MACs | groups | parameters cut | MACs cut | difference | stays whole at |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |",
