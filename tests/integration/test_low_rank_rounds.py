@@ -18,6 +18,7 @@ from schemas.tensors.blobs import FileGroups, Groups
 from tests.edge_server.simulation.small import run
 from tests.integration.bench import INPUTS, Bench, outputs_of
 from tests.integration.test_site_sums import SiteBench
+from tests.slow import slow
 
 WHOLE = ("clients.fraction=1.0", "tiers.ratios=[0.0, 0.0]", "model.name=mlp")
 RANKS = ("training.train=lora", "tiers.ranks=[1, 2]")
@@ -93,11 +94,11 @@ def test_a_site_sums_products(tmp_path: Path) -> None:
     ("recipe", "words"),
     [
         ("attending", ()),
-        ("attending-literal", ()),
+        slow("attending-literal", ()),
         ("fedavg", ("personalise-epochs=1", "hold-out=0.2", "local-epochs=1")),
-        ("adafl-scaffold", ()),
-        ("fedadam", ("local-epochs=0", "rounds=2")),
-        ("ditto", ()),
+        slow("adafl-scaffold", ()),
+        slow("fedadam", ("local-epochs=0", "rounds=2")),
+        slow("ditto", ()),
         ("dp-fedavg", ("privacy.clip=0.5",)),
         ("fedavg", ("privacy.secure-aggregation=true", "privacy.min-holders=3", "num-clients=4")),
         ("fedavg", ('strategy.uplink=["top-k", "int8", "zstd"]', "training.sam-radius=0.05")),

@@ -141,7 +141,7 @@ def test_frozen_layers_run_once_without_torch_too(tmp_path: Path, monkeypatch: p
     assert opened.count(tasks["strong"].blobs["rest"].digest) == 2 * 2 * len(bench.places)
 
 
-@pytest.mark.parametrize("recipe", ["fedprox", "scaffold", "attending"])
+@pytest.mark.parametrize("recipe", ["scaffold", slow("fedprox"), slow("attending")])
 def test_changes_of_low_rank_are_trained_as_torch_does(tmp_path: Path, recipe: str) -> None:
     part = ("training.train=lora", "training.rank=3", "local-epochs=3")
     assert_two_rounds_alike(TorchFreeBench(tmp_path, recipe, *part))
