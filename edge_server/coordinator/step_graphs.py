@@ -105,10 +105,15 @@ class StepGraphs:
 
     def _of_parts(self, parts: SplitNetwork) -> dict[str, bytes]:
         """The inference graphs of both parts."""
+        import onnx
+
         from edge_client.inference.export.onnx import find_graph
 
+        features = onnx.load_from_string(find_graph(parts.feature_network.eval(), self._input_shape))
+        # A graph serves all sub-models of a network, and states the width of the one it was drawn for.
+        features.graph.output[0].type.tensor_type.shape.dim[-1].dim_value = parts.width
         return {
-            FEATURES: find_graph(parts.feature_network.eval(), self._input_shape),
+            FEATURES: features.SerializeToString(),
             REST: find_graph(parts.rest_in(training=False).eval(), (parts.width,)),
         }
 

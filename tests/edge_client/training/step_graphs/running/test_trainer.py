@@ -25,13 +25,14 @@ from edge_client.training.torch_trainer import TorchTrainer
 from edge_client.training.trainer import Trainer
 from schemas.errors import PeerError
 from schemas.messages import Task, TrainTask, Update
+from schemas.messages.tasks import FEATURES
 from schemas.strategy import TrainingSettings
 from schemas.tensors.blobs import FlatGroups
 from schemas.values import CapabilityProfile, Reason
 from tests.edge_client.training.step_graphs.running.normalised import NORMALISED
 from tests.groups import decode_groups
 from tests.integration.bench import Bench
-from tests.slow import slow
+from tests.slow import mark_slow, slow
 
 RECIPES: dict[str, tuple[str, ...]] = {
     "fedavg": ("warm-up-steps=3",),
@@ -139,6 +140,16 @@ def test_frozen_layers_run_once_without_torch_too(tmp_path: Path, monkeypatch: p
     # Both devices have the same graph, and run it in the first round alone.
     assert opened.count(digests[0]) == len(bench.places)
     assert opened.count(tasks["strong"].blobs["rest"].digest) == 2 * 2 * len(bench.places)
+
+
+@mark_slow
+def test_tiers_have_features_of_unlike_widths(tmp_path: Path) -> None:
+    words = ("training.train=last-1", "tiers.ratios=[0.5, 0.0]", "model.name=resnet20", "local-epochs=1")
+    bench = TorchFreeBench(tmp_path, "fedavg", *words)
+    for name, task in bench.tasks(1, 1).items():
+        assert FEATURES in task.blobs
+        theirs = trained(task, bench.places[name], TorchTrainer())
+        assert_alike(bench.places[name], trained(task, bench.places[name], OnnxTrainer(threads=1)), theirs)
 
 
 @pytest.mark.parametrize("recipe", ["scaffold", slow("fedprox"), slow("attending")])
