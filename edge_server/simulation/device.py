@@ -329,7 +329,8 @@ class DeviceEdge:
     def _mask(self, update: messages.Update, membership: Membership) -> None:
         """Mask an update in no virtual time, which is negligible against training."""
         try:
-            self.step(events.UpdateMasked(mask_update(update, membership, self._around.store)))
+            masked = mask_update(update, membership, self._around.store, shared=True)
+            self.step(events.UpdateMasked(masked))
         except PeerError as error:
             self.step(events.WorkFailed(membership.task, Reason(error.reason), str(error)))
 

@@ -57,6 +57,7 @@ class LightCoordinator:
             privacy=SimpleNamespace(on=False),
             strategy=SimpleNamespace(statistics=None),
             site_terms=None,
+            trained_share=None,
         )
         self.storage = SimpleNamespace(
             folder=SimpleNamespace(blobs=self.store.directory),

@@ -48,7 +48,8 @@ def test_the_first_federation_of_the_readme_works_as_written(
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(place)
     readme = (ROOT / "README.md").read_text()
-    commands = re.findall(r"^    \.venv/bin/edge-server ([^#\n]*)", readme, re.M)
+    first = readme.partition("## Your own first federation")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    \.venv/bin/edge-server ([^#\n]*)", first, re.M)
     assert [words.split()[0] for words in commands] == ["init", "simulate"]
     answers = iter(("", "", "photos", "1", "fedavg"))
     monkeypatch.setattr("builtins.input", lambda _: next(answers))

@@ -21,9 +21,14 @@ GROUP = "masked"  # the group of a masked update: a vector of integers per segme
 
 
 def mask_update(
-    update: Update, membership: Membership, store: BlobStore, *, chunk_bytes: int = CHUNK_BYTES
+    update: Update,
+    membership: Membership,
+    store: BlobStore,
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+    shared: bool = False,
 ) -> Update:
-    """The update with a masked blob.
+    """The update with a masked blob; the unmasked one goes, unless devices with equal blobs share the store.
 
     Raises `PeerError` for numbers that are not finite, and for segments other than those of the sub-models.
     """
@@ -31,7 +36,8 @@ def mask_update(
     numbers, channel_map, metrics = _answer(update, membership, store)
     groups = masked_groups({"model": numbers}, metrics.examples, membership, channel_map)
     blob = store.put_groups(groups, chunk_bytes=chunk_bytes)
-    unmasked.unlink(missing_ok=True)
+    if not shared:
+        unmasked.unlink(missing_ok=True)
     return update.model_copy(update={"blob": blob, "metrics": metrics})
 
 
