@@ -13,8 +13,8 @@ DATA_ROOT ?= ../shared/data
 USABLE := $(VENV)/.usable
 INSTALLED := $(VENV)/.installed
 
-# Many tests wait more than they compute: two workers per core, at most four.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 2 * (os.cpu_count() or 1)))')
+# Many tests wait more than they compute: three workers per core, at most six.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, 3 * (os.cpu_count() or 1)))')
 
 # Seconds that `make fuzz` spends on each decoder.
 TREES ?= 200
