@@ -297,6 +297,14 @@ MAX_COUNTED_CLASSES = 100  # with more classes a device counts none of them
 ClassCounts = tuple[Count, Count]  # examples of a class, and those of them that a model recognises
 
 
+class KeptFeatures(Frozen):
+    """Of a device's `examples` frozen layers ran on the `computed` ones; `bytes` of features are kept."""
+
+    examples: Count
+    computed: Count
+    bytes: Bytes = 0
+
+
 class TrainingMetrics(Frozen):
     """Measurements of local training. Losses are means per example.
 
@@ -304,6 +312,7 @@ class TrainingMetrics(Frozen):
     all other figures of the trained one; `own_metrics` are of the model that the device keeps for itself.
     `by_class` are the trained model's counts, class by class, if the task asks for them. `seconds` are for
     all trainings of the task. A sharpness-aware epoch counts as two, and so does each of its steps.
+    `features` is None where all layers ran in every step.
     """
 
     examples: Count
@@ -319,6 +328,7 @@ class TrainingMetrics(Frozen):
         tuple[ClassCounts, ...], Field(max_length=MAX_COUNTED_CLASSES, exclude_if=lambda counts: not counts)
     ] = ()
     seconds: Seconds = 0.0
+    features: Annotated[KeptFeatures | None, Field(exclude_if=lambda kept: kept is None)] = None
 
 
 class DeliveryVerdict(Frozen):

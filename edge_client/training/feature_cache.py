@@ -21,7 +21,7 @@ from edge_client.data.dataset import LabelledData
 from edge_client.storage.atomic_files import write_synced
 from edge_client.storage.free_space import check_free
 from schemas.errors import PeerError
-from schemas.values import FeatureType
+from schemas.values import FeatureType, KeptFeatures
 
 log = logging.getLogger(__name__)
 
@@ -157,8 +157,8 @@ def features_of_parts(
     *,
     width: int,
     kind: FeatureType = "fp32",
-) -> list[Rows]:
-    """The features of the examples of each part; those that the cache lacks are made.
+) -> tuple[list[Rows], KeptFeatures]:
+    """The features of the examples of each part; those that the cache lacks are made. Also what is kept.
 
     Their places count through all parts. `how` is what else the numbers depend on.
     """
@@ -169,7 +169,8 @@ def features_of_parts(
     if kept.computed:
         text = "frozen layers ran on %d of %d examples; %.1f MB of features are kept"
         log.info(text, kept.computed, len(digests), kept.stored_bytes / 1e6)
-    return np.split(kept.rows, np.cumsum([len(data) for data in parts])[:-1])
+    counts = KeptFeatures(examples=len(digests), computed=kept.computed, bytes=kept.stored_bytes)
+    return np.split(kept.rows, np.cumsum([len(data) for data in parts])[:-1]), counts
 
 
 def inputs_at(parts: Sequence[LabelledData], places: Places) -> Rows:

@@ -17,7 +17,7 @@ from edge_client.training.feature_cache import FeatureCache, Places, Rows, featu
 from edge_client.training.memory_format import channels_innermost
 from edge_client.training.objectives.registry import build_objectives
 from schemas.strategy import Component, TrainingPlan
-from schemas.values import FeatureType
+from schemas.values import FeatureType, KeptFeatures
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +69,12 @@ def features_of(
     cache: FeatureCache,
     name: str,
     kind: FeatureType = "fp32",
-) -> list[Features]:
-    """The features of the examples of each part; those that the cache lacks are computed."""
+) -> tuple[list[Features], KeptFeatures]:
+    """The features of the examples of each part, computed where the cache lacks them; and what is kept."""
     how = (sorted(split.arrays), split.batch, torch.__version__, torch.get_num_threads())
     make = partial(_compute, split, parts)
-    rows = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
-    return [Features(split.rest, each) for each in rows]
+    rows, counts = features_of_parts(cache, name, parts, how, make, width=split.width, kind=kind)
+    return [Features(split.rest, each) for each in rows], counts
 
 
 def _compute(split: SplitNetwork, parts: Sequence[LabelledData], places: Places) -> Rows:

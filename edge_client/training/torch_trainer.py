@@ -42,6 +42,7 @@ from schemas.messages import TrainTask
 from schemas.messages.tasks import FIXED
 from schemas.strategy import Adapters, TrainingPlan
 from schemas.tensors.blobs import Groups
+from schemas.values import KeptFeatures
 
 EVALUATION_BATCH = 64  # larger batches would need more memory than training, and save no time
 
@@ -68,8 +69,11 @@ class ModuleJob(TrainingJob):
         return fit(memory=memory(self.board))
 
     @cached_property
-    def features(self) -> tuple[Features, Features] | None:
-        """Those of the examples to train on and of those held out; None where all layers have to run."""
+    def features(self) -> tuple[Features, Features, KeptFeatures] | None:
+        """Those of the examples to train on and of those held out, and what is kept.
+
+        None where all layers have to run.
+        """
         task, data, still = self.task, self.data, self.still
         trained: Collection[str] | None = task.trained
         if trained is not None and still is not None:
@@ -79,8 +83,9 @@ class ModuleJob(TrainingJob):
         if split is None:
             return None
         cache, name = (FeatureCache(), "") if still is None else (still.cache, f"{still.owner} {still.name}")
-        train, held_out = features_of(split, (data.train, data.held_out), cache, name, self.plan.feature_type)
-        return train, held_out
+        parts, kind = (data.train, data.held_out), self.plan.feature_type
+        (train, held_out), kept = features_of(split, parts, cache, name, kind)
+        return train, held_out, kept
 
 
 class LocalWork(Protocol):
@@ -162,8 +167,10 @@ class TorchTrainer(Trainer):
         before = self._work.evaluate(own)
         result = self._work.train(own)
         own.module.zero_grad(set_to_none=True)
-        after = self._work.evaluate(own)
-        return Trained.of(result, before, after, delta=trained_since(own.module, job.received["model"]))
+        after, delta = self._work.evaluate(own), trained_since(own.module, job.received["model"])
+        # Other work may have made none.
+        made = vars(own).get("features")
+        return Trained.of(result, before, after, delta=delta, features=made[-1] if made else None)
 
     def outputs(self, job: TrainingJob, inputs: Inputs) -> Inputs:
         return logits(self._with_module(job).module, inputs, batch_size=EVALUATION_BATCH)

@@ -19,7 +19,7 @@ from schemas.messages import TrainTask
 from schemas.strategy import TrainingPlan
 from schemas.submodel import ChannelMap
 from schemas.tensors.blobs import Arrays, Groups
-from schemas.values import Reason, TrainerName, TrainingMetrics
+from schemas.values import KeptFeatures, Reason, TrainerName, TrainingMetrics
 
 
 @contextmanager
@@ -85,12 +85,21 @@ class Trained:
     factors: Mapping[str, Factors] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: TrainingResult, before: Evaluation, after: Evaluation, *, delta: Arrays) -> "Trained":
+    def of(
+        cls,
+        result: TrainingResult,
+        before: Evaluation,
+        after: Evaluation,
+        *,
+        delta: Arrays,
+        features: KeptFeatures | None = None,
+    ) -> "Trained":
         """A result with the evaluations before and after it."""
         measured = {
             "received_loss": bound_loss(before.loss),
             "accuracy": after.accuracy,
             "measured_on": after.examples,
+            "features": features,
             "metrics": {
                 name: value for name, value in after.metrics.items() if bound_loss(value) is not None
             },

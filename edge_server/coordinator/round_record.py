@@ -184,6 +184,11 @@ def round_record(
             for name, update in sorted(look.counted.items())
             if MAX_DEAD <= (share := update.metrics.metrics.get(DEAD_CHANNELS, 0.0)) <= 1
         },
+        features={
+            name: update.metrics.features
+            for name, update in sorted(look.counted.items())
+            if update.metrics.features is not None
+        },
         weights=observed.get("weights", {}),
         attention=observed.get("attention", {}),
         epsilon=observed.get("epsilon"),

@@ -92,7 +92,7 @@ class PrivacyGuard:
         """The record without the devices' own metrics, which no noise protects."""
         if self._mechanism is None or self._settings.release_metrics:
             return record
-        names = ("client_metrics", "own_metrics", "measured", "trained_accuracy", "dead_channels")
+        names = ("client_metrics", "own_metrics", "measured", "trained_accuracy", "dead_channels", "features")
         update: dict[str, Any] = {name: {} for name in names} | {"one_answer": ()}
         return record.model_copy(update=update | dict.fromkeys(("train_loss", "client_accuracy")))
 

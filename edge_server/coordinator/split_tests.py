@@ -86,7 +86,7 @@ class SplitTests:
         try:
             split = find_split(module, own.keys(), self._input_shape)
             if 4 * split.width * len(data) <= MAX_BYTES:
-                (features,) = features_of(split, (data,), FeatureCache(), "")
+                (features,), _ = features_of(split, (data,), FeatureCache(), "")
         except NoSplit as reason:
             log.info("frozen layers run in every test: %s", reason)
         return _Prepared(module, data, still, features)

@@ -10,7 +10,7 @@ from edge_server.config.units import bytes_text
 from schemas.base import Frozen
 from schemas.counted import format_count
 from schemas.names import Digest
-from schemas.values import ClassCounts, DeliveryVerdict, Personalisation
+from schemas.values import ClassCounts, DeliveryVerdict, KeptFeatures, Personalisation
 
 BYTES = 4  # of a float32
 SHOWN_NAMES = 3  # The most arrays that a row names
@@ -101,7 +101,8 @@ class RoundRecord(Frozen):
     number of rounds by which updates of buffered rounds came late. `one_answer` are the devices whose model
     gives one answer for all examples that they hold out, `trained_accuracy` is what each device's model has
     on these, `dead_channels` the devices in whose model most
-    channels of a layer are dead, with their share; each of the `warnings` is in one round alone. With
+    channels of a layer are dead, with their share; `features` are what frozen layers computed of each
+    device's examples, and what is kept of it; each of the `warnings` is in one round alone. With
     differential privacy `epsilon` is the total spent so far at `delta`, and `clip` this round's L2 bound. A
     round that has `diverged` made a model with parameters or losses that are not finite. If the round before
     was undone, this one began with the model after round `back_to`, without the devices of `left_out`.
@@ -139,6 +140,7 @@ class RoundRecord(Frozen):
     one_answer: tuple[str, ...] = Field(default=(), exclude_if=lambda names: not names)
     trained_accuracy: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
     dead_channels: Mapping[str, float] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    features: Mapping[str, KeptFeatures] = Field(default_factory=dict, exclude_if=lambda found: not found)
     warnings: tuple[RoundWarning, ...] = Field(default=(), exclude_if=lambda found: not found)
     weights: Mapping[str, float] = Field(default_factory=dict)
     attention: Mapping[str, Any] = Field(default_factory=dict)

@@ -64,6 +64,9 @@ def test_a_run_with_and_without_the_cache_has_the_same_bits(
     with counting(monkeypatch) as passed:
         run(tmp_path / "kept", recipe, *WORDS)
     assert sum(passed) == EXAMPLES + 2 * TESTED
+    kept = [[*each["features"].values()] for each in history(tmp_path / "kept")]
+    assert [sum(each["computed"] for each in devices) for devices in kept] == [EXAMPLES, 0, 0]
+    assert [sum(each["examples"] for each in devices) for devices in kept] == 3 * [EXAMPLES]
     with counting(monkeypatch) as passed:
         run(tmp_path / "not-kept", recipe, *WORDS, "training.feature-cache-mb=0")
     assert sum(passed) == 3 * EXAMPLES + 2 * TESTED

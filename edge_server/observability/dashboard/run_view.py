@@ -18,6 +18,7 @@ from edge_server.observability.data_statistics import (
     newest_statistics,
 )
 from edge_server.observability.figures import figures_there, leading_metric, warning_texts, where_measured
+from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept, kept_features
 from edge_server.observability.report.figure_tables import class_figures, newest_counts
 from edge_server.observability.snapshot import Snapshot, Workload
 from edge_server.storage.records import DeviceRecord, RoundRecord, Summary, TrainedShare
@@ -28,6 +29,7 @@ FLOAT32 = 4
 ENDED, SUSPENDED = "ended", "suspended"
 """Phases in addition to those of `edge_server.rounds.state`; no process runs a suspended run."""
 MAX_COUNTED = 14  # Columns of the table by class
+MAX_DEVICES = 100  # Rows of the table of features
 CUT_OFF = "the run was interrupted: the command that began it resumes it"
 SAME_MOMENT_S = 1.0  # A deadline that moved by less (seconds) is the same deadline, computed again
 
@@ -69,6 +71,7 @@ def run_value(
         "metric": _metric(history_of(facts, snapshot)),
         "by_class": _by_class(history_of(facts, snapshot)),
         "statistics": _statistics(history_of(facts, snapshot)),
+        "features": _features(history_of(facts, snapshot)),
         "virtual": is_simulated(facts, snapshot),
         "events": events,
     }
@@ -224,6 +227,13 @@ def _statistics(history: Sequence[RoundRecord]) -> Json | None:
         return None
     heads = {"feature_heads": FEATURE_COLUMNS, "label_heads": LABEL_COLUMNS}
     return {**heads, **asdict(as_texts(found))}
+
+
+def _features(history: Sequence[RoundRecord]) -> Json | None:
+    """What frozen layers computed on each of the first devices, and what is kept; None without features."""
+    devices = kept_features(history)
+    rows = [device.as_row() for device in devices[:MAX_DEVICES]]
+    return {"about": describe_kept(devices), "heads": KEPT_COLUMNS, "rows": rows} if rows else None
 
 
 def _trained_texts(share: TrainedShare | None) -> list[str]:

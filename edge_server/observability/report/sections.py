@@ -32,6 +32,7 @@ from edge_server.observability.figures import (
     warning_texts,
     where_measured,
 )
+from edge_server.observability.kept_features import KEPT_COLUMNS, describe_kept, kept_features
 from edge_server.observability.report.contents import RunContents
 from edge_server.observability.report.costs import cost_section
 from edge_server.observability.report.devices import device_section, tier_section
@@ -68,6 +69,7 @@ def run_sections(run: RunContents) -> tuple[Section, ...]:
         tier_section(run),
         device_section(run),
         *personal_sections(run),
+        *feature_sections(run),
         round_section(run.history, run.summary.undone),
         cost_section(run),
         privacy_section(run),
@@ -164,6 +166,15 @@ def personal_sections(run: RunContents) -> tuple[Section, ...]:
     ]
     caption = f"{personal_line(run.summary.devices)}. Figures are of each device's own held-out data"
     return (Section("Personal models", (table(caption, PERSONAL_COLUMNS, rows),)),) if rows else ()
+
+
+def feature_sections(run: RunContents) -> tuple[Section, ...]:
+    """The section with a row per device that kept features; none if all layers ran in every step."""
+    devices = kept_features(run.history)
+    texts = [device.as_row() for device in devices]
+    rows = [(words(name), *numbers(*figures), words(rounds)) for name, *figures, rounds in texts]
+    caption = f"In all rounds: {describe_kept(devices)}"
+    return (Section("Features", (table(caption, KEPT_COLUMNS, rows, rest="history.jsonl"),)),) if rows else ()
 
 
 def statistics_sections(run: RunContents) -> tuple[Section, ...]:

@@ -15,6 +15,7 @@ from edge_server.observability.figures import (
     personalised_devices,
     warning_texts,
 )
+from edge_server.observability.kept_features import describe_kept, kept_features
 from edge_server.observability.snapshot import DeviceView, Snapshot
 from edge_server.observability.terminal import tables
 from edge_server.observability.terminal.tables import add_numbers, plain_table
@@ -96,6 +97,8 @@ def print_closing(console: Console, snapshot: Snapshot | None) -> None:
         console.print(Text(f"devices trained {share.in_words()}"))
         if frozen := share.describe_frozen():
             console.print(Text(f"frozen: {frozen}"))
+    if kept := describe_kept(kept_features(snapshot.history)):
+        console.print(Text(f"features: {kept}"))
     console.print(Text(_outcome(snapshot), style="bold"))
 
 

@@ -46,7 +46,7 @@ def trained(how: TrainingPlan, *, by_features: bool, **more) -> tuple[dict[str, 
     if by_features:
         split = split_for(module, HEAD, SPEC.input_shape, how, data)
         assert split is not None
-        (features,) = features_of(split, (data,), NONE, "")
+        (features,), _ = features_of(split, (data,), NONE, "")
     result = train(module, data, how, trained=HEAD, features=features, **more)
     return arrays_of(module), result
 
@@ -91,7 +91,7 @@ def test_an_evaluation_by_features_is_that_of_the_network():
     module, data = build_model(SPEC, seed=1), digits(50)
     split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
     assert split is not None
-    (features,) = features_of(split, (data,), NONE, "")
+    (features,), _ = features_of(split, (data,), NONE, "")
     found, wanted = evaluate(module, data, features=features), evaluate(module, data)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-4)
     assert found.metrics["accuracy"] == wanted.metrics["accuracy"]
@@ -103,10 +103,10 @@ def test_rounded_features_train_as_they_are_kept(tmp_path):
     split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
     assert split is not None
     caches = (FeatureCache(tmp_path, limit=10**6), FeatureCache(tmp_path, limit=10**6), NONE)
-    rows = [features_of(split, (data,), cache, "", "fp16")[0].rows for cache in caches]
+    rows = [features_of(split, (data,), cache, "", "fp16")[0][0].rows for cache in caches]
     assert np.array_equal(rows[0], rows[1])
     assert np.array_equal(rows[0], rows[2])
-    exact = features_of(split, (data,), NONE, "")[0].rows
+    exact = features_of(split, (data,), NONE, "")[0][0].rows
     assert np.array_equal(rows[0], exact.astype(np.float16).astype(np.float32))
 
 
@@ -115,7 +115,7 @@ def test_features_of_several_parts_are_in_their_order():
     split = split_for(module, HEAD, SPEC.input_shape, plan(), data)
     assert split is not None
     parts = (data.subset(range(13)), data.subset(()), data.subset(range(13, 40)))
-    first, none, last = features_of(split, parts, NONE, "")
+    (first, none, last), _ = features_of(split, parts, NONE, "")
     whole = split.features(torch.from_numpy(data.inputs())).numpy()
     assert len(none.rows) == 0
     assert np.allclose(np.concatenate([first.rows, last.rows]), whole, atol=1e-6)

@@ -40,7 +40,7 @@ from schemas.messages import TrainTask
 from schemas.messages.tasks import FEATURES, GRAPH, REST, STEP
 from schemas.tensors.arrays import ComputedArrays, blocks, kind_of, rows_of
 from schemas.tensors.blobs import Arrays, Groups
-from schemas.values import Reason
+from schemas.values import KeptFeatures, Reason
 
 Array = NDArray[Any]
 
@@ -73,7 +73,7 @@ class OnnxTrainer(Trainer):
             if gram is not None:
                 return self._sum(job, gram=gram)
             arrays = _read(job)
-            job, held_out = self._with_features(job, arrays)
+            job, held_out, kept = self._with_features(job, arrays)
             graph, part = _prepare_step(job, arrays)
             network = job.graphs[GRAPH if held_out is None else REST]
             check = partial(
@@ -83,7 +83,8 @@ class OnnxTrainer(Trainer):
             result = self._change(arrays, job, graph, part)
             after = check()
             return_memory()
-            return Trained.of(result, before, after, delta=_since(arrays, job.received["model"]))
+            delta = _since(arrays, job.received["model"])
+            return Trained.of(result, before, after, delta=delta, features=kept)
 
     def _sum(self, job: TrainingJob, *, gram: bool) -> Trained:
         """The sums of the head's features over all examples; the network stays as it is."""
@@ -112,13 +113,13 @@ class OnnxTrainer(Trainer):
 
     def _with_features(
         self, job: TrainingJob, arrays: Mapping[str, Array]
-    ) -> tuple[TrainingJob, Array | None]:
-        """The job with features in place of inputs, and those held out, if the task has a graph of them.
+    ) -> tuple[TrainingJob, Array | None, KeptFeatures | None]:
+        """The job with features in place of inputs, those held out, and what is kept, if a graph makes them.
 
         The features that the cache lacks are computed in passes of `BATCH` examples.
         """
         if FEATURES not in job.graphs:
-            return job, None
+            return job, None, None
         path, data = job.graphs[FEATURES], job.data
         width = _output_width(path)
         answer: list[Callable[[Array], Array]] = []
@@ -138,10 +139,10 @@ class OnnxTrainer(Trainer):
         cache, name = (FeatureCache(), "") if still is None else (still.cache, still.name)
         parts, how = (data.train, data.held_out), (onnxruntime.__version__, self._threads, path.stem)
         kind = job.plan.feature_type
-        train, held_out = features_of_parts(cache, name, parts, how, make, width=width, kind=kind)
+        rows, kept = features_of_parts(cache, name, parts, how, make, width=width, kind=kind)
         answer.clear()
         return_memory()
-        return replace(job, data=replace(data, train=_of_features(data.train, train))), held_out
+        return replace(job, data=replace(data, train=_of_features(data.train, rows[0]))), rows[1], kept
 
     def _change(
         self, arrays: dict[str, Array], job: TrainingJob, graph: StepGraph, part: int | None

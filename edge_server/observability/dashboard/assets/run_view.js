@@ -2,7 +2,7 @@
 
 import { fromZero, RoundChart, shareBounds } from "./charts.js";
 import { ClassTable } from "./class_table.js";
-import { DataTables } from "./data_tables.js";
+import { DataTables, KeptFeatures } from "./data_tables.js";
 import { el, emptyState, mark, write } from "./dom.js";
 import { bestOf, figureText, measureOf, metricOf, nameOf, testedOf } from "./figures.js";
 import { serverNow } from "./store.js";
@@ -22,6 +22,7 @@ export class RunView {
     this._charts = makeCharts();
     this._rounds = new RoundsTable();
     this._data = new DataTables();
+    this._kept = new KeptFeatures();
     this._tiers = new TiersTable();
     this._classes = new ClassTable();
     this._rollouts = new RolloutsTable();
@@ -31,7 +32,7 @@ export class RunView {
     this._warnings = new Lines("Warnings");
     this._curves = el("section", { "aria-label": "Curves" }, el("div", { class: "grid" }, this._charts.map(({ chart }) => chart.element)));
     this.element = el("section", { class: "view", "aria-labelledby": "run-title" }, this._parts.head, this._warnings.element, this._tiles,
-      this._waiting, this._curves, this._data.element, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._notes.element);
+      this._waiting, this._curves, this._data.element, this._kept.element, this._rollouts.element, this._tiers.element, this._classes.element, this._rounds.element, this._notes.element);
   }
 
   /** Draw the run. */
@@ -55,6 +56,7 @@ export class RunView {
       chart.show(rounds, series, Object.fromEntries(series.map(({ key, of }) => [key, history.map(of)])));
     }
     this._data.show(run);
+    this._kept.show(run);
     this._tiers.show(run);
     this._classes.show(run);
     this._rounds.show(history, metricOf(run));
